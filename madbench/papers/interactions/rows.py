@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from madbench.jobs import Job, Record
 from madbench.labels import parse
@@ -81,7 +81,7 @@ class Row:
 
         Also None if it would be 0 for a label without full couplings, whose factors may be too narrow to reach 0.
         """
-        label = parse(self.label)
+        label: Any = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
         floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # softmax
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow to reach 0
@@ -95,7 +95,7 @@ class Row:
         if not self.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
-        return [self.world.control_error(length, error) for error in errors]
+        return [cast(Colliding, self.world).control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
         """The theoretical mean squared error at a length: the largest predicted error, or else the floor.
@@ -145,7 +145,12 @@ class Row:
             }
             for n in self.world.lengths
         }
-        content = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
+        content: dict[str, Any] = {
+            "name": self.name,
+            "task": self.task,
+            "label": self.label,
+            "setting": dict(self.jobs[0].setting),
+        }
         content |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters}
         content |= {"seeds": self.seeds, "lengths": lengths}
         distances = list(map(_finite, self.metric("effects_error")))
@@ -217,7 +222,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _colliding_claims(row: Row) -> list[Claim]:
-    world, name = row.world, row.name
+    world, name = cast(Colliding, row.world), row.name
     if world.control:
         sources = {"without_itself": "against eq. 4 without j = i", "distinct": "Remark D.1, Appendix D.2"}
         is_so = row.verdict.startswith("fits L*")
@@ -258,7 +263,7 @@ def _genotype_claims(row: Row) -> list[Claim]:
 
 def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
     length = able[0].world.length
-    floor = min(row.floor(length) for row in unable)
+    floor = min(cast(float, row.floor(length)) for row in unable)
     is_so = all(max(row.errors(length)) < floor for row in able)
     is_so &= all(row.verdict == "at its floor or above" for row in unable)
     text = " learns what ".join(", ".join(row.label for row in side) for side in (able, unable)) + " cannot"

@@ -39,7 +39,7 @@ class Colliding(World):
     control: Control = ""
     """A broken condition of the theorem: the value leaves out the agent itself, or no two agents share a position."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "positions")
         check_at_least(self, 0, "radius")
@@ -113,7 +113,7 @@ class Hunters(World):
     reach: int = 1
     """D, the distance at which two agents are near."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "cells")
         check_at_least(self, 0, "reach")
@@ -193,7 +193,7 @@ class Alliances(World):
     types: int = 8
     """K, the number of types."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "types")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy import ndarray as Array
@@ -22,21 +22,39 @@ class World:
 
     title: ClassVar[str]
     """The heading of the world's table."""
-    symbols: ClassVar[int]
-    """S, the number of symbols, which are the states that an agent can have."""
-    vectors: ClassVar[Array]
-    """The fixed embedding E (S, d), one row per symbol."""
-    effects: ClassVar[Array]
-    """The theoretical matrix (S, S) or tensor (S, S, S).
+    if TYPE_CHECKING:  # each world computes these; mypy lets no property take the place of a class attribute
 
-    An entry is the effect of the other symbols on the first symbol, times the value of the other symbols.
-    """
-    floor: ClassVar[Callable[[str, int, int], float | None]]
-    """Maps (family, order, length) to the lowest mean squared error that mixers of the family and order can reach.
+        @property
+        def symbols(self) -> int:
+            raise NotImplementedError
 
-    ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label. None if the
-    error is unknown.
-    """
+        @property
+        def vectors(self) -> Array:
+            raise NotImplementedError
+
+        @property
+        def effects(self) -> Array:
+            raise NotImplementedError
+
+        def floor(self, family: str, order: int, length: int) -> float | None:
+            raise NotImplementedError
+
+    else:
+        symbols: ClassVar[int]
+        """S, the number of symbols, which are the states that an agent can have."""
+        vectors: ClassVar[Array]
+        """The fixed embedding E (S, d), one row per symbol."""
+        effects: ClassVar[Array]
+        """The theoretical matrix (S, S) or tensor (S, S, S).
+
+        An entry is the effect of the other symbols on the first symbol, times the value of the other symbols.
+        """
+        floor: ClassVar[Callable[[str, int, int], float | None]]
+        """Maps (family, order, length) to the lowest mean squared error that mixers of the family and order can reach.
+
+        ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label. None if the
+        error is unknown.
+        """
 
     length: int = 10
     """L*, the number of agents of a training sample."""
@@ -47,7 +65,7 @@ class World:
     test_samples: int = 5000
     """The number of test samples per length."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "length", "samples", "test_samples")
         if not self.test_lengths or min(self.test_lengths) < 1 or len({*self.test_lengths}) < len(self.test_lengths):
             raise ConfigError(f"test_lengths: expected distinct lengths of at least 1, got {self.test_lengths}")

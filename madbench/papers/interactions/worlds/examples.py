@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -35,7 +36,7 @@ class Plane(World):
     near: int = 1
     """R2, the distance up to which a collision costs 10 instead of 1."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 2, "cells")
         check_at_least(self, 0, "radius", "near")
@@ -75,7 +76,7 @@ class Plane(World):
         left, sizes, right = np.linalg.svd(-self.by_shift)
         along = zip(left.T * sizes[:, None], right)
         c = sum(np.kron(wave_couplings(of_x), wave_couplings(of_y)) for of_x, of_y in along)
-        return c, np.array([-2.0, *[0.0] * (self.symbols - 1)])
+        return cast(Array, c), np.array([-2.0, *[0.0] * (self.symbols - 1)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class Genotype(World):
     fewest: int = 0
     """The smallest number of alleles of a training sample; the largest is L*. With 0, all training samples have L*."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 2, "alleles")
         check_at_least(self, 0, "relations", "fewest")
@@ -168,7 +169,7 @@ class Pixels(World):
     columns: int = 5
     """Columns of an image."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "rows", "columns")
         if self.length > self.places:
@@ -238,7 +239,7 @@ class Series(World):
     steps: int = 16
     """The number of steps of the longest history."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "steps")
         if self.length > self.steps:
