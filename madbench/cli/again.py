@@ -100,22 +100,25 @@ def again(
     if pairs is not None:
         pairs_in(pairs)  # check before hours of training
     with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:
-        stored = _unpacked(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
+        stored_runs = _unpacked(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
         corpora = {opened.digest: opened for opened in ([open_corpus(corpus)] if corpus else [])}
-        repeatable = Repeatable.from_store(stored, alone, corpora)
+        repeatable = Repeatable.from_store(stored_runs, alone, corpora)
         if not repeatable.groups:
             raise StoreError(f"{file}: no run can be trained again. {repeatable.text}")
         new = Store.open(keep or Path(folder, "again"))
-        drawn = repeatable.draw(share, seed)
-        with _screen(drawn, file) as screen:
+        drawn_ids = repeatable.draw(share, seed)
+        with _screen(drawn_ids, file) as screen:
             try:
-                repeats = repeat(drawn, new, slots, corpora, screen.on_event)
+                repeats = repeat(drawn_ids, new, slots, corpora, screen.on_event)
             except KeyboardInterrupt:
-                kept = f"finished runs are in {keep}, the same command resumes" if keep else "nothing was kept"
-                screen.console.print(f"stopped; {kept}", **PLAIN)
+                kept_text = f"finished runs are in {keep}, the same command resumes" if keep else "nothing was kept"
+                screen.console.print(f"stopped; {kept_text}", **PLAIN)
                 raise
     count = None if pairs is None else add_pairs(proven_pairs(repeats), pairs)
-    differing = sorted((each for each in repeats if each.change), key=lambda each: -each.difference)
+    differing = sorted(
+        (repeated_run for repeated_run in repeats if repeated_run.change),
+        key=lambda repeated_run: -repeated_run.difference,
+    )
     if format == "json":
         print_json(_content(repeats, differing, repeatable))
     else:
@@ -157,10 +160,10 @@ def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: R
     console.print()
     console.print(in_words(repeatable.text, console), **PLAIN)
     texts = []
-    for each in differing:
-        job, (old, new) = each.run.job, each.processors
+    for repeat in differing:
+        job, (old, new) = repeat.run.job, repeat.processors
         processors = f"; processor {old}, again {new}" if old != new else ""
-        texts.append(f"{job.id} {typed_label(job.label)} {job.task} seed {job.seed}: {each.change}{processors}")
+        texts.append(f"{job.id} {typed_label(job.label)} {job.task} seed {job.seed}: {repeat.change}{processors}")
     for text in first_of(texts, MOST_NAMED, "and {:,} more; -f json has them all"):
         console.print(in_words(text, console), **PLAIN)
 
@@ -170,9 +173,9 @@ def _content(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable:
     from madbench.bench.again import rows_by_task
 
     runs = []
-    for each in differing:
-        job, (old, new) = each.run.job, each.processors
-        run = {"id": job.id, "label": job.label, "task": job.task, "seed": job.seed, "change": each.change}
+    for repeat in differing:
+        job, (old, new) = repeat.run.job, repeat.processors
+        run = {"id": job.id, "label": job.label, "task": job.task, "seed": job.seed, "change": repeat.change}
         runs.append(run | {"processor": old, "processor_again": new})
     left_out = Counter(repeatable.left_out)
     return {"tasks": rows_by_task(repeats), "available": repeatable.count, "left_out": left_out, "differing": runs}

@@ -36,7 +36,7 @@ def archive(
         bool, option("Keep the folders of this machine, such as those of corpora.", "--folders")
     ] = False,
     force: Annotated[bool, option("Replace an existing file.", "--force")] = False,
-    stored: StoredOptions,
+    stored_options: StoredOptions,
 ) -> None:
     """Put stored runs into one file.
 
@@ -58,51 +58,51 @@ def archive(
     from madbench.store.archive import SUFFIX, pack
 
     if format == "parquet":
-        given = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
-        if useless := [name for name, value in given.items() if value]:
+        flags = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
+        if useless := [name for name, value in flags.items() if value]:
             raise ConfigError(f"{useless[0]} has no effect with --format parquet")
-        _write_tables(words, stored, output or Path(f"{stored.results.resolve().name}.parquet"))
+        _write_tables(words, stored_options, output or Path(f"{stored_options.results.resolve().name}.parquet"))
         return
-    output = output or Path(f"{stored.results.resolve().name}{SUFFIX}")
+    output = output or Path(f"{stored_options.results.resolve().name}{SUFFIX}")
     if not output.name.endswith(SUFFIX) or output.name == SUFFIX:
         raise ConfigError(f"{output}: expected a name that ends in {SUFFIX}")
     if output.exists() and not force:
         raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
-    store, ids = _chosen(words, stored)
+    store, ids = _chosen(words, stored_options)
     track = functools.partial(tracked, description="packing runs")
-    packed = pack(store, ids, output, weights, track, folders, not no_source)
+    report = pack(store, ids, output, weights, track, folders, not no_source)
     print(f"{output}: {counted(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
     _print_other_code(store, ids)
-    if packed.sources:
-        print(f"with source code as text: {', '.join(sorted(packed.sources))}; --no-source leaves it out")
-    if packed.absent:
-        options.warn(f"source code that changed or is missing was not packed: {', '.join(sorted(packed.absent))}")
+    if report.sources:
+        print(f"with source code as text: {', '.join(sorted(report.sources))}; --no-source leaves it out")
+    if report.absent:
+        options.warn(f"source code that changed or is missing was not packed: {', '.join(sorted(report.absent))}")
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 
-def _chosen(words: list[str] | None, stored: StoredOptions) -> tuple[Store, list[str]]:
+def _chosen(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
     """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
-    if words or vars(stored) != vars(StoredOptions(results=stored.results)):
-        results = stored.selection(words).select()
+    if words or vars(stored_options) != vars(StoredOptions(results=stored_options.results)):
+        results = stored_options.selection(words).select()
         store = results.store
         ids = [*dict.fromkeys(job.id for row in results.rows for job in row.jobs)]
     else:
-        store = options.open_stored(stored.results)
+        store = options.open_stored(stored_options.results)
         ids = [*store.jobs()]
         for problem in store.problems:
             options.warn(problem)
     with_result = [job_id for job_id, record in store.records(ids).items() if record.status != "failed"]
     if not with_result:
-        raise StoreError(f"{stored.results}: no run has a result; madbench ls sweeps says why")
+        raise StoreError(f"{stored_options.results}: no run has a result; madbench ls sweeps says why")
     return store, with_result
 
 
-def _write_tables(words: list[str] | None, stored: StoredOptions, output: Path) -> None:
+def _write_tables(words: list[str] | None, stored_options: StoredOptions, output: Path) -> None:
     from madbench.store.parquet import write_parquet
 
     if output.exists():
         raise ConfigError(f"{output}: already exists; delete it, or give another --output")
-    store, ids = _chosen(words, stored)
+    store, ids = _chosen(words, stored_options)
     write_parquet(store, ids, output, functools.partial(tracked, description="reading runs"))
     print(f"{output}: runs, curves and measurements of {counted(len(ids), 'run')}")
     _print_other_code(store, ids)

@@ -14,8 +14,8 @@ def attribute(
     words: StoredWordsArgument = None,
     pairs: Annotated[bool, option("Show every pair of labels below its factor.", "--pairs")] = False,
     *,
-    stored: StoredOptions,
-    printed: PrintOptions,
+    stored_options: StoredOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Estimate the effect of each factor of the labels.
 
@@ -30,4 +30,4 @@ def attribute(
       madbench attribute @table1 --profile full --pairs
       madbench attribute -t in_context_recall,language_model --format json
     """
-    print_text_table(stored.selection(words).attribute(pairs), printed)
+    print_text_table(stored_options.selection(words).attribute(pairs), print_options)

@@ -14,7 +14,7 @@ from madbench.config.options import option
 def audit(
     words: StoredWordsArgument = None,
     *,
-    stored: StoredOptions,
+    stored_options: StoredOptions,
     against: Annotated[
         str | None,
         option(
@@ -23,7 +23,7 @@ def audit(
             completes="PROFILE",
         ),
     ] = None,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Check whether a cheap profile ranks labels like the paper.
 
@@ -46,5 +46,5 @@ def audit(
     """
     others = None
     if against is not None:
-        others = dataclasses.replace(stored, profile=against, protocol=None).selection(words)
-    print_text_table(stored.selection(words).audit(others), printed)
+        others = dataclasses.replace(stored_options, profile=against, protocol=None).selection(words)
+    print_text_table(stored_options.selection(words).audit(others), print_options)

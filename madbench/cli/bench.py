@@ -101,7 +101,7 @@ def bench(
         float, option("Time for all parts; measurements that have not begun by then are left out.", min=0.1)
     ] = 8.0,
     output: Annotated[Path | None, output_option("Folder for CSV, PNG, PDF and a page with all results.")] = None,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Measure speed and memory of mixers, training and decoding.
 
@@ -143,10 +143,10 @@ def bench(
             costs.COSTS_PART,
         )
     }
-    named, labels = names_and_labels(words or [], PARTS, "part")
-    if everything and named:
-        raise ConfigError(f"{named[0]}: has no effect with --all; give one of the two")
-    names, labels = list(PARTS) if everything else named or ["mixers"], expand(labels) or list(LABELS)
+    part_names, labels = names_and_labels(words or [], PARTS, "part")
+    if everything and part_names:
+        raise ConfigError(f"{part_names[0]}: has no effect with --all; give one of the two")
+    names, labels = list(PARTS) if everything else part_names or ["mixers"], expand(labels) or list(LABELS)
     check_code(labels)
     flags = {"--peer": peer, "--paths": paths, "--d-model": d_model}
     flags |= {"--profile": profile} if profile != "full" else {}
@@ -160,7 +160,7 @@ def bench(
         raise ConfigError(f"--threads {threads}: has no effect on {device}")
     if threads:
         torch.set_num_threads(threads)
-    chosen = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
+    chosen_precision = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
     seq_lens = parse_seeds(lengths, "--lengths") if lengths else ()
     if 0 in seq_lens:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
@@ -169,7 +169,17 @@ def bench(
     requested_paths = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
     setup = Setup(
-        labels, device, chosen, Limits(repeats), profile, seq_lens, batch, d_model, peer, requested_paths, compiles
+        labels,
+        device,
+        chosen_precision,
+        Limits(repeats),
+        profile,
+        seq_lens,
+        batch,
+        d_model,
+        peer,
+        requested_paths,
+        compiles,
     )
     if requested_paths:
         _check_paths(setup)
@@ -182,13 +192,13 @@ def bench(
     done: list[BenchTable] = []
     for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
-        if printed.format != "json":
-            print_text_table(table, printed, len(done) - 1 if printed.tex_label else 0)
+        if print_options.format != "json":
+            print_text_table(table, print_options, len(done) - 1 if print_options.tex_label else 0)
         if output is not None:
             _write(output, table, where)
         if was_interrupted:
             Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
-    if printed.format == "json":
+    if print_options.format == "json":
         print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
     if output is not None:
         _write_page(output, done, setup, where)
@@ -201,19 +211,19 @@ def paths_offered(setup: Setup) -> list[str]:
     """The paths that at least one of the labels has."""
     from madbench.bench.mixer import Shape, make, paths_of
 
-    offered = ["auto", "reference"]
+    paths = ["auto", "reference"]
     for label in setup.labels:
         with suppress(MadbenchError):  # a label that cannot be built is a row with its reason
-            offered += paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup))
-    return list(dict.fromkeys(offered))
+            paths += paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup))
+    return list(dict.fromkeys(paths))
 
 
 def _check_paths(setup: Setup) -> None:
     """Raise ``ConfigError`` for a path that no label has."""
-    offered = paths_offered(setup)
+    known_paths = paths_offered(setup)
     for path in setup.paths:
-        if path not in offered:
-            problem = f"these labels have no path {short_repr(path)}{did_you_mean(path, offered)}"
+        if path not in known_paths:
+            problem = f"these labels have no path {short_repr(path)}{did_you_mean(path, known_paths)}"
             raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
 
 
@@ -226,7 +236,7 @@ def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) ->
     for i, part in enumerate(parts):
         now, count = time.perf_counter(), part.count(setup)
         limits = dataclasses.replace(setup.limits, end=now + (end - now) * shares[i] / sum(shares[i:]))
-        rows, stopped, groups = [], False, set()
+        rows, was_stopped, groups = [], False, set()
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(part.name, total=count)
             try:
@@ -235,11 +245,11 @@ def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) ->
                     groups.add(tuple(row[key] for key in part.group))
                     progress.update(task, completed=len(groups), description=f"{part.name} {row['label']}")
             except KeyboardInterrupt:
-                stopped = True
+                was_stopped = True
         missing = f" {len(groups)} of {count} measured in the time (--minutes)." if len(groups) < count else ""
         label = f"tab:bench-{part.name}"
-        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES, latex_label=label), stopped
-        if stopped:
+        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES, latex_label=label), was_stopped
+        if was_stopped:
             return
 
 
@@ -248,8 +258,8 @@ def _machine(setup: Setup) -> str:
     import torch
 
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
-    compiled = ", compiled" if setup.compiles else ""
-    return f"{device_name(setup.device)}{threads}, {setup.precision}{compiled}, torch {torch.__version__}."
+    compile_note = ", compiled" if setup.compiles else ""
+    return f"{device_name(setup.device)}{threads}, {setup.precision}{compile_note}, torch {torch.__version__}."
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:
@@ -272,6 +282,6 @@ def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where:
     lines = targets.lines({table.part.name: table.rows for table in tables}, "cpu" if setup.is_cpu else "gpu")
     parts = [f"# madbench bench\n\n`{command_line()}`, {date}. {where}\n", "## Targets\n", *lines, ""]
     for table in tables:
-        drawn = f"\n![]({table.part.name}.png)\n" if (folder / f"{table.part.name}.png").is_file() else ""
-        parts.append(f"## {table.part.name}: {table.part.what}\n\n{table.to_markdown()}{drawn}")
+        picture = f"\n![]({table.part.name}.png)\n" if (folder / f"{table.part.name}.png").is_file() else ""
+        parts.append(f"## {table.part.name}: {table.part.what}\n\n{table.to_markdown()}{picture}")
     write_atomically(folder / "README.md", "\n".join(parts).encode())

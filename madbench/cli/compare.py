@@ -29,10 +29,10 @@ def compare(
         ),
     ] = None,
     *,
-    stored: StoredOptions,
+    stored_options: StoredOptions,
     spread: options.SpreadOption = "interval",
     costs: CostsOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Compare labels on the runs they share.
 
@@ -57,10 +57,10 @@ def compare(
       madbench compare S-pc R-pc --within mad_average=2,loss_l5=0.02
     """
     margins = None if within is None else _margins(within)
-    selection = stored.selection(words)
+    selection = stored_options.selection(words)
     results = selection.select_to_compare()
     table = selection.comparison_of(results, margins, has_deviations=spread == "sd")
-    print_text_table(table, printed, costs=costs.tables(results))
+    print_text_table(table, print_options, costs=costs.tables(results))
 
 
 def _margins(text: str) -> float | dict[str, float]:

@@ -81,9 +81,9 @@ def data(
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
         suite = suite_of_task(task)
-        chosen = suite.Profile.load(profile or suite.default)
-        assert isinstance(chosen, TokenProfile)
-        choices = chosen.settings(task)
+        chosen_profile = suite.Profile.load(profile or suite.default)
+        assert isinstance(chosen_profile, TokenProfile)
+        choices = chosen_profile.settings(task)
         if overrides:
             choices = [{**choices[0], **settings_of(overrides)}]
         settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in choices]
@@ -115,11 +115,13 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
     """The setting and the first ``count`` examples of ``split`` with roles and targets, as in the JSON output."""
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
-    generated = mad_tasks.generate(task, setting, split, seed)
-    num_targets = (generated.targets != IGNORE).sum(axis=1)
+    data_split = mad_tasks.generate(task, setting, split, seed)
+    num_targets = (data_split.targets != IGNORE).sum(axis=1)
     examples = []
     first = slice(count or DEFAULT_EXAMPLES)
-    for index, (tokens, targets) in enumerate(zip(generated.inputs[first].tolist(), generated.targets[first].tolist())):
+    for index, (tokens, targets) in enumerate(
+        zip(data_split.inputs[first].tolist(), data_split.targets[first].tolist())
+    ):
         roles = setting.read(tokens, targets, split == "train").roles
         positions = [
             {"token_id": token, "role": role, "target": None if target == IGNORE else target}
@@ -153,9 +155,9 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
     targets = str(counts["fewest"])
     if counts["fewest"] < counts["most"]:
         targets += f" to {counts['most']} ({counts['mean']:.1f} on average)"
-    seen = {position["role"] for example in content["examples"] for position in example["positions"]}
+    shown_roles = {position["role"] for example in content["examples"] for position in example["positions"]}
     roles = mad_tasks.settings_class(content["task"]).roles
-    looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(STYLES)) if role in seen}
+    looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(STYLES)) if role in shown_roles}
 
     console.print(f"[bold]{content['task']}[/bold]: {content['description']}")
     console.print(", ".join(f"{name} {value}" for name, value in content["setting"].items()), style="dim")

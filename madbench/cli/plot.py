@@ -89,8 +89,8 @@ def plot(
         ),
     ] = None,
     *,
-    stored: options.StoredOptions,
-    named: NameOptions,
+    stored_options: options.StoredOptions,
+    name_options: NameOptions,
     shape: LayoutOptions,
     output: Annotated[Path | None, output_option("Folder of the files.", show_default="RESULTS/plots")] = None,
     source: Annotated[Path | None, option("Draw from the CSV of an earlier plot, without the store.", "--from")] = None,
@@ -127,37 +127,37 @@ def plot(
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
     every_figure = figure_names()
-    requested, others = names_and_labels(words or [], every_figure, "figure")
+    requested_names, others = names_and_labels(words or [], every_figure, "figure")
     choices_by_figure: dict[str, dict[str, Any]]
     choices_by_figure = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
     choices = {
         name: {key: value for key, value in of_figure.items() if value} for name, of_figure in choices_by_figure.items()
     }
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
-    drawn = ", ".join(requested or every_figure)
+    shown_names = ", ".join(requested_names or every_figure)
     for flag, (value, name) in flags.items():
-        if value and name not in (requested or every_figure):
+        if value and name not in (requested_names or every_figure):
             setting = flag if value is True else f"{flag} {value}"
-            raise ConfigError(f"{setting}: has no effect on {drawn}; it is for {name}")
-    folder = output or stored.results / "plots"
+            raise ConfigError(f"{setting}: has no effect on {shown_names}; it is for {name}")
+    folder = output or stored_options.results / "plots"
     if source is not None:
-        if len(requested) != 1:
+        if len(requested_names) != 1:
             raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
-        _check_no_choice(stored)
-        (name,) = requested
+        _check_no_choice(stored_options)
+        (name,) = requested_names
         drawing, frame = drawing_of(name), _read_frame(source, name, others)
         figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
         print(*write_figure(figure, folder / drawing.file), sep="\n")
         return
-    _check_suites(requested, split_list(stored.tasks))
-    selection = _with_usual_tasks(stored, requested).selection(others)
+    _check_suites(requested_names, split_list(stored_options.tasks))
+    selection = _with_usual_tasks(stored_options, requested_names).selection(others)
     rows, missing = selection.available()
     lacking = selection.lacking(missing)
     if lacking or not rows:
         raise (lacking or list(missing.values()))[0]
     results = selection.results_of(rows)
-    names = requested or figure_names(results.suites)
-    why = {name: str(error).removeprefix(f"{stored.results}: ") for name, error in missing.items()}
+    names = requested_names or figure_names(results.suites)
+    reason_by_figure = {name: str(error).removeprefix(f"{stored_options.results}: ") for name, error in missing.items()}
     reasons = {}
     for name in names:
         try:
@@ -165,19 +165,19 @@ def plot(
                 drawing = drawing_of(name)
                 if name == "loss" and x == "seconds":
                     _check_times(results)
-                frame = figure_frame(name, results, why)
+                frame = figure_frame(name, results, reason_by_figure)
                 figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
-                written = write_figure(figure, folder / drawing.file, frame)
+                files = write_figure(figure, folder / drawing.file, frame)
         except NothingToDrawError as error:
-            if requested:
-                raise StoreError(f"{stored.results}: {name}: {error}") from error
+            if requested_names:
+                raise StoreError(f"{stored_options.results}: {name}: {error}") from error
             reasons[name] = str(error)
         else:
-            print(*written, sep="\n")
+            print(*files, sep="\n")
     for name, reason in reasons.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     if len(reasons) == len(names):
-        raise StoreError(f"{stored.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
+        raise StoreError(f"{stored_options.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
@@ -198,20 +198,20 @@ def _suites_of(figures: Sequence[str]) -> list[Suite]:
 
 def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
     """Raise ``ConfigError`` if ``tasks`` have no effect on the figures."""
-    owners, drawn = _suites_of(figures), ", ".join(figures)
+    owners, figure_names = _suites_of(figures), ", ".join(figures)
     if not owners:
         return
     titles = " and ".join(suite.title for suite in owners)
     if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
         of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
-        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {drawn}, of {titles}")
+        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {figure_names}, of {titles}")
 
 
-def _with_usual_tasks(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
+def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
     """The options, with the tasks of the suites of the figures if no task was given."""
-    owners = _suites_of(figures) if stored.tasks is None and figures else []
+    owners = _suites_of(figures) if stored_options.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
-    return dataclasses.replace(stored, tasks=tasks) if tasks else stored
+    return dataclasses.replace(stored_options, tasks=tasks) if tasks else stored_options
 
 
 def _check_times(results: Results) -> None:
@@ -224,15 +224,15 @@ def _check_times(results: Results) -> None:
         for name in scoring_of(suite).timing_differences(results.runs(suite))
     ]
     if differing:
-        named = ", ".join(differing).replace("_", " ")
-        problem = f"the runs differ in {named}, so their times cannot be compared; use --x tokens"
+        differing_names = ", ".join(differing).replace("_", " ")
+        problem = f"the runs differ in {differing_names}, so their times cannot be compared; use --x tokens"
         raise ConfigError(f"--x seconds: {problem}")
 
 
-def _check_no_choice(stored: options.StoredOptions) -> None:
+def _check_no_choice(stored_options: options.StoredOptions) -> None:
     """Raise ``ConfigError`` for an option that selects stored runs, which has no effect on a CSV."""
-    for field in dataclasses.fields(stored):
-        if getattr(stored, field.name) != field.default:
+    for field in dataclasses.fields(stored_options):
+        if getattr(stored_options, field.name) != field.default:
             raise ConfigError(f"--{field.name} has no effect with --from: the CSV holds what is drawn")
 
 
@@ -240,11 +240,11 @@ def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
     """The data of a figure from its CSV file, for the labels among ``words``, or for all labels."""
     from madbench.analysis.figures.registry import drawing_of
 
-    named, overrides = labels_and_overrides(words)
+    typed_labels, overrides = labels_and_overrides(words)
     if overrides:
         raise ConfigError(f"{short_repr(str(overrides[0]))} has no effect with --from: the CSV holds what is drawn")
     frame = drawing_of(name).read(source)
-    labels = expand(named)
+    labels = expand(typed_labels)
     for label in labels:
         if label not in set(frame.label):
             raise ConfigError(

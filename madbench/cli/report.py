@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def report(
     words: StoredWordsArgument = None,
     *,
-    stored: StoredOptions,
-    named: NameOptions,
+    stored_options: StoredOptions,
+    name_options: NameOptions,
     output: Annotated[
         Path | None, output_option("The file to write.", show_default="report.html in the results")
     ] = None,
@@ -64,23 +64,25 @@ def report(
       madbench report -t language_model --spread sd
       madbench report --archive ours.tar.xz --archive theirs.tar.xz
     """
-    written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    written_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if archive:
-        chosen = {"labels": words, "--claims": claims is not None, "--baselines": baselines}
+        choices = {"labels": words, "--claims": claims is not None, "--baselines": baselines}
         path = output or Path("leaderboard.html")
-        _write(path, _leaderboard(archive, chosen, stored, spread, written), counted(len(archive), "archive"))
+        _write(
+            path, _leaderboard(archive, choices, stored_options, spread, written_at), counted(len(archive), "archive")
+        )
         _open(path, open_it)
         return
     from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
     by_paper = None if claims is None else {"": load_claims(claims)}
-    selection = stored.selection(words)
-    selected = selection.select()
+    selection = stored_options.selection(words)
+    results = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(selected, selection.labels, by_paper, shows=spread, shows_baselines=baselines)
-        content = page.render(command_line(), written)
-    path = output or stored.results / "report.html"
+        page = report_page(results, selection.labels, by_paper, shows=spread, shows_baselines=baselines)
+        content = page.render(command_line(), written_at)
+    path = output or stored_options.results / "report.html"
     _write(path, content, f"{page.count:,} jobs")
     for part in page.missing:
         print(f"missing: {part.text}")
@@ -90,25 +92,25 @@ def report(
 
 
 def _leaderboard(
-    archives: list[Path], chosen: dict[str, Any], stored: StoredOptions, spread: Shows, written: str
+    archives: list[Path], choices: dict[str, Any], stored_options: StoredOptions, spread: Shows, written_at: str
 ) -> bytes:
     """The leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
     from madbench.report.leaderboard import leaderboard
 
-    usual = vars(StoredOptions(profile=stored.profile))
-    given = [name for name, value in chosen.items() if value]
-    given += [f"--{name}" for name, value in vars(stored).items() if value != usual[name]]
-    if given:
-        raise ConfigError(f"{given[0]}: no effect with --archive, which shows every run of the archives")
+    usual = vars(StoredOptions(profile=stored_options.profile))
+    given_names = [name for name, value in choices.items() if value]
+    given_names += [f"--{name}" for name, value in vars(stored_options).items() if value != usual[name]]
+    if given_names:
+        raise ConfigError(f"{given_names[0]}: no effect with --archive, which shows every run of the archives")
     with (
         tempfile.TemporaryDirectory(prefix="madbench-") as work,
         Console(stderr=True).status("reading the archives and making the tables"),
     ):
-        board = leaderboard(archives, Path(work), shows=spread, profile=stored.profile)
+        board = leaderboard(archives, Path(work), shows=spread, profile=stored_options.profile)
         for line in board.left_out:
             options.warn(line)
         command = shlex.join(["madbench", "report", *(word for path in archives for word in ("--archive", path.name))])
-        return board.render(command, written)  # without folders, as the page will be shared
+        return board.render(command, written_at)  # without folders, as the page will be shared
 
 
 def _write(path: Path, content: bytes, what: str) -> None:

@@ -25,7 +25,7 @@ def run(
     grid: GridOptions,
     training: TrainingOptions,
     costs: CostsOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Train labels on tasks and as language models, and print tables.
 
@@ -46,4 +46,4 @@ def run(
       madbench run @table1 --profile full --device cuda --dry-run
     """
     labels, overrides = labels_and_overrides(words or [])
-    train_labels(labels, overrides, grid, training, printed, costs)
+    train_labels(labels, overrides, grid, training, print_options, costs)

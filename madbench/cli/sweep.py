@@ -58,7 +58,7 @@ def sweep(
     grid: GridOptions,
     training: TrainingOptions,
     costs: CostsOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
 
@@ -104,7 +104,7 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    train_grid(load_grid(source, changes), training, has_baseline=True, printed=printed, costs=costs)
+    train_grid(load_grid(source, changes), training, has_baseline=True, print_options=print_options, costs=costs)
 
 
 def _is_given(context: typer.Context, key: str) -> bool:
@@ -137,10 +137,10 @@ def _baseline_of(text: str) -> dict[str, Any]:
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
     """Print on stderr the keys of the file that the command line replaces."""
     in_file = read_yaml(path)
-    nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
-    whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}
-    for prefix, file_keys, new_keys in [("", in_file, whole), *nested]:
+    inner_keys = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
+    whole_keys = {key: value for key, value in changes.items() if key not in ("set", "vary")}
+    for prefix, file_keys, new_keys in [("", in_file, whole_keys), *inner_keys]:
         for key, value in new_keys.items():
             if isinstance(file_keys, dict) and key in file_keys and file_keys[key] != value:
-                before, after = json.dumps(file_keys[key], default=str), json.dumps(value)
-                print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)
+                old_value, new_value = json.dumps(file_keys[key], default=str), json.dumps(value)
+                print(f"{path}: {prefix}{key} {new_value} instead of {old_value}", file=sys.stderr)

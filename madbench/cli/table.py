@@ -16,7 +16,7 @@ from madbench.errors import ConfigError
 def table(
     words: StoredWordsArgument = None,
     *,
-    stored: StoredOptions,
+    stored_options: StoredOptions,
     thresholds: Annotated[
         str | None,
         option(
@@ -46,7 +46,7 @@ def table(
         ),
     ] = False,
     costs: CostsOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Tabulate stored runs: means over seeds with 95% intervals.
 
@@ -73,10 +73,10 @@ def table(
         flag = "--spread sd" if spread == "sd" else "--baselines"
         raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
     shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
-    selection = stored.selection(words)
+    selection = stored_options.selection(words)
     results = selection.select()
     results_table = selection.table_of(results, thresholds=losses_of(thresholds), **shows).sorted_by(sort)
-    print_text_table(results_table, printed, costs=costs.tables(results, list(results_table.rows)))
+    print_text_table(results_table, print_options, costs=costs.tables(results, list(results_table.rows)))
 
 
 def losses_of(thresholds: str | None) -> list[float] | None:

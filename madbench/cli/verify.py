@@ -63,9 +63,9 @@ def verify(
         raise ConfigError(
             f"{overrides[0]} has no effect: verify takes labels, and checks them with settings of its own"
         )
-    named = expand(words)
-    check_code(named)
-    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(named, "checking")}
+    canonical_labels = expand(words)
+    check_code(canonical_labels)
+    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(canonical_labels, "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])
     else:
@@ -97,13 +97,13 @@ def _print(
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
     line = Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (typed_label(label), "bold"), f"  {summary}")
     console.print(line, soft_wrap=True)
-    shown = [verdict for verdict in STYLES if verdict == "fail" or is_whole]
+    shown_verdicts = [verdict for verdict in STYLES if verdict == "fail" or is_whole]
     if not shows_inapplicable:
-        shown = [verdict for verdict in shown if verdict != "not applicable"]
-    outcomes = [outcome for verdict in shown for outcome in outcomes if outcome.verdict == verdict]
+        shown_verdicts = [verdict for verdict in shown_verdicts if verdict != "not applicable"]
+    outcomes = [outcome for verdict in shown_verdicts for outcome in outcomes if outcome.verdict == verdict]
     if outcomes:
         _print_checks(console, outcomes)
-    if is_whole and "not applicable" not in shown and (count := counts["not applicable"]):
+    if is_whole and "not applicable" not in shown_verdicts and (count := counts["not applicable"]):
         console.print(f"{counted(count, 'check')} not applicable to the label; --all lists them", style="dim")
     if outcomes and is_whole:
         console.print(line, soft_wrap=True)
@@ -121,6 +121,6 @@ def _print_checks(console: Console, outcomes: Sequence[CheckResult]) -> None:
         if row["reason"]:
             lines.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
         verdict = Text(outcome.verdict.replace("not applicable", "n/a"), STYLES[outcome.verdict])
-        bound = row["bound"] if residual else ""
-        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*lines))
+        bound_text = row["bound"] if residual else ""
+        table.add_row(verdict, Text(row["check"]), residual, bound_text, Text.assemble(*lines))
     console.print(table)

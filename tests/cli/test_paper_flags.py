@@ -37,7 +37,7 @@ JOBS = EITHER | {
     "words": (("training.steps=3",), lambda given: {job.training.steps for job in given.jobs} == {3}),
 }
 """The same of an item whose runs are no grid."""
-ELSEWHERE = {"context", "device", "yes", "figures", "output", "shape", "printed", "corpus"}
+ELSEWHERE = {"context", "device", "yes", "figures", "output", "shape", "print_options", "corpus"}
 """Parameters that other tests are about: of the device, of the terminal, of figures, and of language models."""
 
 

@@ -70,14 +70,14 @@ def explain(
         return
     for setting in (*map(str, overrides), *costs.changed_options):
         raise ConfigError(f"{setting} has no effect without --cost")
-    first, *others = parsed = [parse(label) for label in expand(labels)]
+    first, *others = parsed_labels = [parse(label) for label in expand(labels)]
     if show_all and as_json:
         raise ConfigError("--all has no effect with -f json, which has every letter")
     if show_all and not others:
         raise ConfigError(f"--all has no effect with one label, {first}: all of its letters are shown")
     if as_json:
         content = []
-        for label in parsed:
+        for label in parsed_labels:
             letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
             differs = list(diff(first, label))
             content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})

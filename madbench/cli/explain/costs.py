@@ -63,7 +63,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
     settings = settings_of([*sizes, *(Override.of(name, value) for name, value in short.items() if value is not None)])
     options = _resized(options, settings)
     budget = canonical_budget(options.budget)
-    solved: dict[str, Allocation] = {}
+    allocations: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)
     _refuse_other_settings(labels, settings)
@@ -76,15 +76,15 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
             raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
     for label in labels:
         try:
-            used = {name: value for name, value in settings.items() if name in reads[label]}
-            solved[label] = solve(label, options.d_model, options.n_head, options.max_len, budget, **used)
-            rows[label] = _counts(solved[label])
+            own_settings = {name: value for name, value in settings.items() if name in reads[label]}
+            allocations[label] = solve(label, options.d_model, options.n_head, options.max_len, budget, **own_settings)
+            rows[label] = _counts(allocations[label])
         except BudgetError as error:
             rows[label] = {"error": str(error)}
     problems = [row["error"] for row in rows.values() if "error" in row]
     if as_json:
         print_json([{"label": label} | row for label, row in rows.items()])
-    elif solved:
+    elif allocations:
         console = Console(highlight=False)
         _print_summary(console, rows)
         _print_match(console, rows, BUDGETS[budget].name)
@@ -98,9 +98,9 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
             style="dim",
         )
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
-        if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
-            console.print(f"Smaller than softmax attention, not matched: {', '.join(below)}.", style="dim")
-        for label, allocation in solved.items() if options.terms or len(rows) == 1 else ():
+        if below_budget := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
+            console.print(f"Smaller than softmax attention, not matched: {', '.join(below_budget)}.", style="dim")
+        for label, allocation in allocations.items() if options.terms or len(rows) == 1 else ():
             console.print(f"\n{typed_label(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
     if problems:
@@ -119,15 +119,15 @@ def _resized(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
 
 def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` for a setting that no mixer has, and name the command that takes settings of a model."""
-    known = dict.fromkeys(field.name for label in labels for field in fields(family_of(label).Settings))
+    known_names = dict.fromkeys(field.name for label in labels for field in fields(family_of(label).Settings))
     for name, value in settings.items():
-        if name not in known:
-            near = did_you_mean(name, known)
+        if name not in known_names:
+            suggestion = did_you_mean(name, known_names)
             word = f"{name if '.' in name else f'model.{name}'}={value}"
             command = f"madbench run {shlex.quote(labels[0])} {shlex.quote(word)} --dry-run"
-            hint = "" if near.endswith("?") else f"\na model is counted by: {command}"
+            hint = "" if suggestion.endswith("?") else f"\na model is counted by: {command}"
             raise ConfigError(
-                f"explain --cost counts one mixer, and {short_repr(name)} is no setting of it{near}{hint}"
+                f"explain --cost counts one mixer, and {short_repr(name)} is no setting of it{suggestion}{hint}"
             )
 
 
@@ -209,12 +209,12 @@ def _print_match(console: Console, rows: Mapping[str, dict[str, Any]], name: str
 
 def _breakdown(allocation: Allocation, counts: Mapping[str, Any]) -> list[dict[str, str]]:
     formulas = getattr(allocation, "formulas", {})
-    raised = counts["target"] - 4 * allocation.size.d_model**2
+    above_softmax = counts["target"] - 4 * allocation.size.d_model**2
     terms = [(name, *formulas.get(name, ("", "")), count) for name, count in allocation.terms.items()]
     terms += [
         ("strict", "all terms", "", counts["total"]),
         ("paper", "without tables", "", counts["paper_total"]),
-        ("B", f"4 d^2 + {raised:,}" if raised else "4 d^2", "", counts["target"]),
+        ("B", f"4 d^2 + {above_softmax:,}" if above_softmax else "4 d^2", "", counts["target"]),
         ("left", "B - strict", "", counts["slack"]),
     ]
     return [

@@ -67,8 +67,8 @@ def findings(
         ),
     ] = None,
     *,
-    stored: StoredOptions,
-    printed: PrintOptions,
+    stored_options: StoredOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Judge the claims of papers, or your own, by the stored runs.
 
@@ -117,7 +117,7 @@ def findings(
     if true_gain is not None and not power:
         raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
     if power:
-        print_power(claims, claim, stored.selection(words), printed, true_gain)
+        print_power(claims, claim, stored_options.selection(words), print_options, true_gain)
         return
     if registered is not None:
         if explain is not None:
@@ -126,9 +126,9 @@ def findings(
             raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
         if claims is not None:
             raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
-        print_registered(words, registered, stored, printed)
+        print_registered(words, registered, stored_options, print_options)
         return
-    by_paper, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
+    by_paper, selection = None if claims is None else {"": load_claims(claims)}, stored_options.selection(words)
     results, left_out, sentences = _stored_results(selection), 0, []
     if by_paper is None:
         for problem in broken_claims().values():
@@ -139,10 +139,10 @@ def findings(
     quantities = None
     if selection.tasks is not None:
         quantities = requested_columns(selection)
-        named = (
+        column_names = (
             name for claims_of_paper in by_paper.values() for claim in claims_of_paper for name in claim.quantities
         )
-        quantities += [name for name in named if _is_detail(selection, name)]
+        quantities += [name for name in column_names if _is_detail(selection, name)]
     if results:
         left_out = count_left_out(results.scores)
         sentences = [*results.sentences(), *sentences]
@@ -165,12 +165,12 @@ def findings(
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names, CLAIMS_LISTED)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
-        if printed.format == "terminal":
+        if print_options.format == "terminal":
             sources = [claims] if claims else list(by_paper)
             _print_explanations(rows, sources if explain == "all" else [])
             return
     table = findings_table(rows, sentences, left_out)
-    print_text_table(table.of_origin(results.origin() if results else None), printed)
+    print_text_table(table.of_origin(results.origin() if results else None), print_options)
 
 
 def requested_columns(selection: Selection) -> list[str]:
@@ -241,7 +241,7 @@ def print_power(
     source: str | None,
     only: list[str] | None,
     selection: Selection,
-    printed: PrintOptions,
+    print_options: PrintOptions,
     true_gain: float | None = None,
 ) -> None:
     """Print how many seeds claims need, from the variance of the stored seeds.
@@ -252,20 +252,24 @@ def print_power(
     from madbench.analysis.claims import CLAIMS_LISTED, claims_by_paper, claims_on, load_claims
     from madbench.analysis.power import power_table
 
-    requested = split_list(only, "--claim", "claim") or []
+    requested_claims = split_list(only, "--claim", "claim") or []
     papers = {"": load_claims(source)} if source else claims_by_paper()
-    known = [claim.name for claims_of_paper in papers.values() for claim in claims_of_paper]
-    for name in requested:
-        if name not in known:
-            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known, CLAIMS_LISTED)}")
-    stored = selection.select()
+    claim_names = [claim.name for claims_of_paper in papers.values() for claim in claims_of_paper]
+    for name in requested_claims:
+        if name not in claim_names:
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, claim_names, CLAIMS_LISTED)}")
+    stored_results = selection.select()
     if not source:
-        papers = claims_on(stored.scores.label.unique())
-    chosen = {
-        paper: [claim for claim in claims_of_paper if claim.name in (requested or known)]
+        papers = claims_on(stored_results.scores.label.unique())
+    chosen_claims = {
+        paper: [claim for claim in claims_of_paper if claim.name in (requested_claims or claim_names)]
         for paper, claims_of_paper in papers.items()
     }
     table = power_table(
-        stored.scores, chosen, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
+        stored_results.scores,
+        chosen_claims,
+        stored_results.sentences(),
+        functools.partial(tracked, description="simulating"),
+        true_gain,
     )
-    print_text_table(table, printed)
+    print_text_table(table, print_options)

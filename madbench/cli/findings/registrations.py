@@ -12,21 +12,23 @@ from madbench.cli.shared.printing import print_text_table
 from madbench.errors import ConfigError
 
 
-def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
+def print_registered(
+    words: list[str] | None, path: Path, stored_options: StoredOptions, print_options: PrintOptions
+) -> None:
     """Print the registered findings, and every other claim as exploratory."""
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, sentences
 
-    if _chooses_runs(words, stored):
+    if _chooses_runs(words, stored_options):
         raise ConfigError(
             "--registered: labels, tasks and protocol are the registered ones; only --results can be given"
         )
-    registration, results = load_registration(path, stored.results)
+    registration, results = load_registration(path, stored_options.results)
     remarks = sentences(registration, path, results)
     table = findings_table(registered_findings(registration, results), results.sentences())
     table = table.of_origin(results.origin())
-    print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), printed)
+    print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), print_options)
 
 
-def _chooses_runs(words: list[str] | None, stored: StoredOptions) -> bool:
-    return bool(words) or dataclasses.replace(stored, results=options.RESULTS) != StoredOptions()
+def _chooses_runs(words: list[str] | None, stored_options: StoredOptions) -> bool:
+    return bool(words) or dataclasses.replace(stored_options, results=options.RESULTS) != StoredOptions()

@@ -120,13 +120,13 @@ def inspect(
 
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
-    requested = split_list(tasks)
+    requested_tasks = split_list(tasks)
     device = resolve_device(device)
     jobs: list[Job] = []
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # sizes of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, is_of_text=False, tasks=requested, trust=trust)
+        trained = TrainedModel(name, results, is_of_text=False, tasks=requested_tasks, trust=trust)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{short_repr(name)} is the same run as {short_repr(run)}; name two, or one alone")
@@ -145,21 +145,21 @@ def inspect(
         jobs.append(job)
         sizes.append(list(inputs.shape))
     names = _names(jobs)
-    written = []
+    files = []
     if not no_figures:
         from madbench.analysis.figures.files import save_figure
         from madbench.analysis.figures.inspection import figures
 
         folder = output or results / "plots" / f"inspect-{'-'.join(job.id[:8] for job in jobs)}"
         with Console(stderr=True).status("drawing"):
-            drawn = figures(dict(zip(names, models)), shape.layout)
-            written = [path for name, figure in drawn for path in save_figure(figure, folder / name)]
+            figures_by_name = figures(dict(zip(names, models)), shape.layout)
+            files = [path for name, figure in figures_by_name for path in save_figure(figure, folder / name)]
     if as_json:
         runs = [
             {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed, "inputs": size} | model.tables
             for job, size, model in zip(jobs, sizes, models)
         ]
-        print_json({"runs": runs, "figures": list(map(str, written))})
+        print_json({"runs": runs, "figures": list(map(str, files))})
         return
     console = Console()
     for name, job, (count, length) in zip(names, jobs, sizes):
@@ -169,14 +169,14 @@ def inspect(
         console.print()
         print_lines(console, lines)
     print("\ncolumns: madbench inspect --help")
-    if written:
-        print(f"figures: {written[0].parent}/ {', '.join(path.stem for path in written if path.suffix == '.png')}")
+    if files:
+        print(f"figures: {files[0].parent}/ {', '.join(path.stem for path in files if path.suffix == '.png')}")
 
 
 def _names(jobs: Sequence[Job]) -> list[str]:
     """The labels of the jobs. If they are equal, the task, the seed or the id is added."""
-    for more in ("", "task", "seed", "id"):
-        names = [f"{job.label} {more} {getattr(job, more)}" if more else job.label for job in jobs]
+    for extra in ("", "task", "seed", "id"):
+        names = [f"{job.label} {extra} {getattr(job, extra)}" if extra else job.label for job in jobs]
         if len(set(names)) == len(names):
             break
     return names

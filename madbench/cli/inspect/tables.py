@@ -54,9 +54,9 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     import pandas as pd
 
     frame = pd.DataFrame(rows)
-    by = [name for name in ("layer", "gate", "kernel", "matrix") if name in frame]
+    group_columns = [name for name in ("layer", "gate", "kernel", "matrix") if name in frame]
     numbers = list(frame.select_dtypes("float"))
-    return frame.groupby(by, sort=False)[numbers].mean().reset_index().to_dict("records")
+    return frame.groupby(group_columns, sort=False)[numbers].mean().reset_index().to_dict("records")
 
 
 def _kind(row: Mapping[str, Any]) -> str:
@@ -102,8 +102,8 @@ def comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
         for table, rows in model.tables.items():
             for row in _means(rows):
                 for name, heading in _COMPARED[table].items():
-                    named = f"{_kind(row)} {heading}".strip()
-                    values_of.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
+                    row_name = f"{_kind(row)} {heading}".strip()
+                    values_of.setdefault((table, row_name), [[] for _ in models])[i].append(row.get(name, math.nan))
     lines = []
     for (_, heading), values in sorted(values_of.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
         show = _percent if heading.endswith("%") else _number

@@ -132,13 +132,13 @@ def ask(
         if harness:
             cache = results / CACHE if questions.cache else None
             measurements.append(_others(trained, harness, questions, data, device, cache))
-        for measurement in (each for answers in measurements for each in answers):
+        for measurement in (answer for answers in measurements for answer in answers):
             measured.append(measurement)
             trained.measure(measurement)
             if not as_json:
                 print(f"{with_display_names(job.label)}: {sentence(measurement)}", flush=True)
         rows[f"{job.label} {job.id[:8]}"] = measured
-        contents.append({"label": job.label, "id": job.id, "tasks": [_content(each) for each in measured]})
+        contents.append({"label": job.label, "id": job.id, "tasks": [_content(answer) for answer in measured]})
         not_stored.append(trained.not_stored)
         if not as_json:
             print(trained.where_stored)
@@ -159,8 +159,8 @@ def _harness_tasks(questions: QuestionOptions) -> Tasks:
         from madbench.lm_eval.measure import Tasks
     except MissingExtraError as error:
         first = questions.of_harness[0]
-        near = did_you_mean(first, TASKS)
-        raise ConfigError(f"--tasks {first}: no such task of madbench's own{near}; {error}") from None
+        suggestion = did_you_mean(first, TASKS)
+        raise ConfigError(f"--tasks {first}: no such task of madbench's own{suggestion}; {error}") from None
     with Console(stderr=True).status("looking for the tasks of lm-evaluation-harness"):
         return Tasks(questions.of_harness, questions.include)
 
@@ -207,8 +207,12 @@ def sentence(measurement: Measurement) -> str:
     if "questions" in settings:
         of_what = f"{settings['questions']} questions of {details['choices']} choices"
     else:
-        whole = details["examples_of_task"]
-        of_what = f"{details['examples']} of {whole} examples" if details["examples"] < whole else f"{whole} examples"
+        examples_of_task = details["examples_of_task"]
+        of_what = (
+            f"{details['examples']} of {examples_of_task} examples"
+            if details["examples"] < examples_of_task
+            else f"{examples_of_task} examples"
+        )
         of_what += f", {settings['shots']} shown before each" if settings["shots"] else ""
         version = details["task_version"]
         of_what += f", version {version if not isinstance(version, dict) else 'of each its own'}"
@@ -229,8 +233,8 @@ def _standings(rows: Mapping[str, Sequence[Measurement]]) -> dict[str, Any]:
         return {}
     values = {}
     for name, measured in rows.items():
-        metrics = [main_metric(each) for each in measured]
-        values[name] = [each.values[name_] * sign for each, (name_, sign) in zip(measured, metrics)]
+        metrics = [main_metric(measurement) for measurement in measured]
+        values[name] = [measurement.values[name_] * sign for measurement, (name_, sign) in zip(measured, metrics)]
     return standings(values)
 
 
@@ -240,9 +244,9 @@ def _print_table(rows: Mapping[str, Sequence[Measurement]], places: Mapping[str,
     lines = []
     for name, measured in rows.items():
         line = {"run": with_display_names(name)}
-        for each in measured:
-            metric, _ = main_metric(each)
-            line[f"{each.settings['task']} {metric}"] = f"{each.values[metric]:.3f}"
+        for measurement in measured:
+            metric, _ = main_metric(measurement)
+            line[f"{measurement.settings['task']} {metric}"] = f"{measurement.values[metric]:.3f}"
         lines.append(line | {"Avg Rank": f"{places[name].average_rank:.2f}", "#Top1": str(places[name].top1)})
     print()
     print_lines(Console(), table_lines(lines, right=[name for name in lines[0] if name != "run"]))

@@ -68,26 +68,26 @@ def _loss(
     trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str, as_json: bool
 ) -> dict[str, Any]:
     """Measure the validation loss of a model and store it. It is printed unless ``as_json``."""
-    job, windowed = trained.job, trained.corpus(data)
+    job, corpus = trained.job, trained.corpus(data)
     length = questions.seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=questions.windows or job.training.eval_sequences)
     trial: Any = suite_of(job).Trial  # a suite with a corpus also has an evaluator
-    evaluation = trial.evaluator(windowed, length, config, device)
+    evaluation = trial.evaluator(corpus, length, config, device)
     with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
         losses = evaluation.validation(trained.model.to(device))
-    described = evaluation.description()
-    settings = {"seq_len": length, "windows": described["windows"], "precision": config.precision}
-    details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
+    description = evaluation.description()
+    settings = {"seq_len": length, "windows": description["windows"], "precision": config.precision}
+    details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": description}
     trained.measure(Measurement("evaluation", losses, details, settings))
     if not as_json:
         units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
         numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
         print(f"{display_name(job.label)}: validation loss {', '.join(numbers)}")
-        distance = f", one every {described['val_stride']:,.0f} tokens" if described["windows"] > 1 else ""
-        print(f"{counted(described['windows'], 'window')} of {length} tokens{distance}")
+        distance = f", one every {description['val_stride']:,.0f} tokens" if description["windows"] > 1 else ""
+        print(f"{counted(description['windows'], 'window')} of {length} tokens{distance}")
         if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
             print(
                 f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used"
             )
         print(trained.where_stored)
-    return {"label": job.label, "id": job.id, **losses, **described}
+    return {"label": job.label, "id": job.id, **losses, **description}

@@ -101,9 +101,9 @@ def prepare(
         rows.append({"split": split, **counts, "bytes per token": f"{(content.bytes or 0) / content.tokens:.2f}"})
     print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
     console.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
-    if skipped := [source for source in corpus.manifest.sources if source.skipped]:
-        total = sum(source.skipped for source in skipped)
-        most = max(skipped, key=lambda source: source.skipped)
+    if skipped_sources := [source for source in corpus.manifest.sources if source.skipped]:
+        total = sum(source.skipped for source in skipped_sources)
+        most = max(skipped_sources, key=lambda source: source.skipped)
         console.print(f"left out {total:,} rows without a text, {most.skipped:,} of them of {most.name}", **PLAIN)
     console.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
 

@@ -73,7 +73,7 @@ def sample(
         raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokens_of_text.spec} has {count} tokens")
     ids = tokens_of_text.encode(prompt).tolist() or [tokens_of_text.end_of_text]
     model = cast("GPT", trained.model)
-    written = generate(
+    new_ids = generate(
         model.to(device),
         ids,
         tokens,
@@ -85,12 +85,12 @@ def sample(
     if len(ids) + tokens - 1 > model.seq_len:
         options.warn(past_context(model.seq_len))
     print(prompt, end="", flush=True)
-    decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
-    for token in itertools.takewhile(lambda token: token != tokens_of_text.end_of_text, written):
-        made += 1
+    decoder, new_count, start_time = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
+    for token in itertools.takewhile(lambda token: token != tokens_of_text.end_of_text, new_ids):
+        new_count += 1
         print(decoder.decode(tokens_of_text.tokens[token]), end="", flush=True)  # a token may hold half of a character
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start_time
     print(decoder.decode(b"", final=True))
-    end = "" if made == tokens else ", then the end of the document"
-    speed = f"{(len(ids) + made) / seconds:,.0f} tokens/s on {device}, prompt included"
-    print(f"{display_name(trained.job.label)}: {made} tokens{end}, {speed}", file=sys.stderr)
+    end = "" if new_count == tokens else ", then the end of the document"
+    speed = f"{(len(ids) + new_count) / seconds:,.0f} tokens/s on {device}, prompt included"
+    print(f"{display_name(trained.job.label)}: {new_count} tokens{end}, {speed}", file=sys.stderr)

@@ -27,7 +27,7 @@ def train(
     *,
     training: TrainingOptions,
     costs: CostsOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Train labels as language models and print the table.
 
@@ -46,4 +46,4 @@ def train(
     """
     labels, overrides = labels_and_overrides(words)
     training = dataclasses.replace(training, details=training.dry_run)
-    train_labels(labels, overrides, GridOptions(profile, ["language_model"]), training, printed, costs)
+    train_labels(labels, overrides, GridOptions(profile, ["language_model"]), training, print_options, costs)

@@ -100,8 +100,8 @@ def ls(
         if rows:
             _print_runs(console, rows)
         else:
-            which = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
-            console.print(f"no runs in {results or RESULTS}{which}")
+            which_runs = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
+            console.print(f"no runs in {results or RESULTS}{which_runs}")
         return
     if kind == "profiles":
         _print_profiles(console, rows, has_keys=bool(specs))

@@ -126,8 +126,8 @@ def _papers() -> Rows:
 
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
     """The rows, and one row with a ``problem`` for each broken entry of an installed package."""
-    nothing = dict.fromkeys(rows[0])
-    return rows + [nothing | {next(iter(nothing)): name, "problem": why} for name, why in broken.items()]
+    empty_row = dict.fromkeys(rows[0])
+    return rows + [empty_row | {next(iter(empty_row)): name, "problem": reason} for name, reason in broken.items()]
 
 
 def _line(text: str) -> str:
@@ -150,8 +150,8 @@ def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
     """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
     labels, changes = labels_and_overrides(words)
     folder = results or RESULTS
-    stored = expand(labels)
-    query = Query(labels=stored, overrides=changes, results=folder, track=track_reading, warn=warn)
+    canonical_labels = expand(labels)
+    query = Query(labels=canonical_labels, overrides=changes, results=folder, track=track_reading, warn=warn)
     return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 
 
@@ -210,8 +210,8 @@ def overview(results: Path | None) -> Rows:
     rows = []
     for kind, (rows_of, what, _) in listings().items():
         if kind not in counts:
-            named = {next(iter(row.values())): row.get("problem") for row in rows_of()}
-            names = [f"{name} (broken)" if problem else name for name, problem in named.items()]
-            counts[kind] = sum(not problem for problem in named.values()), f": {', '.join(names)}"
+            problem_by_name = {next(iter(row.values())): row.get("problem") for row in rows_of()}
+            names = [f"{name} (broken)" if problem else name for name, problem in problem_by_name.items()]
+            counts[kind] = sum(not problem for problem in problem_by_name.values()), f": {', '.join(names)}"
         rows.append({"kind": kind, "count": counts[kind][0], "what": what + counts[kind][1]})
     return rows

@@ -85,8 +85,8 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
     if state == "unknown":
         parts.append(sweep["error"])
     if state in _ENDINGS:
-        if left := len(set(sweep["open"]) - set(names_in(results / "runs"))):
-            parts.append(f"{_ENDINGS[state]}, {counted(left, 'job')} left: the same command resumes")
+        if open_count := len(set(sweep["open"]) - set(names_in(results / "runs"))):
+            parts.append(f"{_ENDINGS[state]}, {counted(open_count, 'job')} left: the same command resumes")
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:
             parts.append("all its jobs are in the store by now")

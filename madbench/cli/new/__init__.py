@@ -148,15 +148,15 @@ def _identifier(kind: str, name: str) -> str:
 
     where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*", name) or len(name) > MOST_LETTERS:
-        near = "_".join(re.findall("[a-z0-9]+", name.lower())).lstrip("0123456789_")[:MOST_LETTERS].rstrip("_")
-        hint = f"; did you mean {near!r}?" if near else f", such as my_{kind}"
+        valid_name = "_".join(re.findall("[a-z0-9]+", name.lower())).lstrip("0123456789_")[:MOST_LETTERS].rstrip("_")
+        hint = f"; did you mean {valid_name!r}?" if valid_name else f", such as my_{kind}"
         raise ConfigError(
             f"{where}: expected at most {MOST_LETTERS} lower-case letters, digits, - and _, a letter first{hint}"
         )
     if fault := KINDS[kind].fault_of_name(snake):
         raise ConfigError(f"{where}: {fault}")
-    taken = {*KINDS[kind].names(), *KINDS[kind].broken()}
-    if snake in taken:
+    taken_names = {*KINDS[kind].names(), *KINDS[kind].broken()}
+    if snake in taken_names:
         raise ConfigError(f"{where}: there is a {kind} of this name already; choose another, such as my_{snake}")
     code = [path for path in _files(EXAMPLE[kind]) if path.suffix == ".py"]
     words = {word for path in code for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}

@@ -14,15 +14,15 @@ def write_claim(sentence: str, name: str | None, output: Path | None, as_json: b
 
     from madbench.analysis.claim_sentences import add_claim, parse_claim
 
-    made, entry = parse_claim(sentence, name or "")
+    claim, entry = parse_claim(sentence, name or "")
     if output is not None:
         count = add_claim(entry, output)
     if as_json:
-        print_json({**entry, "pairs": made.pairs})
+        print_json({**entry, "pairs": claim.pairs})
     elif output is None:
         print(yaml.safe_dump({"claims": [entry]}, sort_keys=False, allow_unicode=True, width=10_000), end="")
     else:
-        shown = [f"{a} {MINUS} {b}" for a, b in made.pairs[:5]]
-        pairs = ", ".join([*shown, "..."] if len(made.pairs) > 5 else shown)
-        print(f"{output}: {made.name}, {counted(len(made.pairs), 'pair')}: {pairs}; {counted(count, 'claim')} in all")
+        shown_pairs = [f"{a} {MINUS} {b}" for a, b in claim.pairs[:5]]
+        pairs = ", ".join([*shown_pairs, "..."] if len(claim.pairs) > 5 else shown_pairs)
+        print(f"{output}: {claim.name}, {counted(len(claim.pairs), 'pair')}: {pairs}; {counted(count, 'claim')} in all")
         print(f"next: madbench findings --claims {output}")

@@ -63,7 +63,7 @@ def paper(
     *,
     choices: PaperOptions,
     shape: LayoutOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> None:
     """Reproduce a paper's tables, figures, theorems and claims.
 
@@ -92,16 +92,16 @@ def paper(
       madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
     """
     names, overrides = labels_and_overrides(words or [])
-    given = {**choices.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
-    given |= dict.fromkeys(map(str, overrides), True)
-    flags = [flag for flag, value in given.items() if value]
+    flag_values = {**choices.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
+    flag_values |= dict.fromkeys(map(str, overrides), True)
+    flags = [flag for flag, value in flag_values.items() if value]
     if len(names) < 2:
         if flags:
             raise ConfigError(f"{flags[0]} has no effect without an item")
         if names:
-            print_items(load_paper(names[0]), choices.results, printed)
+            print_items(load_paper(names[0]), choices.results, print_options)
         else:
-            print_papers(choices.results, printed)
+            print_papers(choices.results, print_options)
         return
     if (choices.output or shape != LayoutOptions()) and (choices.dry_run or not choices.figures):
         given_layout = (
@@ -109,19 +109,19 @@ def paper(
         )
         raise ConfigError(f"{given_layout} no effect with {'--dry-run' if choices.dry_run else '--no-figures'}")
     name, item_id, *labels = names
-    chosen = load_paper(name)
-    item = chosen.item(item_id)
+    chosen_paper = load_paper(name)
+    item = chosen_paper.item(item_id)
     if not item.is_made_here:
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
         for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
-        _run_command(context, Request(chosen, item, results=choices.results.absolute()), choices)
+        _run_command(context, Request(chosen_paper, item, results=choices.results.absolute()), choices)
         return
     check_profile(item, choices.profile)
     tasks = qualified_tasks(split_list(choices.tasks) or ())
     request = Request(
-        chosen,
+        chosen_paper,
         item,
         choices.profile,
         choices.seeds,
@@ -132,31 +132,31 @@ def paper(
         choices.results,
         choices.budget,
     )
-    _Making(request, choices, shape, printed).run()
+    _Making(request, choices, shape, print_options).run()
 
 
 def _run_command(context: typer.Context, request: Request, choices: PaperOptions) -> None:
     """Make an item by the verb of its command, with the results folder and the threads if the verb takes them."""
     group: Any = context.find_root().command
     verb = group.get_command(context, request.item.command.split()[0])
-    taken = {option.name for option in verb.params}
+    known_options = {option.name for option in verb.params}
     words: list[str] = []
-    if "results" in taken and choices.results != options.RESULTS:
+    if "results" in known_options and choices.results != options.RESULTS:
         words += ["--results", str(choices.results)]
-    if "threads" in taken and choices.threads:
+    if "threads" in known_options and choices.threads:
         words += ["--threads", str(choices.threads)]
     with results_or_shipped(request.paper, request.item, choices.results) as folder:
-        hidden = ("--results", str(folder)) if "results" in taken and folder != choices.results else ()
+        hidden = ("--results", str(folder)) if "results" in known_options and folder != choices.results else ()
         call_verb(request, group.main, words, hidden)
 
 
 class _Making:
     """An item that is trained or computed here: its plan, its training, and its result."""
 
-    def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
-        self.request, self.choices, self.shape, self.printed = request, choices, shape, printed
+    def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, print_options: PrintOptions):
+        self.request, self.choices, self.shape, self.print_options = request, choices, shape, print_options
         self.measure = measure_of(request.item)
-        self.planned = self.measure.plan(request)
+        self.experiment = self.measure.plan(request)
         self.keeps_weights = self.measure.keeps_weights(request) and not choices.dry_run
         self.training = choices.training(self.keeps_weights)
 
@@ -166,14 +166,14 @@ class _Making:
 
         self.refuse_useless()
         choices = self.choices
-        if self.printed.format == "terminal" and not choices.dry_run and is_first():
+        if self.print_options.format == "terminal" and not choices.dry_run and is_first():
             print(*self.measure.introduction(self.request), sep="\n")
         asks_to_train = choices.dry_run or choices.yes or choices.force or choices.corpus is not None or not is_first()
         if self.request.item.runs and not asks_to_train:
-            if show_shipped(self.request, self.measure, self.verify, self.finish, self.printed):
+            if show_shipped(self.request, self.measure, self.verify, self.finish, self.print_options):
                 return
-        if isinstance(self.planned, Grid):
-            self.ask_before_training(self.planned)
+        if isinstance(self.experiment, Grid):
+            self.ask_before_training(self.experiment)
         if not choices.dry_run:
             self.verify()
         trained = self.train()
@@ -183,13 +183,13 @@ class _Making:
     def refuse_useless(self) -> None:
         """Raise ``ConfigError`` for an option that has no effect on the plan."""
         choices, item = self.choices, self.request.item
-        if choices.budget and not isinstance(self.planned, Grid):
+        if choices.budget and not isinstance(self.experiment, Grid):
             raise ConfigError(
                 f"--budget {choices.budget}: has no effect on {item.id}, which has the ranks of its own models"
             )
-        if choices.corpus is not None and not isinstance(self.planned, Grid):
+        if choices.corpus is not None and not isinstance(self.experiment, Grid):
             raise ConfigError(f"--corpus {choices.corpus}: has no effect on {item.id}, which trains no language model")
-        if choices.dry_run and self.planned is None:
+        if choices.dry_run and self.experiment is None:
             raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
@@ -214,47 +214,47 @@ class _Making:
         from madbench.training.distributed import is_first
 
         with Console(stderr=True).status("verifying the operators"):
-            failing = failing_operators(operators_of(self.request, self.measure, self.planned))
+            failing = failing_operators(operators_of(self.request, self.measure, self.experiment))
         if not failing:
             return
-        made = fails_here(failing)
+        decision = fails_here(failing)
         if is_first():
-            remember(self.request, made)
-            print_made(self.request, made, [], self.printed)
+            remember(self.request, decision)
+            print_made(self.request, decision, [], self.print_options)
         raise typer.Exit(1)
 
     def train(self) -> Results | None:
         """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
-        if self.planned is None:
+        if self.experiment is None:
             return None
-        if not isinstance(self.planned, Grid):
-            return _train(self.planned, self.training, self.printed)
-        return train_grid(self.planned, self.training, has_tables=False, printed=self.printed)
+        if not isinstance(self.experiment, Grid):
+            return _train(self.experiment, self.training, self.print_options)
+        return train_grid(self.experiment, self.training, has_tables=False, print_options=self.print_options)
 
-    def finish(self, decided: Request, trained: Results | None) -> None:
+    def finish(self, final_request: Request, trained: Results | None) -> None:
         """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
-        is_own = decided is self.request
+        is_own = final_request is self.request
         with Console(stderr=True).status("measuring"):
-            made = self.measure.decide(decided, trained)
-            drawn = self.draw(made, needs_all=is_own) if self.choices.figures else []
-        note = chosen_settings(trained) if made.verdicts else ""
-        archives = () if is_own else archive_names(decided.item)
-        remember(replace(decided, results=self.choices.results), made, archives, note)
-        print_made(decided, made, drawn, self.printed, note)
-        if made.exit_code:
-            raise typer.Exit(made.exit_code)
+            decision = self.measure.decide(final_request, trained)
+            files = self.draw(decision, needs_all=is_own) if self.choices.figures else []
+        note = chosen_settings(trained) if decision.verdicts else ""
+        archives = () if is_own else archive_names(final_request.item)
+        remember(replace(final_request, results=self.choices.results), decision, archives, note)
+        print_made(final_request, decision, files, self.print_options, note)
+        if decision.exit_code:
+            raise typer.Exit(decision.exit_code)
 
-    def draw(self, made: Made, needs_all: bool) -> list[Path]:
+    def draw(self, decision: Made, needs_all: bool) -> list[Path]:
         """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
-        folder, drawn = self.choices.output or self.choices.results / "plots", list[Path]()
+        folder, files = self.choices.output or self.choices.results / "plots", list[Path]()
         try:
-            for figure in made.figures:
-                drawn += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
+            for figure in decision.figures:
+                files += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
         except StoreError as error:
             if needs_all:
                 raise
             options.warn(f"figures are left out: {error}")  # weights are not shipped
-        return drawn
+        return files
 
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
@@ -271,13 +271,13 @@ def check_no_paper(word: str) -> None:
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
-def _train(experiment: Experiment, training: TrainingOptions, printed: PrintOptions) -> Results | None:
+def _train(experiment: Experiment, training: TrainingOptions, print_options: PrintOptions) -> Results | None:
     """Train an experiment that is not a grid and return its results, or print its plan and return None."""
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
     if training.dry_run:
-        print_jobs(experiment, training.policy, printed)
+        print_jobs(experiment, training.policy, print_options)
         return None
     names = {job.id: row.row.variant for row in experiment.rows for job in row.jobs}
     _, failed = train_on_screen(experiment, training.execution, training.policy, console, names)

@@ -31,23 +31,23 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """The row of an item: its state, jobs, cost and command."""
     entries = remembered(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-    made = []
+    ways = []
     for size, entry in entries.items():
         notes = ", ".join(filter(None, [size if item.profiles else "", entry.get("note", "")]))
-        made.append(f"{entry['state']} ({notes})" if notes else entry["state"])
-    row |= {"state": "; ".join(made) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not made}
+        ways.append(f"{entry['state']} ({notes})" if notes else entry["state"])
+    row |= {"state": "; ".join(ways) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not ways}
     runs = [name for entry in entries.values() for name in entry.get("runs", ())]
-    row["runs"] = list(dict.fromkeys(runs)) if made else archive_names(item)
+    row["runs"] = list(dict.fromkeys(runs)) if ways else archive_names(item)
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
     row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
     jobs = jobs_of(Request(paper, item, results=results))
-    stored = [*job_states(jobs, results, Policy()).values()].count("done")
-    left = 1 - stored / max(1, len(jobs))
-    row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
+    stored_count = [*job_states(jobs, results, Policy()).values()].count("done")
+    missing_share = 1 - stored_count / max(1, len(jobs))
+    row |= {"jobs": len(jobs), "stored": stored_count, "seconds": item.seconds and item.seconds * missing_share}
     return row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()}
 
 
-def print_papers(results: Path, printed: PrintOptions) -> None:
+def print_papers(results: Path, print_options: PrintOptions) -> None:
     """Print the number of items of each paper by state and kind of evidence."""
     from madbench.analysis.rendering import Listing
 
@@ -55,23 +55,31 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
     contents, lines = [], []
     for name, paper in papers.items():
         counts: dict[str, Counter[str]] = {}
-        made = shipped = 0
+        made_count = shipped_count = 0
         for item in paper.items:
-            here = [*_states(paper, item, results).values()][:1]
-            stored = [shipped_state(paper, item)] if item.is_made_here and not here else []
-            made, shipped = made + len(here), shipped + any(stored)
-            first_state = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            local_states = [*_states(paper, item, results).values()][:1]
+            shipped_states = [shipped_state(paper, item)] if item.is_made_here and not local_states else []
+            made_count, shipped_count = made_count + len(local_states), shipped_count + any(shipped_states)
+            first_state = next(
+                filter(None, [*local_states, *shipped_states]), NOT_RUN if item.is_made_here else NOT_MADE
+            )
             state = first_state.partition(" (")[0]
             counts.setdefault(state, Counter())[item.evidence] += 1
         states = [state for state in dict.fromkeys([*STATES, *counts]) if state in counts or state in STATES[:3]]
         states.sort(key=(NOT_RUN, NOT_MADE).__contains__)
-        content = {"paper": name, "title": paper.title, "items": len(paper.items), "made": made, "shipped": shipped}
+        content = {
+            "paper": name,
+            "title": paper.title,
+            "items": len(paper.items),
+            "made": made_count,
+            "shipped": shipped_count,
+        }
         lines.append([name, *("" for _ in EVIDENCE)])
         for state in states:
             of_state = counts.get(state, Counter())
             lines.append([f"  {state}", *(str(of_state[kind] or "") for kind in EVIDENCE)])
         contents.append(content | {"states": counts})
-    if printed.format == "json":
+    if print_options.format == "json":
         print_json({"papers": contents, "problems": dict(problems)})
         return
     caption = (
@@ -81,17 +89,17 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
     )
     headings = ["Paper", *(kind.capitalize() for kind in EVIDENCE)]
     print_text_table(
-        Listing(contents, headings, lines, contents, caption, "", "tab:papers"), replace(printed, notes=True)
+        Listing(contents, headings, lines, contents, caption, "", "tab:papers"), replace(print_options, notes=True)
     )
     for problem in problems.values():
         warn(problem)
 
 
-def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
+def print_items(paper: Paper, results: Path, print_options: PrintOptions) -> None:
     """Print the items of a paper: state, stored jobs, cost and command, or the reason why madbench cannot make it."""
     with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
         rows = [_row(paper, item, results) for item in paper.items]
-    if printed.format == "json":
+    if print_options.format == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
         return
     console = Console(highlight=False)

@@ -24,7 +24,7 @@ from madbench.papers.making import Made, Request, state_of, statement_verdict
 from madbench.suites import size_of
 
 
-def print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
+def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptions) -> None:
     """Print the jobs of an experiment whose steps cannot be timed in advance."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
@@ -35,7 +35,7 @@ def print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) ->
         line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
         lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
         lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})
-    if printed.format == "json":
+    if print_options.format == "json":
         print_json(lines)
         return
     console = Console(highlight=False)
@@ -43,25 +43,32 @@ def print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) ->
     console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
-def print_made(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
+def print_made(
+    request: Request, decision: Made, files: list[Path], print_options: PrintOptions, note: str = ""
+) -> None:
     """Print the result. ``note`` is printed beside each verdict."""
-    if printed.format == "json":
-        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
+    if print_options.format == "json":
+        content = {
+            **decision.content,
+            "state": state_of(request, decision),
+            "verdicts": dict(decision.verdicts),
+            "note": note,
+        }
         print_json(content | {"figures": list(map(str, files))})
         return
-    for i, table in enumerate(made.tables):
+    for i, table in enumerate(decision.tables):
         print()
-        print_text_table(table, printed, i)
-    if printed.format == "terminal":
+        print_text_table(table, print_options, i)
+    if print_options.format == "terminal":
         console = Console(highlight=False)
         console.print()
-        if made.heading:
-            console.print(in_words(made.heading, console), **PLAIN)
-        for statement, verdict in made.verdicts.items():
-            beside = f" ({note})" if note else ""
-            console.print(in_words(f"{statement_verdict(request, verdict)}{beside}: {statement}", console), **PLAIN)
-            if statement in made.remarks:
-                console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
-        if made.verdicts:
-            console.print(f"{request.paper.name} {request.item.id}: {state_of(request, made)}", **PLAIN)
+        if decision.heading:
+            console.print(in_words(decision.heading, console), **PLAIN)
+        for statement, verdict in decision.verdicts.items():
+            note_text = f" ({note})" if note else ""
+            console.print(in_words(f"{statement_verdict(request, verdict)}{note_text}: {statement}", console), **PLAIN)
+            if statement in decision.remarks:
+                console.print(in_words(decision.remarks[statement], console, indent=4), **PLAIN)
+        if decision.verdicts:
+            console.print(f"{request.paper.name} {request.item.id}: {state_of(request, decision)}", **PLAIN)
         console.print(*files, sep="\n", **PLAIN)

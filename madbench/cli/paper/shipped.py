@@ -33,7 +33,7 @@ def show_shipped(
     measure: Measure,
     verify: Callable[[], None],
     finish: Callable[[Request, Results], None],
-    printed: PrintOptions,
+    print_options: PrintOptions,
 ) -> bool:
     """Decide an item by the shipped runs if not all of its runs are stored. False if the item has to be trained.
 
@@ -44,36 +44,38 @@ def show_shipped(
         return False
     console, item = Console(stderr=True), request.item
     if not has_archives(item):
-        return _print_recorded(request, verify, printed, "which the repository has")
+        return _print_recorded(request, verify, print_options, "which the repository has")
     with contextlib.ExitStack() as stack:
         with console.status(f"reading {', '.join(archive_names(item))}"):
-            shipped = stack.enter_context(shipped_results(request, measure))
-        if shipped is None:
+            results = stack.enter_context(shipped_results(request, measure))
+        if results is None:
             return False
         verify()
         try:
-            finish(*shipped)
+            finish(*results)
         except StoreError as error:
-            why = "without the weights that the item measures" if measure.keeps_weights(request) else str(error)
-            return _print_recorded(request, None, printed, why)
-    runs, seeds = ", ".join(archive_names(item)), shipped[0].seeds
+            reason = "without the weights that the item measures" if measure.keeps_weights(request) else str(error)
+            return _print_recorded(request, None, print_options, reason)
+    runs, seeds = ", ".join(archive_names(item)), results[0].seeds
     console.print(f"By the runs of {runs}, seeds {seeds}. Nothing was trained; --yes trains the item.", **PLAIN)
     return True
 
 
-def _print_recorded(request: Request, verify: Callable[[], None] | None, printed: PrintOptions, why: str) -> bool:
+def _print_recorded(
+    request: Request, verify: Callable[[], None] | None, print_options: PrintOptions, reason: str
+) -> bool:
     """Print the shipped verdict on an item, if the request has no other options. False if there is no verdict."""
     item, state = request.item, shipped_state(request.paper, request.item)
     if not state or request != Request(request.paper, item, device=request.device, results=request.results):
         return False
     if verify is not None:
         verify()
-    if printed.format == "json":
+    if print_options.format == "json":
         print_json({"state": state, "runs": archive_names(item), "verdicts": {}, "figures": []})
         return True
     print(f"{state}: the shipped verdict")
     runs = ", ".join(archive_names(item))
-    Console(stderr=True).print(f"By runs of {runs} ({why}). Nothing was trained; --yes trains the item.", **PLAIN)
+    Console(stderr=True).print(f"By runs of {runs} ({reason}). Nothing was trained; --yes trains the item.", **PLAIN)
     return True
 
 

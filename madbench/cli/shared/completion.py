@@ -27,12 +27,12 @@ def completion_of(metavar: str) -> Complete | None:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         from madbench.labels import trust
 
-        cut, word = _whole_word(incomplete)
+        cut_count, word = _whole_word(incomplete)
         words: list[str] = []
         for name in names:
             with suppress(Exception), trust.allow_only(()):  # completion must not run the code of other people
                 words += _SOURCES[name](ctx, word)
-        return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
+        return [_Completion(text.removeprefix(cut_count)) for text in dict.fromkeys(words)]
 
     return complete
 
@@ -43,8 +43,8 @@ def rejoin_options() -> None:
         return
     words, place = text.split("\n" if "\n" in text else " "), int(os.environ.get("COMP_CWORD", "0"))
     signs = [i for i, word in enumerate(words) if word == "=" and i and words[i - 1].startswith("--")]
-    kept = ["" if i in signs else word for i, word in enumerate(words) if i not in signs or i == place]
-    os.environ["COMP_WORDS"] = "\n".join(kept)
+    kept_words = ["" if i in signs else word for i, word in enumerate(words) if i not in signs or i == place]
+    os.environ["COMP_WORDS"] = "\n".join(kept_words)
     os.environ["COMP_CWORD"] = str(place - sum(i < place for i in signs))
 
 
@@ -127,10 +127,10 @@ def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.suites.addressing import leading_suite
 
     tasks = ctx.params.get("tasks")
-    named = [task for word in tasks or () for task in word.split(",")]
+    task_names = [task for word in tasks or () for task in word.split(",")]
     if ctx.info_name == "train":
-        named = ["language_model"]
-    return _starting_with(incomplete, leading_suite(named or None).Profile.names())
+        task_names = ["language_model"]
+    return _starting_with(incomplete, leading_suite(task_names or None).Profile.names())
 
 
 def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -260,9 +260,9 @@ def _words(ctx: typer.Context) -> list[str]:
 
 def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
     """The names that may come next in a list with commas. Names in the list are left out."""
-    *named, last = incomplete.split(",")
-    before = "".join(f"{name}," for name in named)
-    return [before + name for name in _starting_with(last, names) if name not in named]
+    *named_items, last = incomplete.split(",")
+    before = "".join(f"{name}," for name in named_items)
+    return [before + name for name in _starting_with(last, names) if name not in named_items]
 
 
 def _starting_with(start: str, words: Iterable[Any]) -> list[str]:

@@ -291,8 +291,8 @@ class StoredOptions:
         settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
         settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
         store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else a selection says so
-        expanded = expand_stored(labels, store)
-        return Selection(labels=expanded, given_store=store, track=track_reading, warn=warn, **settings)
+        canonical_labels = expand_stored(labels, store)
+        return Selection(labels=canonical_labels, given_store=store, track=track_reading, warn=warn, **settings)
 
 
 track_reading = functools.partial(tracked, description="reading runs")

@@ -40,13 +40,13 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
-    labelled = [name for name, hint in hints.items() if _takes_labels(hint)]
+    label_parameters = [name for name, hint in hints.items() if _takes_labels(hint)]
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
         trust.begin()
-        words = [word for name in labelled for word in texts_of(values.get(name) or ())]
+        words = [word for name in label_parameters for word in texts_of(values.get(name) or ())]
         words = [word for word in words if ":" in word or "@" in word]  # others name no code and have one spelling
         trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
         names = names_from_words(values.get("rename") or ())
@@ -89,13 +89,13 @@ def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
 
 def _from_options(group: type[Any], values: dict[str, Any]) -> Any:
     """The dataclass with the options in ``values``, which are removed from it."""
-    given = {}
+    values_by_group = {}
     for name, hint in get_type_hints(group, include_extras=True).items():
         if _is_group(hint):
-            given[name] = _from_options(hint, values)
+            values_by_group[name] = _from_options(hint, values)
         elif name in values and _details(hint):
-            given[name] = values.pop(name)
-    return group(**given)
+            values_by_group[name] = values.pop(name)
+    return group(**values_by_group)
 
 
 def _details(hint: Any) -> Parameter | None:

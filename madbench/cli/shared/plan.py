@@ -60,46 +60,48 @@ def make_plan(
     from madbench.training.cost import seconds_per_flop, why_untimed
 
     sizes = {job.id: size_of(job) for job in experiment.jobs}
-    untimed: dict[str, str] = {}
+    untimed_reasons: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
     cells: list[dict[str, Any]] = []
     batches: list[dict[str, Any]] = []
     with console.status("counting, and timing a few steps") as status:
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
-        untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
-        chosen = choose_threads(todo, options.threads)
-        for batch in plan_batches(experiment.jobs, experiment.device, options, todo, chosen):
+        untimed_reasons = {
+            name: reason for name, job in samples.items() if (reason := why_untimed(job, experiment.device))
+        }
+        threads = choose_threads(todo, options.threads)
+        for batch in plan_batches(experiment.jobs, experiment.device, options, todo, threads):
             together = {job.suite for job in batch.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=batch.threads)
             seconds: dict[str, float] = {}  # by id, for every job that is left to train
             for suite in suites:
                 part = experiment.for_suite(suite)
-                timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
-                rates = {} if has_details else rates_of(timed)
+                timed_jobs = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed_reasons]
+                rates = {} if has_details else rates_of(timed_jobs)
                 for row, jobs in _by_row_and_task(part):
-                    if row.row.label in untimed:
+                    if row.row.label in untimed_reasons:
                         cells.append(_cell(row, jobs, states, sizes, None))
                         continue
                     if has_details:  # an operator of many small steps takes a minute
                         status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
-                    left = [job for job in jobs if states[job.id] == "todo"]
-                    rate = (rates_of(left) if has_details else rates).get(jobs[0].task, 0.0)
+                    todo_jobs = [job for job in jobs if states[job.id] == "todo"]
+                    rate = (rates_of(todo_jobs) if has_details else rates).get(jobs[0].task, 0.0)
                     cell = _cell(row, jobs, states, sizes, rate)
                     cells.append(cell | (_details(jobs[0], options.micro_batch) if has_details else {}))
-                    seconds |= {job.id: rate * sizes[job.id].flops for job in left}
+                    seconds |= {job.id: rate * sizes[job.id].flops for job in todo_jobs}
             at_once = min(batch.slots, max(1, len(seconds)))
-            apart = at_once  # slots that share no core and no GPU
+            separate_slots = at_once  # slots that share no core and no GPU
             if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
-                apart = min(at_once, len(options.devices or [""]))
-            needed = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], apart)
-            taken = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
-            batches.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
+                separate_slots = min(at_once, len(options.devices or [""]))
+            duration = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], separate_slots)
+            batch_content = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
+            batches.append({"suites": [suite.name for suite in suites], **batch_content, "estimated_seconds": duration})
     counts = {state: list(states.values()).count(state) for state in STATES}
-    needed = sum(batch["estimated_seconds"] for batch in batches)
-    totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
-    totals |= {"untimed": untimed}
+    duration = sum(batch["estimated_seconds"] for batch in batches)
+    totals = {"jobs": len(states), **counts, "estimated_seconds": duration, "notes": experiment.notes}
+    totals |= {"untimed": untimed_reasons}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "batches": batches} | totals
 
@@ -127,14 +129,14 @@ _PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
 
 def _training_words(words: Sequence[str]) -> list[str]:
     """The words of a command without options of a plan, and with --yes for ``paper``: torchrun cannot ask the user."""
-    left, skips = [], False
+    kept_words, skips = [], False
     for word in words:
         if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
-            left.append(word)
+            kept_words.append(word)
         skips = word in _PLAN_OPTIONS
-    if left[:1] == ["paper"] and not {"--yes", "-y"} & {*left}:
-        left.append("--yes")
-    return left
+    if kept_words[:1] == ["paper"] and not {"--yes", "-y"} & {*kept_words}:
+        kept_words.append("--yes")
+    return kept_words
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[SuiteRow, list[Job]]]:
@@ -152,7 +154,7 @@ def _cell(
     seconds_per_flop: float | None,
 ) -> dict[str, Any]:
     """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
-    left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
+    flops_left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
     cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(map(str, row.row.changes)), "task": jobs[0].task, "jobs": len(jobs)}
     cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
@@ -160,7 +162,7 @@ def _cell(
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),
         "steps": sum(sizes[job.id].steps for job in jobs),
         "flops": sum(sizes[job.id].flops for job in jobs),
-        "estimated_seconds": None if seconds_per_flop is None else seconds_per_flop * left,
+        "estimated_seconds": None if seconds_per_flop is None else seconds_per_flop * flops_left,
     }
 
 
@@ -192,8 +194,8 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
             print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; -f json has them all"))
             console.print()
-            if detailed := [cell for cell in cells if "parameter_groups" in cell]:
-                _print_groups(console, detailed)
+            if detailed_cells := [cell for cell in cells if "parameter_groups" in cell]:
+                _print_groups(console, detailed_cells)
         if batch["estimated_seconds"] or not plan["untimed"]:
             seconds = duration(batch["estimated_seconds"])
             console.print(f"about {seconds} on {experiment.device} with {batch['text']}\n", **PLAIN)
@@ -205,15 +207,15 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         console.print(f"  {node['commands']['one']}", **PLAIN)
         console.print("on each of two nodes (to resume, both need the same results folder):", **PLAIN)
         console.print(f"  {node['commands']['two']}\n", **PLAIN)
-    left = f", {plan['failed']} failed (--retry trains them again)" if plan["failed"] else ""
+    failures = f", {plan['failed']} failed (--retry trains them again)" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
     common = f" {counted(shared, 'job')} shared by several rows counted once." if shared else ""
     console.print(
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
-        f"{plan['todo']} to do{left}.{common} time: jobs to do, one after the other, estimated from a few steps; less "
-        "if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the whole "
-        f"model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and parameters "
-        "of the mixer.",
+        f"{plan['todo']} to do{failures}.{common} time: jobs to do, one after the other, estimated from a few steps; "
+        "less if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the "
+        f"whole model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and "
+        "parameters of the mixer.",
         markup=False,
     )
 

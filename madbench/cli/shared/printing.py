@@ -71,9 +71,9 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
-    """The first ``most`` lines, followed by ``more`` with the number of further lines, if there are any."""
-    return [*lines[:most], more.format(len(lines) - most)] if len(lines) > most else [*lines]
+def first_of(lines: Sequence[str], most: int, more_text: str) -> list[str]:
+    """The first ``most`` lines, followed by ``more_text`` with the number of further lines, if there are any."""
+    return [*lines[:most], more_text.format(len(lines) - most)] if len(lines) > most else [*lines]
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
@@ -89,33 +89,35 @@ def print_json(content: Any) -> None:
 
 
 def print_text_table(
-    table: TextTable, printed: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
+    table: TextTable, print_options: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
 ) -> None:
     """Print a table of results with its caption, or with its notes if the user wants them.
 
     ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on. ``costs``
     are tables that stand below it, by suite.
     """
-    table, *below = (each.with_notes_if(printed.notes) for each in (table, *(costs or {}).values()))
-    format = printed.format
+    table, *cost_tables = (
+        one_table.with_notes_if(print_options.notes) for one_table in (table, *(costs or {}).values())
+    )
+    format = print_options.format
     if format == "terminal":
-        _print_on_terminal(table, "" if printed.notes else f" --notes explains {table.notes_explain}.")
-        for each in below:
+        _print_on_terminal(table, "" if print_options.notes else f" --notes explains {table.notes_explain}.")
+        for one_table in cost_tables:
             print()
-            _print_on_terminal(each)
+            _print_on_terminal(one_table)
     elif format == "json":
         print_json(with_costs(table.content(), costs or {}))
     elif format == "latex":
-        label = printed.tex_label or table.latex_label
-        numbered = f"{label}-{place + 1}" if place else label
-        print(table.to_latex(numbered, printed.latex_width), end="")
-        for i, each in enumerate(below):
+        label = print_options.tex_label or table.latex_label
+        numbered_label = f"{label}-{place + 1}" if place else label
+        print(table.to_latex(numbered_label, print_options.latex_width), end="")
+        for i, one_table in enumerate(cost_tables):
             suffix = f"-{i + 1}" if i else ""
-            print(each.to_latex(f"{numbered}-costs{suffix}", printed.latex_width), end="")
+            print(one_table.to_latex(f"{numbered_label}-costs{suffix}", print_options.latex_width), end="")
     elif format == "markdown":
-        print("\n".join(each.to_markdown() for each in (table, *below)), end="")
+        print("\n".join(one_table.to_markdown() for one_table in (table, *cost_tables)), end="")
     else:
-        print(table.to_csv(below) if format == "csv" else table.to_html(below), end="")
+        print(table.to_csv(cost_tables) if format == "csv" else table.to_html(cost_tables), end="")
 
 
 def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
@@ -146,13 +148,13 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
         for i in range(-1, -1 - min(2, len(names)), -1):
             others = sum(widths) - widths[i] + 2 * (len(names) - 1)
             widths[i] = min(widths[i], max(_LEAST_WIDTH, width - others))
-        wrapped = ([textwrap.wrap(cell, widest) or [""] for cell, widest in zip(line, widths)] for line in cells)
-        cells = [list(line) for parts in wrapped for line in itertools.zip_longest(*parts, fillvalue="")]
+        wrapped_lines = ([textwrap.wrap(cell, widest) or [""] for cell, widest in zip(line, widths)] for line in cells)
+        cells = [list(line) for parts in wrapped_lines for line in itertools.zip_longest(*parts, fillvalue="")]
     lines = []
     for line in cells:
         gaps = [" " * (widest - cell_len(cell)) for widest, cell in zip(widths, line)]
-        padded = [gap + cell if name in right else cell + gap for name, gap, cell in zip(names, gaps, line)]
-        lines.append("  ".join(padded))
+        padded_cells = [gap + cell if name in right else cell + gap for name, gap, cell in zip(names, gaps, line)]
+        lines.append("  ".join(padded_cells))
     return [lines[0], "\u2500" * cell_len(lines[0]), *lines[1:]]
 
 

@@ -44,8 +44,8 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
     parts = [_overview(sweep, width)]
     if slots_shown:
         parts.append(_running_jobs(slots_shown, width))
-    if left := len(slots) - len(slots_shown):
-        parts.append(Text(f"... and {left} more running", style="dim", no_wrap=True, overflow="ellipsis"))
+    if hidden_count := len(slots) - len(slots_shown):
+        parts.append(Text(f"... and {hidden_count} more running", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
@@ -63,8 +63,8 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
     if (rate := sweep["jobs_per_minute"]) is not None:
         words.append(Text(f"{rate:.1f} jobs/min"))
     if sweep["done"] < sweep["total"]:
-        left = sweep["seconds_left"]
-        words.append(Text("time left unknown" if left is None else f"{duration(left)} left"))
+        seconds_left = sweep["seconds_left"]
+        words.append(Text("time left unknown" if seconds_left is None else f"{duration(seconds_left)} left"))
     text = Text("  ").join(words)
     text.no_wrap, text.overflow = True, "ellipsis"
     bar = min(24, width - text.cell_len - 1)
@@ -213,8 +213,10 @@ def train_on_screen(
             listener = Listener(on_event, screen.announce)
             return experiment.execute(listener, options, policy), dict(screen.state.failures)
     except KeyboardInterrupt:
-        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
-        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        what_remains = (
+            "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        )
+        console.print(f"stopped; finished runs are in {results}, {what_remains}", **PLAIN)
         if partial := _partial_runs(results, screen.state.jobs):
             console.print(in_words(partial, console), **PLAIN)
         raise
@@ -224,6 +226,12 @@ def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
     """A sentence on the jobs that have a checkpoint; empty if no job has one."""
     from madbench.training.checkpoints import NAME
 
-    kept = [job_name(job) for job_id, job in jobs.items() if (results / "work" / job_id / NAME).exists()]
-    names = first_of(kept, MOST_NAMED, "and {:,} more")
-    return f"kept as {counted(len(kept), 'checkpoint')} in {results / 'work'}: {', '.join(names)}" if kept else ""
+    names_with_checkpoint = [
+        job_name(job) for job_id, job in jobs.items() if (results / "work" / job_id / NAME).exists()
+    ]
+    names = first_of(names_with_checkpoint, MOST_NAMED, "and {:,} more")
+    return (
+        f"kept as {counted(len(names_with_checkpoint), 'checkpoint')} in {results / 'work'}: {', '.join(names)}"
+        if names_with_checkpoint
+        else ""
+    )

@@ -88,5 +88,5 @@ def output_problem(error: OSError) -> str | None:
     if error.filename is not None or error.errno not in OUTPUT_ERRORS:
         return None
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "no space left where it goes" if is_full else (error.strerror or str(error)).lower()
-    return f"the output cannot be written: {why}"
+    reason = "no space left where it goes" if is_full else (error.strerror or str(error)).lower()
+    return f"the output cannot be written: {reason}"

@@ -89,8 +89,8 @@ class TrainedModel:
             return "not stored"
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
-    def corpus(self, named: CorpusOptions = CorpusOptions()) -> Corpus:
-        """The corpus of the model: in the ``named`` folder, otherwise in the folder of its run or of the results.
+    def corpus(self, corpus_options: CorpusOptions = CorpusOptions()) -> Corpus:
+        """The corpus of the model: in the folder that the user named, in the folder of its run or of the results.
 
         Tokenizer and type apply to a folder without a manifest. By default they are those of the run; an exported file
         does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
@@ -100,30 +100,30 @@ class TrainedModel:
 
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
         details = self.store.read(self.job.id).record.details if self.store else {}
-        described = details.get("corpus", {})
-        options = {"tokenizer": named.tokenizer, "dtype": named.dtype}
+        description = details.get("corpus", {})
+        options = {"tokenizer": corpus_options.tokenizer, "dtype": corpus_options.dtype}
 
-        def opened(folder: Path) -> Corpus:
+        def open_checked(folder: Path) -> Corpus:
             """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
-            recorded = {} if (folder / MANIFEST).exists() else described
+            recorded = {} if (folder / MANIFEST).exists() else description
             return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
 
-        if named.corpus is not None:
-            corpus = opened(named.corpus)
+        if corpus_options.corpus is not None:
+            corpus = open_checked(corpus_options.corpus)
             if corpus.digest != digest:
                 problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
                 if corpus.manifest.recipe is None:
                     spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
                     problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
-                raise ConfigError(f"{named.corpus}: {problem}")
+                raise ConfigError(f"{corpus_options.corpus}: {problem}")
             return corpus
         if useless := [f"--{name} {value}" for name, value in options.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
-        recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have no folder
+        recorded = [Path(description["folder"])] if "folder" in description else []  # imported runs have no folder
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
-                corpus = opened(place)
+                corpus = open_checked(place)
             except MadbenchError as error:  # missing, unfinished or damaged
                 problems.append(f"\n{error}")
                 continue

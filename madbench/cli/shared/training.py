@@ -40,7 +40,7 @@ def train_labels(
     overrides: Sequence[Override],
     chosen: GridOptions,
     training: TrainingOptions,
-    printed: PrintOptions,
+    print_options: PrintOptions,
     costs: CostsOptions,
 ) -> None:
     """Train labels, by default the labels in the profile of the tasks."""
@@ -61,7 +61,7 @@ def train_labels(
         raise ConfigError(
             f"nothing to train: give at least one label and one seed; the profile lists no labels {of_tasks}"
         )
-    train_grid(grid, training, printed=printed, costs=costs)
+    train_grid(grid, training, print_options=print_options, costs=costs)
 
 
 def train_grid(
@@ -70,7 +70,7 @@ def train_grid(
     *,
     has_baseline: bool = False,
     has_tables: bool = True,
-    printed: PrintOptions,
+    print_options: PrintOptions,
     costs: CostsOptions = CostsOptions(),
 ) -> Results | None:
     """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
@@ -87,7 +87,7 @@ def train_grid(
     is_remote = execution.executor is not None
     if costs.costs and options.dry_run:
         raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
-    if printed.notes and options.dry_run:
+    if print_options.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
     trackers, naming = parse_names(options.tracking.track), options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
@@ -96,7 +96,7 @@ def train_grid(
         experiment = prepare(grid, plan_options)
     if options.dry_run and not is_remote:
         experiment.check_processes()
-    if printed.format == "csv" and len(experiment.suites) > 1:
+    if print_options.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
     notes = list(experiment.notes)
     if execution.keep_weights:
@@ -110,14 +110,14 @@ def train_grid(
     if options.dry_run:
         if is_first():
             plan = make_plan(experiment, execution, policy, console, options.details)
-            if printed.format == "json":
+            if print_options.format == "json":
                 print_json(plan)
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
-    varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
-    naming = replace(naming, rows=names, varied=varied)
+    varied_settings = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
+    naming = replace(naming, rows=names, varied=varied_settings)
     summary, failed_now = train_on_screen(experiment, execution, policy, console, names, trackers, naming)
     if not is_first():
         return None
@@ -126,19 +126,21 @@ def train_grid(
 
     results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
     tables = result_tables(results, has_baseline) if has_tables else []
-    below = costs.tables(results) if tables else {}
+    costs_by_suite = costs.tables(results) if tables else {}
     failures = _failures(results, failed_now)
-    if printed.format != "json":
+    if print_options.format != "json":
         for i, table in enumerate(tables):
             if i > 0:
                 print()
-            cost_tables = {suite.name: below[suite.name] for suite in table.suites if suite.name in below}
-            print_text_table(table, printed, i, cost_tables)
+            cost_tables = {
+                suite.name: costs_by_suite[suite.name] for suite in table.suites if suite.name in costs_by_suite
+            }
+            print_text_table(table, print_options, i, cost_tables)
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
             (suite,) = table.suites
-            content = with_costs(table.content(), {suite.name: below[suite.name]} if below else {})
+            content = with_costs(table.content(), {suite.name: costs_by_suite[suite.name]} if costs_by_suite else {})
             output |= content if suite is experiment.grid.leading else {suite.address: content}
         print_json(output | {"failed": failures, "left": summary.left})
     if tables:
@@ -172,8 +174,8 @@ def _print_rest(
 
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
-    stored = results.store.records({job.id for job in results.jobs})
-    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"}
+    records = results.store.records({job.id for job in results.jobs})
+    reasons = {name: reason(record) for name, record in records.items() if record.status == "failed"}
     reasons |= failed_now
     failures: dict[str, dict[str, Any]] = {}
     row_names = {job.id: row.name for row in results.rows for job in row.jobs}
@@ -199,9 +201,9 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows if row.protocol.corpus}
     if experiment.suites == [suite] and len(corpora) == 1:
         (corpus,) = corpora.values()
-        stored = (run.record.details.get("corpus", {}) for run in store.runs(with_curves=False, suite=suite.name))
+        manifests = (run.record.details.get("corpus", {}) for run in store.runs(with_curves=False, suite=suite.name))
         is_unique = not any(
-            manifest.get("name") == corpus.name and manifest.get("digest") != corpus.digest for manifest in stored
+            manifest.get("name") == corpus.name and manifest.get("digest") != corpus.digest for manifest in manifests
         )
         words += ["--corpus", corpus.name if is_unique else corpus.digest]
     return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

@@ -49,17 +49,17 @@ class Verb(TyperCommand):
             if "" in (value if option.multiple else [value]) and option.default != "":
                 raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
             choices = _choices(self.callback, option.name)
-            for each in map(str, value if option.multiple else [value]):
-                if choices and each not in choices:
+            for text in map(str, value if option.multiple else [value]):
+                if choices and text not in choices:
                     raise ConfigError(
-                        f"{name} {short_repr(each)}: there is no such choice{did_you_mean(each, choices)}"
+                        f"{name} {short_repr(text)}: there is no such choice{did_you_mean(text, choices)}"
                     )
-        rest = super().parse_args(ctx, args)
+        unparsed = super().parse_args(ctx, args)
         for option in options:
             value = ctx.params[option.name]
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
-        return rest
+        return unparsed
 
 
 def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
@@ -137,9 +137,9 @@ def _module(verb: str) -> str:
 def _command(package: str, verb: str) -> Any:
     name = _module(verb)
     function = pkgutil.resolve_name(f"{package}.{name}:{name}")
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(verb, cls=Verb)(with_groups(function, completion_of))
-    return typer.main.get_command(alone)
+    single_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    single_app.command(verb, cls=Verb)(with_groups(function, completion_of))
+    return typer.main.get_command(single_app)
 
 
 def _summary(package: str, verb: str) -> str:

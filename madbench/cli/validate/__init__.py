@@ -115,14 +115,14 @@ def _shipped_files() -> list[Path]:
     """The files of all named sets of labels, all installed tasks and all profiles."""
     profiles = [path for suite in suites().values() for path in suite.Profile.files().values()]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
-    here = Path.cwd()
-    return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    working_folder = Path.cwd()
+    return [path.relative_to(working_folder) if path.is_relative_to(working_folder) else path for path in paths]
 
 
 def _broken_tasks() -> list[dict[str, Any]]:
     """Reports on installed tasks that cannot be loaded."""
     report = {"ok": False, "kind": "task", "summary": "", "notes": []}
-    return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
+    return [report | {"file": name, "problems": [reason]} for name, reason in broken_tasks().items()]
 
 
 def check_file(path: Path) -> dict[str, Any]:
@@ -147,22 +147,22 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
     if mapping.get("suite") is not None:
         suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
         return suite.Profile.noun, functools.partial(_check_profile, suite)
-    folder, every = path.resolve().parent, [*suites().values()]
-    if of_folder := [suite for suite in every if folder in _profile_folders(suite)]:
+    folder, all_suites = path.resolve().parent, [*suites().values()]
+    if of_folder := [suite for suite in all_suites if folder in _profile_folders(suite)]:
         return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
     kinds = [("task", "task", _check_task), ("variants", "labels", _check_variants)]
-    kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
+    kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in all_suites]
     if "task" not in mapping and (GRID_KEYS & mapping.keys() or {"labels", "tasks"} <= mapping.keys()):
         return "grid", _check_grid
-    if "task" not in mapping and (like := _suite_like(mapping)):
-        return like.Profile.noun, functools.partial(_check_profile, like)
+    if "task" not in mapping and (similar_suite := _suite_like(mapping)):
+        return similar_suite.Profile.noun, functools.partial(_check_profile, similar_suite)
     if LIKE in mapping and "task" not in mapping and "labels" not in mapping:
         raise ConfigError(f"{path}: {LIKE}: {_unknown_profile(mapping[LIKE])}")
     matching = [(kind, check) for kind, key, check in kinds if key and key in mapping]
     matching = matching or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
     if not matching:
-        named = ", ".join([*(f"{key} ({kind})" for kind, key, _ in kinds if key), f"{LIKE} (any profile)"])
-        raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
+        known_keys = ", ".join([*(f"{key} ({kind})" for kind, key, _ in kinds if key), f"{LIKE} (any profile)"])
+        raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {known_keys}")
     return matching[0]
 
 
@@ -171,10 +171,12 @@ def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
 
     If several suites have one, it is the first of them that has all tasks of the file, else the first.
     """
-    named = [suite for suite in suites().values() if mapping.get(LIKE) in suite.Profile.names()]
+    suites_with_profile = [suite for suite in suites().values() if mapping.get(LIKE) in suite.Profile.names()]
     tasks = mapping.get("tasks") or ()
-    fitting = [suite for suite in named if isinstance(tasks, Mapping) and set(tasks) <= set(suite.tasks())]
-    return next(iter([*fitting, *named]), None)
+    fitting = [
+        suite for suite in suites_with_profile if isinstance(tasks, Mapping) and set(tasks) <= set(suite.tasks())
+    ]
+    return next(iter([*fitting, *suites_with_profile]), None)
 
 
 def _unknown_profile(named: Any) -> str:
@@ -238,9 +240,9 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     def load(content: Mapping[str, Any]) -> None:
         suite.check_profile(from_mapping(cls, content, str(path), (LIKE,)))
 
-    mapping, shipped = cls.read(path), cls.read(next(iter(cls.files().values())))
-    required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
-    problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
+    mapping, shipped_mapping = cls.read(path), cls.read(next(iter(cls.files().values())))
+    required_fields = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
+    problems = find_problems(load, mapping, {name: shipped_mapping[name] for name in required_fields}, path)
     if problems:
         return problems, "", []
     profile = cls.load(str(path))

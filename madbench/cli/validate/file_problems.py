@@ -33,7 +33,7 @@ def find_problems(
     while message and message not in problems:
         problems.append(message)
         changes = _repairs(mapping, sound, message.removeprefix(str(path)))
-        mapping = next((changed for changed in changes if error_of(changed) != message), mapping)
+        mapping = next((change for change in changes if error_of(change) != message), mapping)
         message = error_of(mapping)
     return problems
 
@@ -59,7 +59,7 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
         if is_named and not (is_last and replacement is None) and replacement != parts.get(key):
             changes.append(replacement)
         for change in changes:
-            changed = {**parts, key: change}
+            repaired = {**parts, key: change}
             if change is None:
-                del changed[key]
-            yield [*changed.values()] if is_list else changed
+                del repaired[key]
+            yield [*repaired.values()] if is_list else repaired

@@ -75,12 +75,14 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     if (project := _project()) is None:
         lines = metadata.requires("madbench") or []
         matches = [re.search(r"extra\s*==\s*['\"]([^'\"]+)", line) for line in lines]
-        declared = [(extra[1] if extra else "", line) for extra, line in zip(matches, lines)]
+        extra_and_line = [(extra[1] if extra else "", line) for extra, line in zip(matches, lines)]
     else:
         extras = project.get("optional-dependencies", {})
-        declared = [(extra, line) for extra, lines in {"": project["dependencies"], **extras}.items() for line in lines]
+        extra_and_line = [
+            (extra, line) for extra, lines in {"": project["dependencies"], **extras}.items() for line in lines
+        ]
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
-    for extra, line in declared:
+    for extra, line in extra_and_line:
         requirement = Requirement(line)
         is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
         if requirement.name != "madbench" and is_for_here:  # madbench: an extra that includes another
@@ -206,9 +208,9 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
     """Problems that prevent ``madbench run``."""
     for package in content["packages"]:
         if not package["fits"]:
-            here = f"version {package['version']} is here" if package["version"] else "not installed"
+            present = f"version {package['version']} is here" if package["version"] else "not installed"
             name = f"{package['name']}{package['needs']}"
-            yield f"package {name}: {here}; install it with: pip install '{name}'"
+            yield f"package {name}: {present}; install it with: pip install '{name}'"
     for path in content["paths"]:
         if not path["works"]:
             yield f"path {path['path']} on {path['device']}: {path['reason']}"

@@ -26,14 +26,14 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     from madbench.training.checkpoints import NAME, check_checkpoint
 
     store = Store.open(results, create=False)
-    names, recorded = store.job_ids(), set()
+    names, corpus_folders = store.job_ids(), set()
     sound: set[str] = set()
 
     def check_run(name: str) -> Iterable[str]:
         run, problems = store.check(name)
         if run and not problems:
             sound.add(name)
-            recorded.add(run.record.details.get("corpus", {}).get("folder"))
+            corpus_folders.add(run.record.details.get("corpus", {}).get("folder"))
         return problems
 
     left_over: list[str] = []
@@ -45,14 +45,14 @@ def check_store(results: Path) -> list[dict[str, Any]]:
                 left_over.append(f"{folder}: left over from a stored run; ask its owner to delete it, as you may not")
         return [path for folder in folders if may_exist(path := folder / NAME)]
 
-    unfinished: list[str] = []
+    unfinished_runs: list[str] = []
 
     def check_corpus(folder: Path) -> Iterable[str]:
         if folder.is_dir():
             names_in(folder)  # an error if it cannot be read
         if (folder / PARTIAL).is_dir():
             advice = "run the madbench lm prepare command that began it, or delete this folder"
-            unfinished.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
+            unfinished_runs.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
         if folder.suffix == ".json":
             with explain_os_errors(folder), open(folder, "rb"):
                 pass
@@ -74,23 +74,25 @@ def check_store(results: Path) -> list[dict[str, Any]]:
             yield sweep["error"]
 
     def corpora() -> list[Path]:
-        used = {Path(folder).resolve() for folder in recorded if isinstance(folder, str)}
+        used_folders = {Path(folder).resolve() for folder in corpus_folders if isinstance(folder, str)}
         folder = results.resolve() / "corpora"
-        return sorted({path for path in used if may_exist(path / MANIFEST)} | {folder / n for n in names_in(folder)})
+        return sorted(
+            {path for path in used_folders if may_exist(path / MANIFEST)} | {folder / n for n in names_in(folder)}
+        )
 
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
     return [
         _report("runs", results / "runs", lambda: names, check_run),
         _report("checkpoints", work, checkpoints, check_one_checkpoint) | {"notes": left_over},
         # after the runs, which name some corpora
-        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished},
+        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished_runs},
         _report("index", index.path, lambda: [set(names)] if may_exist(index.path) else [], index.problems),
         _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), check_journal),
     ]
 
 
 def _report(
-    kind: str, folder: Path, listed: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
+    kind: str, folder: Path, list_items: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
 ) -> dict[str, Any]:
     """A report on the problems that ``check`` finds in items such as runs, as in ``madbench validate -f json``.
 
@@ -109,7 +111,7 @@ def _report(
             problems.append(f"{error.filename or folder}: {(error.strerror or str(error)).lower()}")
 
     with noting_problems():
-        items = listed()
+        items = list_items()
     for item in tracked(items, f"checking {kind}"):
         with noting_problems():
             problems += check(item)
