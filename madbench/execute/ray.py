@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from madbench.config import short_repr
@@ -40,25 +41,32 @@ SETTINGS = {
 }
 
 
-def ray_executor(
-    address: str | None = None,
-    cpus_per_job: int = 1,
-    gpus_per_job: float = 0,
-    slots: int | None = None,
-    shared: bool = False,
-) -> Executor:
+@dataclass(frozen=True)
+class RayConfig:
+    """The cluster, and what a task reserves there: the file of ``--on ray:FILE.yaml``."""
+
+    address: str | None = None
+    """Cluster: HOST:PORT, ray://HOST:PORT for its client server, auto or local.
+
+    ``auto`` is the cluster that ``ray start`` started on this machine. ``local`` is a new cluster of this machine's
+    cores and GPUs that ends with the sweep. The default is the first that exists of ``RAY_ADDRESS``, ``auto`` and
+    ``local``. It must be None in a process that is connected to Ray.
+    """
+    cpus_per_job: int = 1
+    """Cores that a task reserves, which is also the number of its threads."""
+    gpus_per_job: float | None = None
+    """GPUs that a task reserves and sees; 0.5 puts two tasks on one."""
+    shared: bool = False
+    """True if all machines see the results folder at its path: interrupted jobs resume from checkpoints there.
+
+    Otherwise interrupted jobs begin again.
+    """
+
+
+def ray_executor(config: RayConfig = RayConfig(), slots: int | None = None) -> Executor:
     """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Ray tasks.
 
-    Args:
-        address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the cluster that
-            ``ray start`` started on this machine, or ``local`` for a new cluster of this machine's cores and GPUs that
-            ends with the sweep. The default is the first that exists of ``RAY_ADDRESS``, ``auto`` and ``local``. It
-            must be None in a process that is connected to Ray.
-        cpus_per_job: cores that a task reserves, which is also the number of its threads.
-        gpus_per_job: GPUs that a task reserves and sees; with 0.5, two tasks share a GPU.
-        slots: the most tasks at a time; by default as many as fit in the cluster.
-        shared: True if the results folder is on a disk that all machines see at the same path. Jobs then keep their
-            checkpoints in it, and interrupted jobs resume. Otherwise interrupted jobs begin again.
+    At most ``slots`` tasks run at a time; by default as many as fit in the cluster.
 
     Raises ``MissingExtraError`` without ray, and ``ConfigError`` for wrong values. The returned executor raises
     ``ConfigError`` if there is no such cluster, or if none of its machines is large enough.
@@ -66,27 +74,24 @@ def ray_executor(
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     require("ray", "executor ray", "ray")
-    check_counts(cpus_per_job=cpus_per_job, slots=slots)
-    if gpus_per_job < 0 or (gpus_per_job > 1 and gpus_per_job != int(gpus_per_job)):
-        raise ConfigError(f"gpus_per_job must be a fraction of 1 or a whole number, got {gpus_per_job:g}")
-    connect = functools.partial(
-        _connect, address=address, cpus=cpus_per_job, gpus=gpus_per_job, slots=slots, shared=shared
-    )
-    return functools.partial(drive, connect=connect)
+    check_counts(cpus_per_job=config.cpus_per_job, slots=slots)
+    gpus = config.gpus_per_job or 0
+    if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
+        raise ConfigError(f"gpus_per_job must be a fraction of 1 or a whole number, got {gpus:g}")
+    return functools.partial(drive, connect=functools.partial(_connect, config=config, slots=slots))
 
 
 @contextmanager
-def _connect(
-    store: Store, *, address: str | None, cpus: int, gpus: float, slots: int | None, shared: bool
-) -> Iterator[RayBackend]:
+def _connect(store: Store, *, config: RayConfig, slots: int | None) -> Iterator[RayBackend]:
     """Connect to a cluster for the block, and yield its backend. An existing connection is used and kept."""
     import ray
 
+    address = config.address
     if ray.is_initialized():
         if address is not None:
             problem = f"address {short_repr(address)} has no effect: this process is connected to Ray already"
             raise ConfigError(f"{problem}; ray.shutdown() first")
-        yield RayBackend(cpus, gpus, slots, shared)
+        yield RayBackend(config, slots)
         return
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
@@ -98,7 +103,7 @@ def _connect(
         hint = "a cluster that asks for a token needs RAY_AUTH_MODE=token here too"
         raise ConfigError(f"{where} cannot be reached: {' '.join(str(error).split())}; {hint}") from error
     try:
-        yield RayBackend(cpus, gpus, slots, shared)
+        yield RayBackend(config, slots)
     finally:
         ray.shutdown()
 
@@ -109,11 +114,12 @@ class RayBackend(Backend):
     Raises ``ConfigError`` if no machine of the cluster has the cores and GPUs that a task reserves.
     """
 
-    def __init__(self, cpus: int, gpus: float, slots: int | None, shared: bool):
+    def __init__(self, config: RayConfig, slots: int | None):
         import ray
 
+        cpus, gpus = config.cpus_per_job, config.gpus_per_job or 0
         self.cpus, self.gpus, self.most = cpus, gpus, slots
-        self.shares_folder = shared
+        self.shares_folder = config.shared
         if not self._places():
             need = f"{cpus} CPUs and {gpus:g} GPUs" if gpus else f"{cpus} CPUs"
             has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in self.machines()) or "none"

@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,45 +52,51 @@ _LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re
 """Matches messages of sbatch about too many jobs, such as ``QOSMaxSubmitJobPerUserLimit``."""
 
 
-def slurm_executor(
-    partition: str | None = None,
-    minutes: int = 60,
-    cpus_per_job: int = 1,
-    gpus_per_job: float = 0,
-    memory_gb: float | None = None,
-    slots: int = SLOTS,
-    extra: Mapping[str, Any] = {},
-) -> Executor:
+@dataclass(frozen=True)
+class SlurmConfig:
+    """What a Slurm job asks for: the file of ``--on slurm:FILE.yaml``."""
+
+    partition: str | None = None
+    """Partition of the Slurm jobs; by default Slurm's default."""
+    minutes: int = 60
+    """Wall time of a Slurm job; at its end it is queued again and resumes."""
+    cpus_per_job: int = 1
+    """Cores of a Slurm job, which is also the number of its threads."""
+    gpus_per_job: float | None = None
+    """GPUs of a Slurm job, a whole number."""
+    memory_gb: float | None = None
+    """Memory of a Slurm job in GB; by default Slurm's default."""
+    sbatch: dict[str, Any] = field(default_factory=dict)
+    """Other options of sbatch by their long names, such as {account: me, qos: low}."""
+
+
+def slurm_executor(config: SlurmConfig = SlurmConfig(), slots: int | None = None) -> Executor:
     """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Slurm jobs.
 
-    Args:
-        partition: partition of the Slurm jobs; by default Slurm's default.
-        minutes: wall time of a Slurm job. At its end the Slurm job is queued again and resumes.
-        cpus_per_job: cores of a Slurm job, which is also the number of its threads.
-        gpus_per_job: GPUs of a Slurm job, a whole number.
-        memory_gb: memory of a Slurm job in GB; by default Slurm's default.
-        slots: the most Slurm jobs that are queued or running at a time; fewer if Slurm has a lower limit. Slurm jobs
-            that are submitted together form one job array.
-        extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
+    At most ``slots`` Slurm jobs are queued or running at a time, by default ``SLOTS``; fewer if Slurm has a lower
+    limit. Slurm jobs that are submitted together form one job array.
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values or without Slurm.
     """
     submitit = require("submitit", "executor slurm", "slurm")
-    check_counts(minutes=minutes, cpus_per_job=cpus_per_job, slots=slots)
-    if gpus_per_job != int(gpus_per_job) or gpus_per_job < 0:
-        raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
-    if memory_gb is not None and not memory_gb > 0:
-        raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
-    _check_words({"partition": partition or "", **extra} | {f"option {short_repr(name)}": name for name in extra})
+    slots = SLOTS if slots is None else slots
+    gpus, memory, cpus = config.gpus_per_job or 0, config.memory_gb, config.cpus_per_job
+    check_counts(minutes=config.minutes, cpus_per_job=cpus, slots=slots)
+    if gpus != int(gpus) or gpus < 0:
+        raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus:g}")
+    if memory is not None and not memory > 0:
+        raise ConfigError(f"memory_gb must be above 0, got {memory:g}")
+    option_names = {f"option {short_repr(name)}": name for name in config.sbatch}
+    _check_words({"partition": config.partition or "", **config.sbatch} | option_names)
     if submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
-    environment = worker_environment(cpus_per_job)
+    environment = worker_environment(cpus)
     setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if checkout := source_checkout():
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
-    options = {"name": NAME, "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
-    options |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
-    options |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
+    options = {"name": NAME, "timeout_min": config.minutes, "cpus_per_task": cpus, "mem_gb": memory}
+    options |= {"gpus_per_node": int(gpus) or None, "slurm_partition": config.partition, "slurm_setup": setup}
+    options |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(config.sbatch)}
     parameters = {name: value for name, value in options.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:

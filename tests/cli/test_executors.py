@@ -13,8 +13,8 @@ from madbench.cli.shared.machines import executor_of
 from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
-from madbench.execute.ray import ray_executor
-from madbench.execute.submitit import slurm_executor
+from madbench.execute.ray import RayConfig, ray_executor
+from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.experiment import PlanOptions, prepare
 from madbench.extras import how_to_install
 from madbench.grid import GridFile, expand_grid
@@ -52,14 +52,14 @@ def test_without_a_place_jobs_run_on_this_machine():
 )
 def test_ray_gets_its_address(on, address):
     executor, device = executor_of(on, "auto", 5)
-    assert chosen(executor) == {"address": address, "cpus": 1, "gpus": 0, "slots": 5, "shared": False}
+    assert chosen(executor) == {"config": RayConfig(address, gpus_per_job=0), "slots": 5}
     assert device == "cpu"
 
 
 def test_ray_gets_the_options_of_its_file(placed):
     options = {"address": "head:6379", "cpus_per_job": 2, "gpus_per_job": 0.5, "shared": True}
     executor, device = placed("ray", slots=5, **options)
-    assert chosen(executor) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
+    assert chosen(executor) == {"config": RayConfig(**options), "slots": 5}
     assert device == "cuda"
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_place_is_an_error(on, says):
 )
 def test_the_device_of_the_workers_follows_what_a_job_reserves(placed, device, gpus, expected):
     executor, device = placed("ray", device, gpus_per_job=gpus)
-    assert (device, chosen(executor)["gpus"]) == expected
+    assert (device, chosen(executor)["config"].gpus_per_job) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_devices_that_contradict_are_errors(placed, device, gpus, says):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (functools.partial(ray_executor, cpus_per_job=0), "cpus_per_job must be at least 1, got 0"),
-        (functools.partial(ray_executor, gpus_per_job=1.5), "a fraction of 1 or a whole number, got 1.5"),
+        (functools.partial(ray_executor, RayConfig(cpus_per_job=0)), "cpus_per_job must be at least 1, got 0"),
+        (functools.partial(ray_executor, RayConfig(gpus_per_job=1.5)), "a fraction of 1 or a whole number, got 1.5"),
         (functools.partial(ray_executor, slots=0), "slots must be at least 1, got 0"),
-        (functools.partial(slurm_executor, gpus_per_job=0.5), "a whole number with Slurm, got 0.5"),
-        (functools.partial(slurm_executor, minutes=0), "minutes must be at least 1, got 0"),
-        (functools.partial(slurm_executor, memory_gb=0), "memory_gb must be above 0, got 0"),
+        (functools.partial(slurm_executor, SlurmConfig(gpus_per_job=0.5)), "a whole number with Slurm, got 0.5"),
+        (functools.partial(slurm_executor, SlurmConfig(minutes=0)), "minutes must be at least 1, got 0"),
+        (functools.partial(slurm_executor, SlurmConfig(memory_gb=0)), "memory_gb must be above 0, got 0"),
     ],
 )
 def test_nonsense_is_a_users_error(make, says):

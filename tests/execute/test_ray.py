@@ -16,7 +16,7 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary
 from madbench.execute.options import RunOptions
-from madbench.execute.ray import SETTINGS, ray_executor
+from madbench.execute.ray import SETTINGS, RayConfig, ray_executor
 from madbench.experiment import PlanOptions, prepare
 from madbench.grid import GridFile, expand_grid
 from madbench.store.runs import Store
@@ -54,7 +54,7 @@ def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
     slow = fake.make_job(7, steps=1000, pause=0.05)
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
     events = []
-    summary = ray_executor(cluster.address)(
+    summary = ray_executor(RayConfig(cluster.address))(
         fake.alone([*bad, slow, *good]), store, fake.train, on_event=events.append, policy=Policy(time_limit=3)
     )
     assert summary == Summary(finished=4, failed=3)
@@ -71,7 +71,7 @@ def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
 
 
 def test_every_job_of_a_group_ends_in_its_own_way(cluster, check_pairs):
-    check_pairs(ray_executor(cluster.address))
+    check_pairs(ray_executor(RayConfig(cluster.address)))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -85,7 +85,7 @@ def test_a_job_is_stored_when_it_ends_and_only_the_job_that_is_to_blame_fails(cl
         if event["event"] == "finished":
             marker.touch()
 
-    summary = ray_executor(cluster.address, shared=shared)([jobs], store, fake.train, on_event=listen)
+    summary = ray_executor(RayConfig(cluster.address, shared=shared))([jobs], store, fake.train, on_event=listen)
     assert summary == Summary(finished=2, failed=1)
     assert [results(store)[seed] for seed in (0, 2)] == [fake.expected(jobs[0]), fake.expected(jobs[2])]
     assert results(store)[1].error.startswith("killed or lost 3 times")
@@ -106,7 +106,9 @@ def test_both_jobs_of_a_group_resume_after_their_worker_was_killed(cluster, fake
             killed.append(int(pids.read_text().split()[0]))
             os.kill(killed[0], signal.SIGKILL)
 
-    assert ray_executor(cluster.address, shared=True)([pair], store, fake.train, on_event=listen) == Summary(finished=2)
+    assert ray_executor(RayConfig(cluster.address, shared=True))([pair], store, fake.train, on_event=listen) == Summary(
+        finished=2
+    )
     assert results(store) == {job.seed: fake.expected(job) for job in pair}
     first, second = Counter(pids.read_text().split()).items()
     assert first == (str(killed[0]), 2) and second[1] == 2 and min(steps) >= 1
@@ -117,7 +119,7 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
     tasks = with_setting(["compression"], **counts(32, 16))
     profile.write_text(profile_text(model={"d_model": 16}, training={"batch_size": 16, "epochs": 2}, tasks=tasks))
     stored = []
-    for name, executor in (("here", None), ("there", ray_executor(cluster.address))):
+    for name, executor in (("here", None), ("there", ray_executor(RayConfig(cluster.address)))):
         keys = {"labels": ["S-c", "R-cg-q-12o"], "profile": str(profile), "tasks": ["compression"]}
         grid = expand_grid(from_mapping(GridFile, keys, "grid"))
         experiment = prepare(grid, PlanOptions(device="cpu", is_remote=executor is not None, results=tmp_path / name))
@@ -131,10 +133,12 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
 
 def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
     with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
-        ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([[fake.make_job(0)]], store, fake.train)
+        ray_executor(RayConfig(cluster.address, cpus_per_job=2, gpus_per_job=1))(
+            [[fake.make_job(0)]], store, fake.train
+        )
     for address in ("nohost.invalid", "127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(ConfigError, match=f"the Ray cluster '{address}' cannot be reached"):
-            ray_executor(address)([[fake.make_job(0)]], store, fake.train)
+            ray_executor(RayConfig(address))([[fake.make_job(0)]], store, fake.train)
 
 
 def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
@@ -150,7 +154,9 @@ def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake
                 at_kill.extend(finished)
                 cluster.remove_node(victims.pop(), allow_graceful=False)
 
-    assert ray_executor(cluster.address)(fake.alone(jobs), store, fake.train, on_event=listen) == Summary(finished=9)
+    assert ray_executor(RayConfig(cluster.address))(fake.alone(jobs), store, fake.train, on_event=listen) == Summary(
+        finished=9
+    )
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
     assert Counter(finished) == dict.fromkeys(range(9), 1) and len(at_kill) == 3
     trainings = len(trained.read_text().split())
@@ -162,9 +168,9 @@ def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
     pids = tmp_path / "pids"
     program = (
         "import fake_sweep as fake; from madbench.store.runs import Store\n"
-        "from madbench.execute.ray import ray_executor\n"
+        "from madbench.execute.ray import RayConfig, ray_executor\n"
         f"jobs = [[fake.make_job(s, steps=5 if s == 0 else 2000, pause=0.05, pids={str(pids)!r})] for s in range(3)]\n"
-        f"ray_executor('local', slots=1)(jobs, Store.open({str(store.root)!r}), fake.train)\n"
+        f"ray_executor(RayConfig('local'), slots=1)(jobs, Store.open({str(store.root)!r}), fake.train)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
     environment.pop("RAY_ADDRESS", None)

@@ -20,7 +20,7 @@ from madbench.execute.base import JobLock, Policy, Summary
 from madbench.execute.driver import LockedGroup
 from madbench.execute.messages import JobResult, WorkerLost, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, digest
-from madbench.execute.submitit import slurm_executor
+from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
 from waiting import until
 
@@ -43,7 +43,7 @@ class Queue:
 
     def driver(self, *groups, **options):
         """The backend of a driver that has just handed over these groups."""
-        with slurm_executor(**options).keywords["connect"](self.store) as backend:
+        with slurm_executor(SlurmConfig(**options)).keywords["connect"](self.store) as backend:
             backend.submit(groups)
         return backend
 
@@ -399,7 +399,7 @@ def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tm
 @pytest.mark.slow
 def test_only_slurm_jobs_of_the_sweep_s_name_are_cancelled(queue):
     """The ids in a results folder may be those of any Slurm job of its reader."""
-    queue.driver(queue.group(0), extra={"job-name": "thesis"})
+    queue.driver(queue.group(0), sbatch={"job-name": "thesis"})
     queue.kill_driver()
     group = queue.group(0)
     with pytest.raises(TrainingError, match="scancel 1000"):

@@ -15,7 +15,7 @@ from madbench.execute.base import JobLock, Listener, Policy, Summary
 from madbench.execute.driver import LockedGroup
 from madbench.execute.messages import WorkerResult
 from madbench.execute.slurm_folder import digest
-from madbench.execute.submitit import slurm_executor
+from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
 from madbench.store.runs import Store
 from waiting import until
@@ -34,7 +34,9 @@ def results(store):
 
 def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
     extra = {"account": "me", "exclusive": True}
-    executor = slurm_executor("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, slots=7, extra=extra)
+    executor = slurm_executor(
+        SlurmConfig("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, sbatch=extra), slots=7
+    )
     backend = backend_of(executor, tmp_path)
     script = backend.script([digest(bytes(index)) for index in range(30)])
     lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
@@ -55,7 +57,7 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
     program = slurm.parent / "bin" / "sbatch"
     program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
     with pytest.raises(TrainingError, match="sbatch does not accept the jobs: .*invalid partition specified: gpu"):
-        slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
+        slurm_executor(SlurmConfig("gpu"))([[fake.make_job(0)]], store, fake.train)
     with store.lock(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
 
@@ -157,15 +159,15 @@ def test_a_sweep_trains_all_its_jobs_under_a_limit_of_submissions(fake, slurm, s
     [
         {"partition": "gpu\ntouch pwned"},
         {"partition": "gpu\r"},
-        {"extra": {"account": "me\ntouch pwned"}},
-        {"extra": {"account\ntouch pwned": "me"}},
-        {"extra": {"comment": "\x1b[31m"}},
-        {"extra": {"comment": "\u2028touch pwned"}},
+        {"sbatch": {"account": "me\ntouch pwned"}},
+        {"sbatch": {"account\ntouch pwned": "me"}},
+        {"sbatch": {"comment": "\x1b[31m"}},
+        {"sbatch": {"comment": "\u2028touch pwned"}},
     ],
 )
 def test_nothing_that_could_be_a_line_of_a_job_script_is_taken(slurm, asked):
     with pytest.raises(ConfigError, match="control characters cannot go into a Slurm script; leave them out"):
-        slurm_executor(**asked)
+        slurm_executor(SlurmConfig(**asked))
 
 
 @pytest.mark.parametrize("name", ["a\ntouch pwned", "100%", "run-%j", "%x/results", "back\\slash"])
@@ -181,7 +183,9 @@ def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, sto
     jobs = [fake.make_job(seed, steps=2, environment=["OMP_NUM_THREADS"]) for seed in range(2)]
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
     events = []
-    summary = slurm_executor(cpus_per_job=3)(fake.alone([*jobs, *bad]), store, fake.train, on_event=events.append)
+    summary = slurm_executor(SlurmConfig(cpus_per_job=3))(
+        fake.alone([*jobs, *bad]), store, fake.train, on_event=events.append
+    )
     assert summary == Summary(finished=2, failed=2)
     stored = results(store)
     assert [stored[job.seed] for job in jobs] == [fake.expected(job) for job in jobs]

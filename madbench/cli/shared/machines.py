@@ -4,60 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from madbench.config import from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.base import Executor
+from madbench.execute.ray import RayConfig, ray_executor
+from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.training.devices import resolve_device
-
-
-@dataclass(frozen=True)
-class RayConfig:
-    """The file of ``--on ray:FILE.yaml``."""
-
-    address: str | None = None
-    """Cluster: HOST:PORT, ray://HOST:PORT, auto or local."""
-    cpus_per_job: int = 1
-    """Cores of a job, and its threads."""
-    gpus_per_job: float | None = None
-    """GPUs of a job; 0.5 puts two jobs on one."""
-    shared: bool = False
-    """True if all machines see the results folder at its path: interrupted jobs resume from checkpoints there."""
-
-    def executor(self, gpus: float, slots: int | None) -> Executor:
-        from madbench.execute.ray import ray_executor
-
-        return ray_executor(self.address, self.cpus_per_job, gpus, slots, self.shared)
-
-
-@dataclass(frozen=True)
-class SlurmConfig:
-    """The file of ``--on slurm:FILE.yaml``."""
-
-    partition: str | None = None
-    """Partition of the jobs."""
-    minutes: int = 60
-    """Wall time of a job; at its end the job is queued again and resumes."""
-    cpus_per_job: int = 1
-    """Cores of a job, and its threads."""
-    gpus_per_job: float | None = None
-    """GPUs of a job."""
-    memory_gb: float | None = None
-    """Memory of a job."""
-    sbatch: dict[str, Any] = field(default_factory=dict)
-    """Other options of sbatch by their long names, such as {account: me}."""
-
-    def executor(self, gpus: float, slots: int | None) -> Executor:
-        from madbench.execute.submitit import SLOTS, slurm_executor
-
-        limit = SLOTS if slots is None else slots
-        return slurm_executor(self.partition, self.minutes, self.cpus_per_job, gpus, self.memory_gb, limit, self.sbatch)
-
-
-CONFIGS: dict[str, type[RayConfig] | type[SlurmConfig]] = {"ray": RayConfig, "slurm": SlurmConfig}
 
 
 def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executor | None, str]:
@@ -69,20 +24,20 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
     if on is None:
         return None, device
     name, _, where = on.partition(":")
-    if name not in CONFIGS:
+    if name not in ("ray", "slurm"):
         expected = "expected ray, ray:ADDRESS, ray:FILE.yaml, slurm or slurm:FILE.yaml"
-        raise ConfigError(f"--on {on}: {expected}{did_you_mean(name, CONFIGS)}")
-    config: RayConfig | SlurmConfig
-    if where.endswith((".yaml", ".yml")):
-        config = from_mapping(CONFIGS[name], read_yaml(Path(where)), where)
-    elif name == "ray":  # ray://HOST:PORT is an address itself
-        config = RayConfig(on if where.startswith("//") else where or None)
-    elif where:
+        raise ConfigError(f"--on {on}: {expected}{did_you_mean(name, ('ray', 'slurm'))}")
+    file = Path(where) if where.endswith((".yaml", ".yml")) else None
+    if name == "ray":
+        address = on if where.startswith("//") else where or None  # ray://HOST:PORT is an address itself
+        ray = from_mapping(RayConfig, read_yaml(file), where) if file else RayConfig(address)
+        device, gpus = _device(device, ray.gpus_per_job)
+        return ray_executor(replace(ray, gpus_per_job=gpus), slots), device
+    if where and not file:
         raise ConfigError(f"--on {on}: expected a file of options, such as slurm:cluster.yaml")
-    else:
-        config = SlurmConfig()
-    device, gpus = _device(device, config.gpus_per_job)
-    return config.executor(gpus, slots), device
+    slurm = from_mapping(SlurmConfig, read_yaml(file), where) if file else SlurmConfig()
+    device, gpus = _device(device, slurm.gpus_per_job)
+    return slurm_executor(replace(slurm, gpus_per_job=gpus), slots), device
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
