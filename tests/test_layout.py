@@ -420,3 +420,21 @@ def test_no_name_that_is_imported_for_types_is_used_at_run_time():
 def test_nothing_changes_the_working_folder():
     """A path is handed on instead: relative paths of the user would change their meaning."""
     assert [path for path in PACKAGE.rglob("*.py") if "chdir(" in path.read_text(encoding="utf-8")] == []
+
+
+def handed_on(call: ast.Call) -> list[str]:
+    """The keyword arguments of a call that only repeat a name, such as ``slots=slots`` and ``slots=options.slots``."""
+    names = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    return [name for name, value in names.items() if name in (getattr(value, "id", ""), getattr(value, "attr", ""))]
+
+
+def test_no_call_lists_options_one_by_one_to_hand_them_on():
+    """They are handed on as one value, such as ``RunOptions``, so that a new option is in no such list."""
+    source = "f(a, slots=slots, threads=options.threads, group=None, device=resolve(device))"
+    assert handed_on(cast(ast.Call, ast.parse(source, mode="eval").body)) == ["slots", "threads"]
+    long = []
+    for path in (path for room in ("cli", "experiment", "execute") for path in (PACKAGE / room).rglob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        long += [f"{path.name}: {ast.unparse(call)}" for call in calls if len(handed_on(call)) > 3]
+    of_loop = "experiment.py: functools.partial(train, "  # the training loop has no value of options
+    assert [call for call in long if not call.startswith(of_loop)] == []
