@@ -92,7 +92,7 @@ def _added(first: Terms, second: Terms) -> Terms:
     every = [
         Terms(*(np.broadcast_to(x, (*shape, x.shape[-1])) for x in (t.variances, t.freedoms))) for t in (first, second)
     ]
-    return Terms.joined(every)
+    return Terms.sum_of(every)
 
 
 def adjusted(p: np.ndarray) -> np.ndarray:

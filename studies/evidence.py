@@ -32,7 +32,7 @@ from madbench.analysis.findings import Finding, choice_note, findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
-from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed
+from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed_text
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
 from madbench.analysis.samples import Samples, samples_of
 from madbench.analysis.scores import Results
@@ -237,7 +237,7 @@ def forecasts(evidence: Evidence) -> str:
         number = float(words["forecast"])
         is_inside = row.ours.low <= number <= row.ours.high
         inside += is_inside
-        texts = [row.claim.title, signed(number, row.quantity, 0), difference_text(row.ours, row.quantity)]
+        texts = [row.claim.title, signed_text(number, row.quantity, 0), difference_text(row.ours, row.quantity)]
         lines.append(f"| {' | '.join([*texts, 'yes' if is_inside else 'no', words['basis']])} |")
     return "\n".join([*lines, "", f"{inside} of {len(rows)} intervals include the forecast number."])
 
@@ -268,13 +268,15 @@ def claims(evidence: Evidence) -> str:
     for row, state in zip(evidence.rows, states):
         place = f"{row.claim.source}; " if row.claim.source else ""
         name = f"**{row.claim.title}**, {heading(row.quantity)} ({place}`{row.claim.name}`)"
-        numbers = f"published {signed(row.published, row.quantity)}, ours {difference_text(row.ours, row.quantity)}"
+        numbers = (
+            f"published {signed_text(row.published, row.quantity)}, ours {difference_text(row.ours, row.quantity)}"
+        )
         over = f" over {row.gain_name}" if row.claim.rivals else ""
         sentences = [f"{name}: *{state}*. In points, {numbers}{over}.", reason(row)]
         if state == OPEN:
             sentences += [limits(row, evidence.samples), seeds_text(row, evidence.samples)]
         if len(row.pairs) > 1 and row.claim.judges == "mean":
-            pairs = (f"{' − '.join(pair)} {signed(gain, row.quantity)}" for pair, gain in row.pairs.items())
+            pairs = (f"{' − '.join(pair)} {signed_text(gain, row.quantity)}" for pair, gain in row.pairs.items())
             sentences.append(f"By pair: {', '.join(pairs)}.")
         lines.append(f"- {' '.join(filter(None, sentences))}")
     return "\n".join(lines)
@@ -286,7 +288,7 @@ def reason(row: Finding) -> str:
         return row.reason
     sign, gain = row.claim.sign(row.quantity), row.ours
     low, high = sorted((sign * gain.low, sign * gain.high))
-    threshold = f"the threshold of {signed(row.line, row.quantity)}" if row.line else "0"
+    threshold = f"the threshold of {signed_text(row.line, row.quantity)}" if row.line else "0"
     if low > sign * row.line:
         text = f"Its interval is on the claim's side of {threshold}, but p is"
     elif high < sign * row.line:
@@ -346,7 +348,7 @@ def tasks(evidence: Evidence, name: str) -> str:
     ]
     lines = [f"| {claim.title} | Published | {' | '.join(titles)} |", "| --- |" + " ---: |" * (1 + len(titles))]
     for task in (*parts_of(quantity), quantity):
-        texts = [signed(published_gain(claim, task, every), task)]
+        texts = [signed_text(published_gain(claim, task, every), task)]
         for _, samples, cases in sources:
             terms = [(weight, samples[task][label]) for weight, label in next(iter(claim.gains(cases).values()))]
             texts.append(difference_text(combination(terms, tests_solved=True), task))

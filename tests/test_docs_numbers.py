@@ -78,7 +78,7 @@ def test_a_result_without_a_mark_is_found(result):
 def test_the_page_on_the_method_states_the_intervals_of_seeds_that_agree():
     terms = [terms_of_mean(np.full(n, 50.0), 100.0) for n in (3, 5, 10)]
     one, two = (
-        [f"±{pair.half_width:.1f}" for pair in pairs] for pairs in (terms, [Terms.joined([t, t]) for t in terms])
+        [f"±{pair.half_width:.1f}" for pair in pairs] for pairs in (terms, [Terms.sum_of([t, t]) for t in terms])
     )
     text = " ".join(PAGES["docs/pages/method.md"].split())
     assert f"interval of {one[0]} points, five {one[1]}, ten {one[2]}." in text

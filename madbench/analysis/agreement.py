@@ -38,7 +38,7 @@ def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> 
     """
     labels = [label for label in ours if label in theirs]
     x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))
-    return _bootstrapped(lambda index: _spearman(x[index], y[index]), len(labels))
+    return _bootstrap(lambda index: _spearman(x[index], y[index]), len(labels))
 
 
 def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
@@ -49,10 +49,10 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
     """
     counts, means = (np.array([measure(label_values) for label_values in values], float) for measure in (len, np.mean))
     squares = np.array([label_values.size * label_values.var() for label_values in values], float)
-    return _bootstrapped(lambda index: _icc(counts[index], means[index], squares[index]), len(values))
+    return _bootstrap(lambda index: _icc(counts[index], means[index], squares[index]), len(values))
 
 
-def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
+def _bootstrap(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
     """Return a statistic of ``labels`` labels with its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS`.
 
     ``statistic`` maps an array (draws, labels) of indices of labels to an array (draws,) of its values.

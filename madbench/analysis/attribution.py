@@ -118,7 +118,7 @@ class AttributionTable(Listing):
         """The columns of results with at least one pair, in the order of tables."""
         return in_order(effect.quantity for effect in self.rows)
 
-    def checked(self, results: Path) -> Self:
+    def require_rows(self, results: Path) -> Self:
         """Return the table itself. Raises ``StoreError``, which names the store ``results``, if it has no rows."""
         if not self.rows:
             raise StoreError(

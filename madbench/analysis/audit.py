@@ -168,10 +168,10 @@ def audit_table(results: Results) -> Listing:
     texts = {row.column: agreement_text(row.reliability).replace("+", "") for row in rows}
     shares = [f"{heading(name)} {text}" for name, text in texts.items() if text]
     parts = {
-        f"{_counted(rows)}. Correlations: Spearman's over labels, with [95% interval].": True,
+        f"{_seeds_text(rows)}. Correlations: Spearman's over labels, with [95% interval].": True,
         f"ICC with [95% interval]: {'; '.join(shares)}.": shares,
         f"{outcome}: correlation with {of_outcome}.": outcomes,
-        f"Columns to keep, with the number of seeds that order these labels: {_listed(rows, reasons)}.": True,
+        f"Columns to keep, with the number of seeds that order these labels: {_kept_and_left(rows, reasons)}.": True,
         f"A difference of two labels needs at least {LEAST_SEEDS} seeds of each.": True,
     }
     notes = (
@@ -273,7 +273,7 @@ def _share(which: Sequence[bool]) -> float:
     return sum(which) / len(which) if which else math.nan
 
 
-def _counted(rows: Sequence[ColumnAudit]) -> str:
+def _seeds_text(rows: Sequence[ColumnAudit]) -> str:
     labels, seeds = max(row.labels for row in rows), max(row.seeds for row in rows)
     per_label = f"{seeds:.3g} {'seed' if seeds == 1 else 'seeds'}"
     if seeds % 1 > 0:
@@ -281,7 +281,7 @@ def _counted(rows: Sequence[ColumnAudit]) -> str:
     return f"{labels} {'label' if labels == 1 else 'labels'}, {per_label}"
 
 
-def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
+def _kept_and_left(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
     """The columns to keep with their numbers of seeds, and then the columns to leave out with the reasons, as text."""
     texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
     keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))

@@ -43,7 +43,7 @@ class Cell:
     """The rank among the labels that compete; see :func:`with_ranks`. None if the label does not compete."""
 
     @classmethod
-    def of(cls, value: float) -> Cell:
+    def of_number(cls, value: float) -> Cell:
         """A cell for a number that is not a mean over seeds, such as a count."""
         return cls(Sample(np.array([float(value)])))
 

@@ -30,7 +30,7 @@ from madbench.analysis.quantities import (
     interval_text,
     mean_text,
     p_text,
-    signed,
+    signed_text,
     unit,
 )
 from madbench.analysis.rendering import Listing, without_nan
@@ -131,7 +131,7 @@ def comparison_table(
             pair = samples_by_column[name][label], samples_by_column[name][baseline]
             held = equivalence(*pair, margins[name]) if name in margins else None
             rows.append(Comparison(label, baseline, name, *pair, difference(*pair), equivalence=held))
-    rows = _adjusted(rows)
+    rows = _with_holm(rows)
     first = "Means ±sd" if has_deviations else "Solved"
     headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
     if margins:
@@ -260,7 +260,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
     return margins
 
 
-def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
+def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
     """The rows with adjusted p-values. One Holm correction is over all tests of differences and of margins."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
@@ -285,7 +285,7 @@ def _text(row: Comparison, has_margins: bool, has_deviations: bool) -> list[str]
         solved = " ".join(mean_text(sample, row.quantity) for sample in (row.sample, row.of_baseline))
     elif row.sample.has_threshold:
         solved = ":".join(f"{sample.solved}/{sample.n}" for sample in (row.sample, row.of_baseline))
-    numbers = [solved, signed(gain.estimate, row.quantity), interval_text(gain, row.quantity), p_text(row.p_holm)]
+    numbers = [solved, signed_text(gain.estimate, row.quantity), interval_text(gain, row.quantity), p_text(row.p_holm)]
     line = [f"  {heading(row.quantity)}", *numbers, row.verdict]
     if has_margins:
         p = p_text(row.equivalence_p)

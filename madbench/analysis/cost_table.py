@@ -79,7 +79,7 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
     rows named in ``rows`` come first, in this order.
     """
     by_row = _runs_by_row(results, suite)
-    costs = {name: _counted(outcomes, all_pairs) for name, outcomes in by_row.items()}
+    costs = {name: _count_row_costs(outcomes, all_pairs) for name, outcomes in by_row.items()}
     measured_note = _add_measured(costs, by_row)
     baseline = next(iter(costs))
     names = [name for name in rows if name in costs] + [name for name in costs if name not in rows]
@@ -109,7 +109,7 @@ def counted_costs(results: Results, suite: Suite) -> dict[str, dict[str, float]]
     They are parameters, FLOPs per token, state in numbers, and state in bytes. FLOPs and state are those of the longest
     training inputs.
     """
-    return {name: _counted(outcomes, False).values for name, outcomes in _runs_by_row(results, suite).items()}
+    return {name: _count_row_costs(outcomes, False).values for name, outcomes in _runs_by_row(results, suite).items()}
 
 
 def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
@@ -119,7 +119,7 @@ def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
     return by_row
 
 
-def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
+def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
     """The counted costs of the mixers of one row. ``values`` are those at the longest input of its jobs.
 
     ``all_pairs`` is that of :func:`cost_table`. If the costs cannot be counted here, ``values`` has only the number of
@@ -235,13 +235,13 @@ def _caption(
     for unknown in (row.unknown for row in costs.values() if row.unknown):
         label, _, reason = unknown.rpartition(": ") if unknown.endswith(NOT_NAMED) else ("", "", unknown)
         labels_by_reason.setdefault(reason, {})[label] = None
-    reasons = [f"{_listed(labels)}: {reason}".removeprefix(": ") for reason, labels in labels_by_reason.items()]
+    reasons = [f"{_short_list(labels)}: {reason}".removeprefix(": ") for reason, labels in labels_by_reason.items()]
     if reasons:
-        texts.append(f"Not counted: {_listed(reasons, '; ')}.")
+        texts.append(f"Not counted: {_short_list(reasons, '; ')}.")
     return " ".join(filter(None, [*texts, measured]))
 
 
-def _listed(texts: Collection[str], separator: str = ", ") -> str:
+def _short_list(texts: Collection[str], separator: str = ", ") -> str:
     """The first :data:`MOST_REASONS` texts joined, followed by the number of further texts."""
     more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *more])

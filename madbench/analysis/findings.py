@@ -36,7 +36,7 @@ from madbench.analysis.inference import (
     Sample,
     holm,
 )
-from madbench.analysis.quantities import column, p_text, signed, suite_of_known
+from madbench.analysis.quantities import column, p_text, signed_text, suite_of_known
 from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
@@ -134,9 +134,9 @@ class Finding:
         if math.isnan(self.p):
             return f"{self.detail.capitalize()}: not tested."
         gain = f"The gain over {self.gain_name}" if self.claim.rivals else "The gain"
-        line = signed(self.line, self.quantity) if self.line else "0"
+        line = signed_text(self.line, self.quantity) if self.line else "0"
         if not math.isnan(self.published_line):
-            line += f" ({signed(self.published_line, self.quantity)} in the paper's points)"
+            line += f" ({signed_text(self.published_line, self.quantity)} in the paper's points)"
         sign = self.claim.sign(self.quantity)
         if self.is_at_line:
             where = "is at"

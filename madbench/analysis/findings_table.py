@@ -18,7 +18,7 @@ from madbench.analysis.quantities import (
     differences_text,
     heading,
     p_text,
-    signed,
+    signed_text,
     unit,
 )
 from madbench.analysis.references import Reference, orientation
@@ -81,8 +81,10 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
             lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
-        why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-        lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row, row.marks == shared), why])
+        why = "the same" if last is not None and row.missing and row.missing == last.missing else _reason(row)
+        lines.append(
+            [title, _published_text(row), _ours(row), str(row.n or ""), _verdict(row, row.marks == shared), why]
+        )
     units = differences_text(row.quantity for row in rows) or "points"
     caption = (
         f"Gains in {units}; more is better. {_published_caption(rows)}"
@@ -144,11 +146,11 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
         lines.append(("pairs", "every one has to hold; shown is the smallest gain"))
     for row in rows:
         lines.append((heading(row.quantity), f"{_with_choice(row)}. {row.reason}"))
-        published = _published(row)
+        published = _published_text(row)
         lines.append(("", f"{published and f'published {published}; '}ours {_interval(row)}"))
         for case, pair in enumerate(claim.pairs):
-            ours = signed(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
-            gain = "" if claim.rivals else _signed(published_gain(claim, row.quantity, [case]), row.quantity)
+            ours = signed_text(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
+            gain = "" if claim.rivals else _signed_or_empty(published_gain(claim, row.quantity, [case]), row.quantity)
             lines.append(("", f"{pair[0]} {MINUS} {pair[1]}: {gain and f'published {gain}, '}ours {ours}"))
         if row.command:
             lines.append(("", row.command))
@@ -175,7 +177,7 @@ def _with_choice(row: Finding) -> str:
     return f"{row.verdict_text} ({row.choice_note})" if row.choice_note else row.verdict_text
 
 
-def _why(row: Finding) -> str:
+def _reason(row: Finding) -> str:
     """The reason of a verdict in a few words, such as ``p 0.031`` or ``needs S-p``."""
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
@@ -185,12 +187,12 @@ def _why(row: Finding) -> str:
     return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_line, row.detail]))
 
 
-def _signed(value: float, quantity: str) -> str:
-    return "" if math.isnan(value) else signed(value, quantity)
+def _signed_or_empty(value: float, quantity: str) -> str:
+    return "" if math.isnan(value) else signed_text(value, quantity)
 
 
-def _published(row: Finding) -> str:
-    text = _signed(row.published, row.quantity)
+def _published_text(row: Finding) -> str:
+    text = _signed_or_empty(row.published, row.quantity)
     return f"{text}*" if text and not row.published_agrees else text
 
 
@@ -202,7 +204,7 @@ def _ours(row: Finding) -> str:
 def _interval(row: Finding) -> str:
     if row.ours is None or math.isnan(row.ours.low):
         return _ours(row) or "none"
-    ours, low, high = (signed(value, row.quantity) for value in (row.ours.estimate, row.ours.low, row.ours.high))
+    ours, low, high = (signed_text(value, row.quantity) for value in (row.ours.estimate, row.ours.low, row.ours.high))
     over = f" ({row.gain_name})" if row.gain_name else ""
     return f"{ours}{over}, 95% interval [{low}, {high}], n {row.n}"
 

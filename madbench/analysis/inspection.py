@@ -63,7 +63,7 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
         probes.append(probe)
         layers.append(number)
         rows_by_table = {
-            "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_moved(x)).active),
+            "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_add_noise(x)).active),
             "weights": [] if probe.weights is None else _weight_rows(probe.weights),
             "gates": _gate_rows(probe),
             "kernels": [
@@ -102,7 +102,7 @@ def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[Mixer, Tensor]]
     return seen
 
 
-def _moved(x: Tensor) -> Tensor:
+def _add_noise(x: Tensor) -> Tensor:
     noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
     return x + NOISE * x.square().mean(-1, keepdim=True).sqrt() * noise
 

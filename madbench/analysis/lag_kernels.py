@@ -27,7 +27,7 @@ RANDOM_TABLES = 200
 RANDOM_QUANTILE = 0.95  # quantile of the shares of random kernels; a larger share is more than chance
 
 
-def mixed(kernel: LagKernel, lags: int) -> Tensor:
+def mixing_matrices(kernel: LagKernel, lags: int) -> Tensor:
     """K = A Diag(s) B^T of each head over the first L = ``lags`` lags, (H, L, L), indexed by token and slot.
 
     The strengths s are means over the inputs.
@@ -107,7 +107,7 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     a, b, diagonal, strengths = (t.detach().double().cpu() for t in (kernel.A, kernel.B, kernel.p, kernel.s))
     kernel = LagKernel(a, b, diagonal, strengths, kernel.layout)
     rank, p, rows = kernel.s.shape[1], kernel.p[:, :lags], []
-    for head, table in enumerate(mixed(kernel, lags)):
+    for head, table in enumerate(mixing_matrices(kernel, lags)):
         shares, chance = structure(table, rank), random_structure(lags, kernel.s[head])
         size = table.norm() / (1 + p[head]).norm()
         (offsets, of_shift), (widths, of_window) = shifts(table, rank), windows(table)

@@ -236,11 +236,11 @@ def _cell(cell: MarkedText, form: _Form, side: str) -> str:
         small = rf"{{\scriptsize{space}{latex(half)}}}" if half else ""
         words.append(("" if half or not words or form.is_broken else " ") + small + latex(rest))
     if not form.is_broken:
-        return _marked("".join(words), cell.mark)
-    return _in_lines([_marked(words[0], cell.mark), *words[1:]], side, "t")
+        return _mark("".join(words), cell.mark)
+    return _in_lines([_mark(words[0], cell.mark), *words[1:]], side, "t")
 
 
-def _marked(text: str, mark: str) -> str:
+def _mark(text: str, mark: str) -> str:
     around = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}[mark]
     return around % text if text else ""
 

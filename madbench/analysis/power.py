@@ -20,7 +20,7 @@ from madbench.analysis.claim_tests import ClaimTest, test_claim
 from madbench.analysis.claim_thresholds import published_gain
 from madbench.analysis.claims import Claim
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
-from madbench.analysis.quantities import heading, signed
+from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 
@@ -73,7 +73,7 @@ def power_table(
         seeds, probability = 0, math.nan
         if is_testable:
             seeds, probability = seeds_needed(terms[name], smallest.estimate - test.line, level)
-        numbers = [signed(smallest.estimate, quantity), signed(test.line, quantity), str(smallest.n)]
+        numbers = [signed_text(smallest.estimate, quantity), signed_text(test.line, quantity), str(smallest.n)]
         line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
         record = {"paper": paper} if paper else {}
         record |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
@@ -83,8 +83,8 @@ def power_table(
         for gain_name, stored in test.gains:
             gain = -stated if gain_name.endswith("(reversed)") and not claim.rivals else stated
             enough, power = seeds_needed(terms[gain_name], gain - test.line, level) if is_testable else (0, math.nan)
-            texts = ["", "", ""] if math.isnan(power) else [signed(gain, quantity), *_texts(enough, power)]
-            of_gains.append(([f"  {gain_name}", heading(quantity), signed(stored.estimate, quantity)], texts))
+            texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(enough, power)]
+            of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(stored.estimate, quantity)], texts))
             extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": enough, "power": power}
             records.append(without_nan(record | extra))
         if len(of_gains) == 1:
@@ -154,7 +154,7 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
     ``terms`` has a pair for each label: its weight in the gain (1 and -1 for a difference) and its seeds so far.
     ``level`` is the p-value below which the two-sided test rejects.
     """
-    planned = Terms.joined([_future(sample, n).scaled(weight) for weight, sample in terms])
+    planned = Terms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
     freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)
     return float(1 - nctdtr(freedom, min(abs(distance) / error, 30.0), quantile))
@@ -166,6 +166,6 @@ def _future(sample: Sample, n: int) -> Terms:
     The variance per seed is the one that the test uses for ``sample``.
     """
     if sample.parts:
-        return Terms.joined([_future(part, n).scaled(1 / len(sample.parts)) for part in sample.parts])
+        return Terms.sum_of([_future(part, n).times(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n
     return planned_terms(variance, sample.mean, n, sample.scale.width, sample.splits)

@@ -123,7 +123,7 @@ def mean_text(sample: Sample, name: str) -> str:
     return with_minus(f"{sample.mean:.{digits}f}") + f"{deviation}({sample.n})"
 
 
-def signed(value: float, name: str, digits: int | None = None) -> str:
+def signed_text(value: float, name: str, digits: int | None = None) -> str:
     """A difference as text, such as ``+12.3``. By default it has the digits of the column ``name``."""
     digits = column(name).digits if digits is None else digits
     return with_minus(f"{round(value, digits) + 0.0:+.{digits}f}")
@@ -134,19 +134,23 @@ def difference_text(difference: Difference, name: str) -> str:
 
     For example ``+12.3 ±4.1``, ``+89.4 [+0, +97]`` for an asymmetric interval, or ``(+12.3)`` without an interval.
     """
-    number, digits = signed(difference.estimate, name), column(name).digits
+    number, digits = signed_text(difference.estimate, name), column(name).digits
     if math.isnan(difference.low):
         return f"({number})"
     above, below = difference.high - difference.estimate, difference.estimate - difference.low
     if math.isclose(above, below, abs_tol=0.1**digits / 2):
         return f"{number} ±{above:,.{digits}f}"
     digits = max(0, digits - 1)
-    return f"{number} [{signed(difference.low, name, digits)}, {signed(difference.high, name, digits)}]"
+    return f"{number} [{signed_text(difference.low, name, digits)}, {signed_text(difference.high, name, digits)}]"
 
 
 def interval_text(difference: Difference, name: str) -> str:
     """The 95% interval of a difference as text, such as ``[+3.0,+21.4]``. Empty without an interval."""
-    return "" if math.isnan(difference.low) else f"[{signed(difference.low, name)},{signed(difference.high, name)}]"
+    return (
+        ""
+        if math.isnan(difference.low)
+        else f"[{signed_text(difference.low, name)},{signed_text(difference.high, name)}]"
+    )
 
 
 def p_text(p: float) -> str:

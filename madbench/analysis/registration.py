@@ -94,14 +94,14 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
         raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
-    made = _prepared(mapping, results, str(path))
+    made = _prepare(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # a later default may differ
     grid = from_mapping(GridFile, mapping, str(path))
     if grid.claims_from and claims_from not in ("", grid.claims_from):
         raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give only one")
     named = grid.claims
     claims_from = grid.claims_from or claims_from or _paper_with(named, made, str(path))
-    claims = load_claims(_beside(path, claims_from) if grid.claims_from else claims_from)
+    claims = load_claims(_resolve_claims(path, claims_from) if grid.claims_from else claims_from)
     if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
         remedy = f"these are the claims of {claims_from}; for your own claims write claims_from: FILE.yaml"
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
@@ -155,18 +155,18 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         )
     registration = from_mapping(Registration, content, str(path))
     if claims_from := registration.grid.get("claims_from"):
-        registration = replace(registration, claims_from=_beside(path, claims_from))
+        registration = replace(registration, claims_from=_resolve_claims(path, claims_from))
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     store = Snapshot.open(results, create=False)
     with plan_as_stored(_codes(registration, store)):
-        made = _prepared(registration.grid, results, str(path))
+        made = _prepare(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")
     return registration, Results.from_rows(made, store)
 
 
-def _beside(path: Path, claims_from: str) -> str:
+def _resolve_claims(path: Path, claims_from: str) -> str:
     """Resolve ``claims_from`` of the grid in the file ``path``: a file of claims is relative to the folder of the grid.
 
     The name of a paper is returned unchanged.
@@ -215,7 +215,7 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
-    confirmed = _confirmed(registration, results, registered_lines(registration))
+    confirmed = _registered_findings(registration, results, registered_lines(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
     explored = findings.findings(results.scores, set(results.scores.column), claims=others, chosen_on=results.chosen_on)
     return [replace(row, marks=marks) for row in confirmed] + [
@@ -267,7 +267,7 @@ def registered_lines(registration: Registration) -> findings.Lines:
     }
 
 
-def _confirmed(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
+def _registered_findings(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
     columns = columns_of(results)
     claims, chosen_on = registration.claims, results.chosen_on
     return findings.findings(results.scores, columns, claims=claims, lines=lines, chosen_on=chosen_on)
@@ -364,7 +364,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
     if changed:
         text.append(changed_sentence(changed))
     if any(name.startswith("lines.") for name in changed):
-        both = (_confirmed(registration, results, lines) for lines in (registered_lines(registration), {}))
+        both = (_registered_findings(registration, results, lines) for lines in (registered_lines(registration), {}))
         other_verdicts = [
             f"{now.claim.title}, {heading(now.quantity)}: {now.verdict}"
             for then, now in zip(*both)
@@ -385,7 +385,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
     return text
 
 
-def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experiment:
+def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experiment:
     return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), PlanOptions(results=results))
 
 

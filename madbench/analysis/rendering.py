@@ -99,7 +99,7 @@ class TextTable(ABC):
         headings, lines = self._entries(has_styles)
         is_wide = _width(headings, lines, gap=2) <= width
         if not is_wide:
-            stacked = _stacked(headings, lines)
+            stacked = _stack(headings, lines)
             headings, lines = stacked if _width(*stacked) <= width + 1 else _by_column(headings, lines)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
@@ -111,7 +111,7 @@ class TextTable(ABC):
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
         """True if each column is still a column when :meth:`to_rich` prints the table for ``width`` characters."""
-        return _width(*_stacked(*self._entries(has_styles))) <= width + 1  # no gap after the last
+        return _width(*_stack(*self._entries(has_styles))) <= width + 1  # no gap after the last
 
     def to_markdown(self) -> str:
         headings, lines = self._entries()
@@ -217,7 +217,7 @@ def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
 
-def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
+def _stack(headings: Line, lines: Lines) -> tuple[Line, Lines]:
     """Headings and rows with each word of a cell on its own line. The first column is not changed."""
     rows = [
         [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)

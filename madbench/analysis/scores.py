@@ -114,7 +114,7 @@ class Results(TableRows):
         """The outcomes of runs that finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
-    def collected(self, suite: Suite) -> pd.DataFrame:
+    def job_frame(self, suite: Suite) -> pd.DataFrame:
         """A frame with one line per table row and job of the suite
         (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
@@ -206,10 +206,10 @@ class Results(TableRows):
         ratios = budget_ratios(self.scores[self.scores.suite == suite.name])
         over = {row: ratio for row, ratio in ratios.items() if self.is_over_budget(labels[row], ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
-        subject = f"Over budget ({self.matched} relative to softmax attention, mean over tasks)"
+        subject = f"Over budget ({self.matched_quantity} relative to softmax attention, mean over tasks)"
         return [f"{subject}: {named}."] if over else []
 
-    def published(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
+    def published_numbers(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
         """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
         profile = row.protocol.profile
         entries = self._index_entries(row.jobs) if profile.is_shipped and not row.row.changes else ()
@@ -232,7 +232,7 @@ class Results(TableRows):
         return factors_of_text(label).get("budget") == "over"
 
     @property
-    def matched(self) -> str:
+    def matched_quantity(self) -> str:
         """The quantity that the budget makes equal for all mixers, such as ``parameters``."""
         return BUDGETS[self.rows[0].protocol.budget].name
 
@@ -255,7 +255,7 @@ def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds:
     """
     kept, alike = without_alike_rows(outcomes)
     scores = with_heuristics(scoring.frame(kept, thresholds), kept)
-    return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
+    return _repeat_scores(scores, alike) if len(kept) < len(outcomes) else scores
 
 
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
@@ -288,7 +288,7 @@ def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
     return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
 
 
-def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+def _repeat_scores(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """A frame of scores with the scores of each row repeated for every row that it represents.
 
     ``alike`` is the second result of :func:`without_alike_rows`.

@@ -103,7 +103,7 @@ class Selection(Query):
 
         baseline, *others = self.labels
         table = comparison_table(
-            baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched
+            baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched_quantity
         )
         compared = {row.label for row in table.rows}
         begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
@@ -130,7 +130,7 @@ class Selection(Query):
         from madbench.analysis.attribution import attribution_table
 
         results = self.select("no two labels share a protocol", lambda labels: len(labels) > 1)
-        table = attribution_table(results.scores, results.sentences(), shows_pairs).checked(self.results)
+        table = attribution_table(results.scores, results.sentences(), shows_pairs).require_rows(self.results)
         return table.of_origin(results.origin())
 
     def audit(self, against: Selection | None = None) -> TextTable:

@@ -20,7 +20,7 @@ class ShownFrame(pd.DataFrame):
     _metadata = ["shown", "below", "html"]
 
     @classmethod
-    def of(cls, table: TextTable, below: Iterable[TextTable] = ()) -> Self:
+    def from_table(cls, table: TextTable, below: Iterable[TextTable] = ()) -> Self:
         tables = table, *below
         frame = cls([record for each in tables for record in each.records()])
         frame.shown, frame.below = table, tables[1:]
@@ -31,7 +31,7 @@ class ShownFrame(pd.DataFrame):
     def _constructor(self) -> Callable[..., pd.DataFrame]:
         return pd.DataFrame
 
-    def renamed(self, **columns: pd.Series) -> Self:
+    def with_columns(self, **columns: pd.Series) -> Self:
         """A copy of the frame in which some columns are replaced. A notebook shows it like the original."""
         frame = type(self)(self.assign(**columns))
         frame.shown, frame.below, frame.html = self.shown, self.below, self.html

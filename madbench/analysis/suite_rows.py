@@ -317,7 +317,7 @@ def _rows_of_protocol(
         jobs[run.job.label].append(run.job)
     for label, of_label in jobs.items():
         if any(map(query.versions.has_versions, of_label)):
-            jobs[label], *others = query.versions.ordered(of_label).values()
+            jobs[label], *others = query.versions.by_version(of_label).values()
             query.versions.leave_out(itertools.chain(*others), jobs[label])
     for label in query.labels if len(query.requested_tasks or ()) == 1 else ():
         if label not in jobs:

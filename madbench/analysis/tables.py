@@ -199,13 +199,17 @@ def suite_table(
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:
-            row[BUDGET_RATIO.name] = replace(Cell.of(ratios[name]), is_over_budget=name in over)
+            row[BUDGET_RATIO.name] = replace(Cell.of_number(ratios[name]), is_over_budget=name in over)
         if seeds:
-            row[NUM_SEEDS.name] = Cell.of(seeds)
+            row[NUM_SEEDS.name] = Cell.of_number(seeds)
     rows = {name: planned[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
     published = {
-        name: {key: number for key, number in results.published(planned[name], shows_published).items() if key in names}
+        name: {
+            key: number
+            for key, number in results.published_numbers(planned[name], shows_published).items()
+            if key in names
+        }
         for name in rows
     }
     protocol = planned[next(iter(rows))].protocol

@@ -13,7 +13,7 @@ from typing import Any
 from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, rank_correlation
 from madbench.analysis.audit import agreement_text
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, difference, holm
-from madbench.analysis.quantities import heading, in_order, signed
+from madbench.analysis.quantities import heading, in_order, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.analysis.scores import Results
@@ -139,7 +139,7 @@ def _reversed_text(row: Transfer) -> str:
     pairs = sorted(row.reversed_pairs, key=lambda pair: -pair.here)
     texts = [
         f"{display_name(pair.label)} above {display_name(pair.other)}"
-        f" ({signed(pair.here, row.column)} here, {signed(pair.there, row.column)} there)"
+        f" ({signed_text(pair.here, row.column)} here, {signed_text(pair.there, row.column)} there)"
         for pair in pairs[:_MOST_REVERSED]
     ]
     more = f", and {len(pairs) - _MOST_REVERSED} more" if len(pairs) > _MOST_REVERSED else ""

@@ -41,7 +41,7 @@ class Versions:
         """True if several versions of the job's code may be stored: it is outside of this package, or not imported."""
         return job.has_outside_code or self.is_shown_as_stored(job.label)
 
-    def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    def by_version(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
         """``jobs``, grouped by the version of their mixer's code. The preferred version comes first.
 
         Versions with a result come before others. Among these, versions whose code is installed come first, and then
@@ -63,7 +63,7 @@ class Versions:
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
-        versions = list(self.ordered(jobs).values())
+        versions = list(self.by_version(jobs).values())
         chosen = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
         now = {job.task: task_source(job.task) if job.task_source else "" for job in chosen}
         sources = self._sources(now, chosen)
@@ -88,7 +88,7 @@ class Versions:
         alike = {job.id: self._alike_to(job) for job in row.jobs}
         stored = [each for jobs_alike in alike.values() for each in jobs_alike]
         planned = {mixer_version(job) for job in row.jobs}
-        versions = self.ordered(stored)
+        versions = self.by_version(stored)
         version = next((name for name in versions if name in planned), next(iter(versions), ""))
         sources = self._sources({job.task: job.task_source for job in row.jobs}, versions.get(version, ()))
         jobs = []
@@ -117,7 +117,7 @@ class Versions:
         return {
             task: now[task]
             if now[task] in groups
-            else max(groups, key=lambda source: max(self._ended(groups[source]).values()))
+            else max(groups, key=lambda source: max(self._end_times(groups[source]).values()))
             for task, groups in jobs_by_source.items()
         }
 
@@ -127,13 +127,13 @@ class Versions:
         It has True if a run has a result, True if the code is installed, and the time at which the newest run ended.
         """
         records = self.store.records({job.id for job in jobs})
-        ended = self._ended(jobs)
+        ended = self._end_times(jobs)
         newest = max(jobs, key=lambda job: ended[job.id])
         details = records[newest.id].details if newest.id in records else {}
         has_result = any(record.status != "failed" for record in records.values())
         return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
-    def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
+    def _end_times(self, jobs: Sequence[Job]) -> dict[str, str]:
         """The time at which the run of each job ended, in UTC as an ISO text, by id.
 
         It is read from the record, as an import changes the times of files. Without a recorded time it is that of the

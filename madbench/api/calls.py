@@ -63,7 +63,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             if rename and isinstance(result, pd.DataFrame):
                 labelled = {name: result[name] for name in _LABELLED if name in result}
                 columns = {name: of.map(with_display_names, na_action="ignore") for name, of in labelled.items()}
-                return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
+                return result.with_columns(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 
     return called

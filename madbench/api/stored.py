@@ -129,7 +129,7 @@ def table(
     selection = open(results).select(labels, **chosen)
     selected = selection.select()
     shown = selection.table_of(selected, shows="rank" if ranks else "interval")
-    return ShownFrame.of(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
+    return ShownFrame.from_table(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
 
 
 @public
@@ -156,7 +156,7 @@ def compare(
     selection = open(results).select(labels, **chosen)
     results_to_compare = selection.select_to_compare()
     shown = selection.comparison_of(results_to_compare, within)
-    return ShownFrame.of(shown, cost_tables(results_to_compare, full_square).values() if costs else ())
+    return ShownFrame.from_table(shown, cost_tables(results_to_compare, full_square).values() if costs else ())
 
 
 @public
@@ -173,7 +173,7 @@ def attribute(
     Raises ``StoreError`` if no two labels differ in exactly one factor.
     """
     selection = open(results).select(labels, **chosen)
-    return ShownFrame.of(selection.attribute())
+    return ShownFrame.from_table(selection.attribute())
 
 
 @public
@@ -194,9 +194,9 @@ def audit(
     """
     selection = open(results).select(labels, **chosen)
     if against is None:
-        return ShownFrame.of(selection.audit())
+        return ShownFrame.from_table(selection.audit())
     other: StoredChoice = {**chosen, "profile": against, "protocol": None}
-    return ShownFrame.of(selection.audit(open(results).select(labels, **other)))
+    return ShownFrame.from_table(selection.audit(open(results).select(labels, **other)))
 
 
 @public
@@ -218,7 +218,7 @@ def findings(
             these thresholds are scaled to the profile.
     """
     selection = open(results).select(labels, **chosen)
-    return ShownFrame.of(selection.findings(claims, unscaled))
+    return ShownFrame.from_table(selection.findings(claims, unscaled))
 
 
 @public

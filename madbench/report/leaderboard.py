@@ -77,7 +77,7 @@ def leaderboard(
         left_out += report.problems
     snapshot, boards = Snapshot.open(work, create=False), list[Board]()
     for suite in suites().values():
-        stored, unreadable = _known(suite, snapshot.runs(with_curves=False, suite=suite.name))
+        stored, unreadable = _known_runs(suite, snapshot.runs(with_curves=False, suite=suite.name))
         left_out += unreadable
         for protocol, runs in by_protocol(suite, stored, lambda run: run.job).items():
             try:
@@ -90,7 +90,7 @@ def leaderboard(
     return Leaderboard(boards, described, list(dict.fromkeys(line.replace(f"{work}: ", "") for line in left_out)))
 
 
-def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
+def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
     """The runs whose protocol is known here, and one line per reason for other runs, such as an unknown task."""
     known, reasons = [], Counter[str]()
     for run in runs:

@@ -42,7 +42,7 @@ def missing_runs(
     seeds = sorted(set().union(*seeds_of.values()))
     missing = []
     if without := [label for label in asked if label not in seeds_of]:
-        missing.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
+        missing.append(Missing(f"No runs ({what}): {_label_list(without)}.", command(without, seeds)))
     jobs = [job for row in rows for job in row.jobs]
     failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
     if lacking := [job for job in jobs if job.id not in records] + failed:
@@ -51,21 +51,21 @@ def missing_runs(
         labels = [label for label in seeds_of if label in {job.label for job in lacking}]
         of_tasks = [task for task in tasks if task in {job.task for job in lacking}]
         words = command(labels, {job.seed for job in lacking}, of_tasks)
-        missing.append(Missing(f"{text}: {_named(labels)}.", words))
+        missing.append(Missing(f"{text}: {_label_list(labels)}.", words))
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for label, own in seeds_of.items():
         by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
     for rest, labels in by_seeds.items():
         if rest:
-            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_named(labels)}."
+            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_label_list(labels)}."
             missing.append(Missing(text, command(labels, rest)))
     if single := [label for label, own in seeds_of.items() if len(own) == 1]:
         further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
-        missing.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
+        missing.append(Missing(f"Single seed; excluded from tests ({what}): {_label_list(single)}.", further))
     return missing
 
 
-def _named(labels: Sequence[str]) -> str:
+def _label_list(labels: Sequence[str]) -> str:
     rest = len(labels) - _MOST_NAMED
     names = ", ".join(map(display_name, labels if rest <= 1 else labels[:_MOST_NAMED]))
     return f"{names} and {rest} more" if rest > 1 else names

@@ -124,7 +124,9 @@ def report_page(
             *(cost_page_table(suites()[name], each) for name, each in cost_tables(results).items() if each.cells),
         ],
         "comparison": comparison_page_table(
-            comparison_table(baseline, others, results.scores, matched=results.matched).of_origin(results.origin()),
+            comparison_table(baseline, others, results.scores, matched=results.matched_quantity).of_origin(
+                results.origin()
+            ),
             baseline,
         ),
         "figures": figures,

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from madbench._version import __version__
-from madbench.analysis.quantities import signed, title
+from madbench.analysis.quantities import signed_text, title
 from madbench.labels.names import with_display_names
 from madbench.report.tables import page_link
 
@@ -32,7 +32,7 @@ def render(template: str, content: Mapping[str, Any], command: str, written: str
         lstrip_blocks=True,
     )
     environment.filters["shown"] = with_display_names
-    environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
+    environment.globals |= {"page_link": page_link, "signed_text": signed_text, "title": title}
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html = environment.get_template(template).render(

@@ -72,15 +72,15 @@ def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selec
     results, warnings = selected(tasks=["compression"])
     assert (results.labels, warnings) == (["S", "R-c"], [])
     assert [(job.label, job.seed) for job in results.jobs] == [("S", 0), ("R-c", 0)]
-    assert results.collected(MAD).status.tolist() == ["finished"] * 2
+    assert results.job_frame(MAD).status.tolist() == ["finished"] * 2
     whole, _ = selected()
-    assert whole.rows[0].protocol.tasks == list(MAD_TASKS) and len(whole.collected(MAD)) == 2 * 6
+    assert whole.rows[0].protocol.tasks == list(MAD_TASKS) and len(whole.job_frame(MAD)) == 2 * 6
 
 
 def test_named_labels_stay_without_a_run_in_the_order_given(fill, selected):
     fill("S", "R")
     results, _ = selected(labels=["G", "S"], tasks=["compression"])
-    assert results.labels == ["G", "S"] and results.collected(MAD).status.tolist() == ["missing", "finished"]
+    assert results.labels == ["G", "S"] and results.job_frame(MAD).status.tolist() == ["missing", "finished"]
 
 
 def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_language, selected):
@@ -149,8 +149,8 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
         chosen = {key.strip("-"): options[key] for key in ("--profile", "--fidelity", "--budget")}
         labels = named.split(", ")
         results, _ = selected(overrides=changes, tasks=two, labels=labels, **chosen)
-        assert set(results.collected(MAD).status) == {"finished"}
-        shown.append((labels, len(results.collected(MAD))))
+        assert set(results.job_frame(MAD).status) == {"finished"}
+        shown.append((labels, len(results.job_frame(MAD))))
     assert sorted(shown) == sorted(expected)
 
 

@@ -92,7 +92,7 @@ def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):
         for overrides, labels in (((), ["S", "R-c"]), (("training.epochs=7",), ["S"])):
             for asked in ((), labels):
                 results = Selection(asked, parse_overrides(overrides), "quick", tasks, results=store.root).select()
-                assert results.labels == labels and set(results.collected(suite).status) == {"finished"}
+                assert results.labels == labels and set(results.job_frame(suite).status) == {"finished"}
 
 
 @pytest.mark.slow
@@ -116,4 +116,4 @@ def test_changes_that_have_no_effect_on_some_runs_of_a_label_show_these_runs(tmp
     assert len({str(job.mixer) for job in jobs}) == 2
     store = fill(tmp_path / "results", jobs)
     results = Selection((), changes, "evening", tasks, results=store.root).select()
-    assert set(results.collected(suite).status) == {"finished"}
+    assert set(results.job_frame(suite).status) == {"finished"}

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from madbench.analysis.figures.style import style
 from madbench.analysis.inference import Difference
 from madbench.analysis.marked_text import MINUS, with_minus
-from madbench.analysis.quantities import difference_text, signed
+from madbench.analysis.quantities import difference_text, signed_text
 from madbench.analysis.rendering import without_nan
 
 HYPHEN = re.compile(r"(?<![\w)\]-])-(?=\.?\d)")
@@ -96,7 +96,7 @@ def test_an_output_that_lacks_the_minus_has_a_hyphen_at_its_place(main, start, f
 
 
 def test_zero_has_no_minus_however_it_is_rounded():
-    assert signed(-0.04, "compression") == "+0.0" and signed(-0.06, "compression") == f"{MINUS}0.1"
+    assert signed_text(-0.04, "compression") == "+0.0" and signed_text(-0.06, "compression") == f"{MINUS}0.1"
     narrow = Difference(10.0, -0.4, 30.0, 0.1, "exact", "", 5)
     assert difference_text(narrow, "compression") == "+10.0 [+0, +30]"
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC
-from madbench.analysis.figures.curves import joined
+from madbench.analysis.figures.curves import join_lines
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import INTERVAL_NOTE, LINE, Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import (
@@ -155,7 +155,7 @@ class Span(NamedTuple):
     def width(self) -> float:
         return self.stop - self.start
 
-    def at(self, percent: float) -> float:
+    def value_at(self, percent: float) -> float:
         """The value at ``percent`` of the axis: ``start`` at 0, ``stop`` at 100."""
         return self.start + self.width * percent / 100
 
@@ -192,13 +192,15 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
     for mean in complete.itertuples():
         axes.plot(mean.accuracy, mean.place, **styles[mean.label].mark(mean.n == 1), clip_on=False, zorder=3)
     if width := character * max(map(len, complete.solved), default=0):
-        axes.set_xlim(right=span.at(113 + width))
+        axes.set_xlim(right=span.value_at(113 + width))
     for mean in complete[complete.solved != ""].itertuples():
-        axes.text(span.at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center")
+        axes.text(
+            span.value_at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center"
+        )
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
     for mean in means[means.state != ""].itertuples():
-        is_left = published_at.get(mean.label, span.stop) > span.at(50)
+        is_left = published_at.get(mean.label, span.stop) > span.value_at(50)
         x, side = (span.start, "left") if is_left else (span.stop, "right")
         axes.text(x, mean.place, mean.state, ha=side, size=smallest(), **_STATE, bbox=_BEHIND)
 
@@ -278,7 +280,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     keys = [key for task in in_order(frame.task) for key in keys if key[0] == task]
     tables = {key: panel_frames[key].pivot(index="value", columns="label", values="accuracy") for key in keys}
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
-    highlights = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()})
+    highlights = Highlights.from_results({label: means.loc[label].tolist() for label in frame.label.unique()})
     tasks = [task for task, _ in keys]
     counts, entries = [*map(tasks.count, dict.fromkeys(tasks))], highlights.entries()
     lines = layout.lines(counts, len(_NAMES), *((0.65, 0.4) if layout.is_small else (1.2, 0.7)))
@@ -316,7 +318,7 @@ def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlig
     if ceilings.min() < 99.95:
         axes.plot(ceilings.index, ceilings, **CEILING)
     others = [np.column_stack([values, table[label]]) for label in table if label not in highlights.styles]
-    axes.plot(*joined(others).T, **OTHERS, zorder=1.5)
+    axes.plot(*join_lines(others).T, **OTHERS, zorder=1.5)
     for label in (label for label in highlights.styles if label in table):
         look = highlights.styles[label]
         rows = panel[panel.label == label]

@@ -83,7 +83,7 @@ def budget_frame(
         assert of_suite is not None  # every column of scores has a suite
         suite = of_suite.name
         for label in scores.label[scores.suite == suite].unique():
-            cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
+            cell = cells.get(label, {}).get(quantity, Cell.of_number(math.nan))
             key = suite, label, quantity
             cost = costs.loc[key] if key in costs.index else of_suites.loc[suite, label]
             n = cell.n if math.isfinite(cell.mean) else 0
@@ -140,7 +140,7 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(cast(np.ndarray, front.get_xydata()))])
         bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]
-        named = rows[rows.label.isin(_named(rows, layout))]
+        named = rows[rows.label.isin(_labels_to_name(rows, layout))]
         points = named[["cost", "mean"]].to_numpy()
         name_points(axes, [names[label] for label in named.label], points, [*ends, *np.array(bars)])
         front.set_data(*zip(*_stairs(axes, rows)))
@@ -154,7 +154,7 @@ def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
     axis.set_major_formatter(lambda exponent, _: as_text(10.0**exponent))
 
 
-def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
+def _labels_to_name(rows: pd.DataFrame, layout: Layout) -> list[str]:
     """The labels whose names are drawn, best first. A single column of a paper has at most :data:`_MOST_NAMES`."""
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
@@ -167,7 +167,7 @@ def _is_lower_better(rows: pd.DataFrame) -> bool:
 
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
     """A sentence with the number of labels without a name in each panel. Empty if all labels have names."""
-    counts = {quantity: len(rows) - len(_named(rows, layout)) for quantity, rows in of_quantity.items()}
+    counts = {quantity: len(rows) - len(_labels_to_name(rows, layout)) for quantity, rows in of_quantity.items()}
     unnamed = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
     return f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed}." if unnamed else ""
 

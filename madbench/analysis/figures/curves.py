@@ -87,14 +87,16 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
     """
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
-    axes.plot(*joined([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5)
+    axes.plot(
+        *join_lines([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5
+    )
     for label, of_label in reversed([*curves.items()]):
         color = highlights.styles[label].color if label in highlights.styles else OTHERS["color"]
         crosses = [line[-1] for line in of_label.diverged]
         axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
         if label not in highlights.styles:
             continue
-        axes.plot(*joined([*of_label.diverged, *of_label.thin]).T, color=color, linewidth=0.7, alpha=0.6)
+        axes.plot(*join_lines([*of_label.diverged, *of_label.thin]).T, color=color, linewidth=0.7, alpha=0.6)
         if len(of_label.y):
             x, mean, low, high = of_label.range
             axes.plot(x, mean, **highlights.styles[label].line)
@@ -114,7 +116,7 @@ def _show_whole_marks(axes: Axes) -> None:
             line.set_clip_on(False)
 
 
-def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
+def join_lines(lines: Sequence[np.ndarray]) -> np.ndarray:
     """The lines, arrays (points, 2), as one array with a row of NaN between lines. One line is much faster to draw."""
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
@@ -181,7 +183,7 @@ def learning_figure(
     ends = {
         label: [of_task[label].end if label in of_task else math.nan for of_task in curves.values()] for label in labels
     }
-    highlights = Highlights.of(ends, is_lower_better=y == "loss")
+    highlights = Highlights.from_results(ends, is_lower_better=y == "loss")
     (split,) = frame.split.unique()
     sharey: Share = "row" if y == "accuracy" else "none"
     lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), highlights.entries()
@@ -258,7 +260,7 @@ def loss_figure(
     of_runs = evaluated.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
     l5 = of_runs.groupby("label").mean()
     losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
-    highlights = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
+    highlights = Highlights.from_results({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
     lines = layout.lines([2], 2, 1.2 if layout.is_small else 2.4, 0.5)

@@ -18,7 +18,7 @@ from torch import Tensor
 from madbench.analysis.figures.panels import Layout, Panels
 from madbench.analysis.figures.style import COLORS, GREY, Look, smallest, style
 from madbench.analysis.inspection import Inspection, profiles
-from madbench.analysis.lag_kernels import mixed
+from madbench.analysis.lag_kernels import mixing_matrices
 
 Models = Mapping[str, Inspection]
 """The measurements of one or two models, by the name of the model."""
@@ -49,7 +49,7 @@ def _layers(model: Inspection) -> list[int]:
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 
 
-def _before(models: Models, name: str) -> str:
+def _title_prefix(models: Models, name: str) -> str:
     """The beginning of the title of a panel: the name of the model if there are two."""
     return f"{name}, " if len(models) > 1 else ""
 
@@ -78,7 +78,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
                 continue
             for head, values in enumerate(of_layer[quantity][:MOST_HEADS]):
                 axes.plot(np.arange(len(values)), values, **_line(head) | {"linewidth": 0.9})
-            axes.set(title=f"{_before(models, name)}layer {models[name].layers[layer]}", xlabel="lag")
+            axes.set(title=f"{_title_prefix(models, name)}layer {models[name].layers[layer]}", xlabel="lag")
             axes.set_xscale("symlog", base=2, linthresh=1)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if quantity == "active":
@@ -113,7 +113,7 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
     """
     lines: list[list[tuple[str, np.ndarray]]] = []
     for layers in zip(*map(_layers, models.values())):
-        heads = [_maps_of(_before(models, name), models[name], layer) for name, layer in zip(models, layers)]
+        heads = [_maps_of(_title_prefix(models, name), models[name], layer) for name, layer in zip(models, layers)]
         lines += [sum(of_head, []) for of_head in zip(*heads)]
     if not lines:
         return None
@@ -150,7 +150,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     A line has one map of K per head, and one panel of curves for each of the tables p, A and B
     (:mod:`madbench.analysis.lag_kernels`).
     """
-    lines = _learned(models, "kernels")
+    lines = _probe_values(models, "kernels")
     if not lines:
         return None
     counts = [min(MOST_HEADS, len(kernel.p)) + 3 for _, kernel in lines]
@@ -159,7 +159,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     for (title, kernel), axes_of_line in zip(lines, panels.groups(counts)):
         heads = len(axes_of_line) - 3
         lags = min(MOST_LAGS, kernel.p.shape[1])
-        for head, (matrix, axes) in enumerate(zip(_array(mixed(kernel, lags)), axes_of_line)):
+        for head, (matrix, axes) in enumerate(zip(_array(mixing_matrices(kernel, lags)), axes_of_line)):
             _image(axes, matrix, f"{title} head {head + 1}")
             axes.set(xlabel="slot", ylabel="token" if head == 0 else "")
         for what, axes in zip("pAB", axes_of_line[heads:]):
@@ -178,13 +178,13 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     return panels.finish(notes, entries, is_below=True)
 
 
-def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
+def _probe_values(models: Models, field: str) -> list[tuple[str, Any]]:
     """Pairs (title, value) for the field ``field`` of each probe that is drawn, such as ``kernels``.
 
     The field is a mapping, and each of its values gives one pair. The title names model, key and layer.
     """
     return [
-        (f"{_before(models, name)}{what} layer {model.layers[layer]}", value)
+        (f"{_title_prefix(models, name)}{what} layer {model.layers[layer]}", value)
         for name, model in models.items()
         for layer in _layers(model)
         for what, value in getattr(model.probes[layer], field).items()
@@ -223,7 +223,7 @@ def _matrices(models: Models, layout: Layout) -> Figure | None:
 
     None if no mixer has such matrices.
     """
-    lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _learned(models, "matrices")]
+    lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _probe_values(models, "matrices")]
     if not lines:
         return None
     counts = [len(matrices) for _, matrices in lines]

@@ -35,11 +35,11 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
     """
     look: Look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(x, y, name, va="center", **look) for (x, y), name in zip(points, names)]
-    if not _beside(axes, texts, points, lines):
+    if not _place_beside(axes, texts, points, lines):
         _in_columns(axes, texts, points, lines)
 
 
-def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
+def _place_beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
     """Move each text to a free place beside its point. Return False as soon as a text has no free place."""
     scale = points_of(axes)
     middles = axes.transData.transform(points)

@@ -251,7 +251,7 @@ class Panels:
         """
         names = self.layout.names(entries, most=40)
         entries = {names[text]: look for text, look in entries.items()}
-        text = _shortened(" ".join(dict.fromkeys(filter(None, notes)))) if self.layout.has_caption else ""
+        text = _shorten(" ".join(dict.fromkeys(filter(None, notes)))) if self.layout.has_caption else ""
         for figure, rows in self.pages:
             if self.layout.is_small:
                 figure.caption = "\n".join(filter(None, (self.heading, text)))
@@ -263,7 +263,7 @@ class Panels:
         return first
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """``text`` with words of at most :data:`_MOST_WORD` characters, cut after :data:`MOST_NOTES` characters."""
     words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
     text = " ".join(words)

@@ -91,7 +91,7 @@ def _scores(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _learning(results: Results, suite: Suite) -> pd.DataFrame:
-    collected, sentences = results.collected(suite), _shared(results, suite)
+    collected, sentences = results.job_frame(suite), _shared(results, suite)
     if collected.groupby("column").setting.nunique().max() > 1:
         sentences.append("The baseline setting of every task.")
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
@@ -126,7 +126,7 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
     frame = budget.budget_frame(results.scores, costs, " ".join(_shared(results)), heuristics)
     if frame[frame.label != ""]["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
-    frame.attrs["matched"] = results.matched
+    frame.attrs["matched"] = results.matched_quantity
     return frame
 
 

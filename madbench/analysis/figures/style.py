@@ -217,7 +217,7 @@ class Highlights:
     others: list[str]
 
     @classmethod
-    def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
+    def from_results(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
         """Choose the labels in color: all if there are at most eight, otherwise ``REFERENCE`` and the best others.
 
         ``results`` has one number per panel for each label. The best are those of :func:`best_first`.

@@ -59,7 +59,7 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
-    joined = Terms.joined([sample.terms.scaled(weight) for weight, sample in terms])
+    joined = Terms.sum_of([sample.terms.times(weight) for weight, sample in terms])
     low, high = samples[0].scale.limits
     most = (high - low) * sum(weight for weight, _ in terms if weight > 0)
     half = float(joined.half_width)

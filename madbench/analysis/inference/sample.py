@@ -152,7 +152,7 @@ class Sample:
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
-        terms = Terms.joined([part.terms.scaled(1 / len(self.parts)) for part in self.parts])
+        terms = Terms.sum_of([part.terms.times(1 / len(self.parts)) for part in self.parts])
         own_variance = self.values.var(ddof=1) / self.n
         return terms if terms.variance >= own_variance else Terms(np.array([own_variance]), np.array([self.n - 1.0]))
 

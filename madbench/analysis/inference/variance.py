@@ -56,12 +56,12 @@ class Terms:
     variances: np.ndarray
     freedoms: np.ndarray
 
-    def scaled(self, weight: float) -> Terms:
+    def times(self, weight: float) -> Terms:
         """The terms of the variance of ``weight`` times the mean."""
         return Terms(self.variances * weight**2, self.freedoms)
 
     @classmethod
-    def joined(cls, terms: list[Terms]) -> Terms:
+    def sum_of(cls, terms: list[Terms]) -> Terms:
         """The terms of the variance of a sum of independent means, whose variances have the given ``terms``."""
         variances = np.concatenate([each.variances for each in terms], axis=-1)
         return cls(variances, np.concatenate([each.freedoms for each in terms], axis=-1))

@@ -74,7 +74,7 @@ def measured_runs(
 
     Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
     """
-    chosen = scoring_of(MAD).chosen_rows(results.collected(MAD)).sort_index()  # in the order of the jobs
+    chosen = scoring_of(MAD).chosen_rows(results.job_frame(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.store.root)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from madbench.analysis.comparison import Comparison, p_text
 from madbench.analysis.inference import LEAST_SEEDS, difference, holm
-from madbench.analysis.quantities import heading, interval_text, signed
+from madbench.analysis.quantities import heading, interval_text, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
@@ -130,7 +130,7 @@ def _verdict(row: Comparison) -> str:
 
 
 def _text(row: Comparison) -> list[str]:
-    difference = signed(row.difference.estimate, row.quantity), interval_text(row.difference, row.quantity)
+    difference = signed_text(row.difference.estimate, row.quantity), interval_text(row.difference, row.quantity)
     return [f"  {heading(row.quantity)}", *difference, p_text(row.p_holm), _verdict(row)]
 
 

@@ -81,7 +81,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
     """Yield the label and the job of every finished run with the chosen learning rate."""
     jobs = {job.id: job for job in results.jobs}
     for suite in results.suites:
-        for row in scoring_of(suite).chosen_rows(results.collected(suite)).sort_index().itertuples():
+        for row in scoring_of(suite).chosen_rows(results.job_frame(suite)).sort_index().itertuples():
             yield row.label, jobs[row.id]
 
 

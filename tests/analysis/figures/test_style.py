@@ -120,7 +120,7 @@ def test_every_colour_stands_out_from_white_paper_and_from_a_dark_page():
 
 
 def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
-    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])})
+    shown = Highlights.from_results({label: [float(i)] for i, label in enumerate(TABLE[:8])})
     assert shown.styles == {label: label_style(label) for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
     assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
 
@@ -130,12 +130,12 @@ def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
 def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
-    shown = Highlights.of(results, is_lower_better)
+    shown = Highlights.from_results(results, is_lower_better)
     assert [*shown.styles] == [*labels[:-8:-1], "S"] and shown.others == labels[1:-7]
     assert [*shown.entries()][8:] == [f"{count - 8} other label{'s' * (count > 9)}"]
     assert "madbench plot scores LABEL" in shown.note("scores", "x")
     del results["S"]
-    assert len(Highlights.of(results).styles) == 8
+    assert len(Highlights.from_results(results).styles) == 8
 
 
 def test_a_label_that_lacks_results_comes_after_all_that_have_them():
