@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claim_thresholds import published_gain
@@ -26,7 +26,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # smallest width of the column of reasons, in characters
@@ -37,7 +37,7 @@ CHOSEN = "§"
 class FindingsTable(Listing):
     """A table with one row per :class:`madbench.analysis.findings.Finding`, below headings for papers and groups."""
 
-    def to_rich(self, width: int, has_styles: bool = True) -> Table:
+    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal of ``width`` columns, with one line per finding.
 
         The column of reasons is left out if the terminal is too narrow. On a very narrow terminal a finding has several
@@ -54,7 +54,7 @@ class FindingsTable(Listing):
         count = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
         for name in headings[:count]:
-            justify = "right" if name in ("Published", "Ours", "n") else "left"
+            justify: Literal["left", "right"] = "right" if name in ("Published", "Ours", "n") else "left"
             table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
             usual = "" if line[4] else "bold"  # the heading of a group

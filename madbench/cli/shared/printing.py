@@ -20,7 +20,7 @@ from madbench.labels.names import with_display_names
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
 
-PLAIN = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
 """Console settings for text that is not ours or must not be wrapped."""
 _LEAST_WIDTH = 20  # the smallest width of a folded column
 

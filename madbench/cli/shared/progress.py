@@ -108,8 +108,13 @@ class RunScreen:
         self._is_announced = True  # False when the screen is on the console
         self._warnings: set[str] = set()  # printed once, as every progress event of a job repeats its warning
         self._lock = threading.Lock()  # a separate thread draws the live screen
-        settings = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
-        self._live = Live(get_renderable=self.render, console=console, **settings)
+        self._live = Live(
+            get_renderable=self.render,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+        )
 
     def __enter__(self) -> RunScreen:
         self._is_announced = False
