@@ -62,6 +62,37 @@ def test_a_difference_is_the_formula_of_the_method_page(scale, n, other):
         assert of(*first, scale=scale).half_width == pytest.approx(half)
 
 
+def test_a_weighted_sum_is_the_formula_of_the_method_page_with_squared_weights():
+    rng = np.random.default_rng(0)
+    values = [rng.normal(centre, 3.0, 4) for centre in (60.0, 50.0, 40.0)]
+    weights = (0.5, 0.5, -1.0)
+    found = combination([(weight, of(*each)) for weight, each in zip(weights, values)])
+    every = [terms(each, weight) for weight, each in zip(weights, values)]
+    total = sum(weight * each.mean() for weight, each in zip(weights, values))
+    assert found.estimate == pytest.approx(total) and found.p == pytest.approx(p_of(total, every))
+    assert (found.low, found.high) == pytest.approx(interval_of(total, every))
+
+
+def test_an_interval_ends_where_differences_of_the_column_do():
+    high, low = of(99, 60, 100), of(0, 45, 2)
+    for weight in (1.0, 2.0):
+        found = combination([(weight, high), (-weight, low)])
+        assert found.low < found.estimate < found.high == 100 * weight
+
+
+def test_a_difference_of_two_seeds_each_has_an_interval_and_no_test():
+    found = difference(of(60, 62), of(40, 41))
+    gap, both = 20.5, [terms((60, 62)), terms((40, 41))]
+    assert (found.low, found.high) == pytest.approx(interval_of(gap, both)) and math.isnan(found.p)
+
+
+def test_seeds_a_quarter_of_the_range_apart_may_still_hide_a_split_and_further_ones_show_it():
+    for values in ((40.0, 50.0, 65.0), (40.0, 50.0, 65.1)):
+        _, half = interval_of(0, [terms(values)])
+        assert of(*values).half_width == pytest.approx(half)
+    assert of(40, 50, 65).terms.variances.shape == (2,) and of(40, 50, 65.1).terms.variances[1] == 0
+
+
 def test_an_average_has_the_terms_of_its_parts_or_its_own_scatter():
     rng = np.random.default_rng(0)
     parts = tuple(of(*rng.normal(60, 2, 3)) for _ in range(6))
