@@ -73,11 +73,13 @@ def test_a_weighted_sum_is_the_formula_of_the_method_page_with_squared_weights()
     assert (found.low, found.high) == pytest.approx(interval_of(total, every))
 
 
-def test_an_interval_ends_where_differences_of_the_column_do():
-    high, low = of(99, 60, 100), of(0, 45, 2)
+@pytest.mark.parametrize("limits", [(0.0, 100.0), (-20.0, 100.0)])
+def test_an_interval_ends_where_differences_of_the_column_do(limits):
+    scale = Scale(chance=4.0, limits=limits)
+    high, low = of(99, 60, 100, scale=scale), of(limits[0], 45, limits[0] + 1, scale=scale)
     for weight in (1.0, 2.0):
         found = combination([(weight, high), (-weight, low)])
-        assert found.low < found.estimate < found.high == 100 * weight
+        assert found.low < found.estimate < found.high == weight * (100 - limits[0])
 
 
 def test_a_difference_of_two_seeds_each_has_an_interval_and_no_test():
