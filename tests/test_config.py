@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from madbench.config import Override, apply_override, field_docs, from_mapping, override_text, read_yaml
+from madbench.config import Override, apply_override, field_docs, from_mapping, override_text, read_yaml, settings_of
 from madbench.errors import ConfigError
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
@@ -213,6 +213,33 @@ def test_an_override_is_read_once_and_gives_its_text_again(word, suite, key, val
 def test_a_name_of_a_profile_with_quotes_that_are_no_pair_is_refused(text):
     with pytest.raises(ConfigError, match="its quotes are no pair; write other=NAME"):
         Override.parse(f"other={text}", ["other"])
+
+
+@pytest.mark.parametrize("word", ["model.d_model", "=3", "=", "model.=3"])
+def test_an_override_without_a_key_or_a_value_is_refused(word):
+    with pytest.raises(ConfigError, match="expected KEY=VALUE"):
+        Override.parse(word)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([1, 2], "[1, 2]"),
+        (["é", "x"] * 60, f"[{', '.join(['é', 'x'] * 60)}]"),
+        ("compression", "compression"),
+        (None, "null"),
+    ],
+)
+def test_the_text_of_an_override_is_one_line_as_a_reader_would_write_it(value, text):
+    assert override_text("a.b", value, "here") == f"a.b={text}"
+
+
+def test_settings_are_the_values_by_key_and_no_key_is_given_twice():
+    words = ("model.d_model=64", "other.model.d_model=32")
+    overrides = [Override.parse(word, ["other"]) for word in words]
+    assert settings_of(overrides) == {"model.d_model": 64, "other.model.d_model": 32}
+    with pytest.raises(ConfigError, match="'model.d_model' is given twice"):
+        settings_of([*overrides, Override.parse("model.d_model=64")])
 
 
 def test_overrides_are_equal_if_they_are_written_alike():
