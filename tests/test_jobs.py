@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
-from madbench.jobs import Job
+from madbench.jobs import Job, content_id
 from madbench.suites import job_from_dict
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
@@ -137,7 +139,7 @@ def test_seeds_of_the_streams_differ_and_are_reproducible():
     seeds = {(seed, stream): dataclasses.replace(JOB, seed=seed).derived_seed(stream)
              for seed in range(20) for stream in ("init", "data", "order")}  # fmt: skip
     assert len(set(seeds.values())) == 60
-    assert all(0 <= seed < 2**63 for seed in seeds.values())
+    assert min(seeds.values()) >= 0 and 2**62 <= max(seeds.values()) < 2**63
     assert seeds[0, "init"] == JOB.derived_seed("init")
 
 
@@ -164,6 +166,36 @@ def test_a_decay_of_the_optimiser_is_below_one():
 def test_a_training_needs_positive_counts(name):
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
         TrainingConfig(**{name: 0})
+
+
+def test_a_job_that_is_read_lazily_is_the_stored_one_and_makes_its_configurations_when_they_are_needed():
+    made = []
+    lazy = Job.read_lazily(JOB.to_dict(), lambda: made.append("made") or JOB, id=JOB.id)
+    assert (lazy.label, lazy.rates, lazy.precision, lazy.id) == (JOB.label, JOB.rates, JOB.precision, JOB.id)
+    assert not made
+    assert lazy == JOB and lazy.model == JOB.model and made == ["made"]
+    for job in (lazy, JOB):
+        with pytest.raises(AttributeError, match="'Job' object has no attribute 'modle'"):
+            job.modle  # noqa: B018
+
+
+def test_rates_are_zero_where_the_training_has_none():
+    assert dataclasses.replace(JOB, training=SimpleNamespace(learning_rate=0.5)).rates == (0.5, 0.0)
+    without = {"training": {"precision": "float32"}}
+    lazy = Job.read_lazily(
+        JOB.to_dict() | without, lambda: dataclasses.replace(JOB, training=SimpleNamespace(weight_decay=0.1))
+    )
+    assert lazy.rates == (0.0, 0.1)
+
+
+def test_a_job_cannot_be_changed_because_its_id_is_computed_once():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        JOB.seed = 1
+
+
+def test_a_number_that_json_has_no_word_for_has_no_id():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        content_id({"rate": math.nan})
 
 
 def test_a_foreign_key_in_a_job_is_an_error():
