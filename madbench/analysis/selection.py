@@ -58,7 +58,7 @@ class Selection(Query):
         return self.select().scores
 
     def table(self, **choices: Any) -> ResultTable:
-        """The table of the selected runs. ``choices`` are arguments of :func:`madbench.analysis.tables.result_table`.
+        """The table of the selected runs. ``choices`` are fields of :class:`madbench.analysis.tables.TableOptions`.
 
         Raises ``StoreError`` if no run has a result.
         """
@@ -66,9 +66,9 @@ class Selection(Query):
 
     def table_of(self, results: Results, **choices: Any) -> ResultTable:
         """The same as :meth:`table`, for ``results`` that this query has already selected."""
-        from madbench.analysis.tables import result_table
+        from madbench.analysis.tables import TableOptions, result_table
 
-        if table := result_table(results, **choices):
+        if table := result_table(results, TableOptions(**choices)):
             return table
         raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
 

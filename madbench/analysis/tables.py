@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -25,6 +25,30 @@ from madbench.suites.scoring import JobOutcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The content of a result table."""
+
+    thresholds: Sequence[float] | None = None
+    """The losses x, in nats per token, of the columns "to x", which count the steps until the loss is x.
+
+    By default the thresholds of each suite.
+    """
+    is_brief: bool | None = None
+    """True to show only the main results, the steps to thresholds and the budget of each suite.
+
+    By default True if there are several suites.
+    """
+    has_baseline: bool = False
+    """True to compare all rows with the first row."""
+    shows_published: bool = False
+    """True to show published numbers below all rows, also if the profile is not comparable with them."""
+    shows: Shows = "interval"
+    """The content of a cell: a mean with its interval, a mean with a standard deviation, or a rank."""
+    shows_baselines: bool = False
+    """True to show rows for a guess and for the best answer that ignores the context."""
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
@@ -74,60 +98,35 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
     )
 
 
-def result_table(
-    results: Results,
-    *,
-    thresholds: Sequence[float] | None = None,
-    is_brief: bool | None = None,
-    has_baseline: bool = False,
-    shows_published: bool = False,
-    shows: Shows = "interval",
-    shows_baselines: bool = False,
-) -> ResultTable | None:
+def result_table(results: Results, options: TableOptions = TableOptions()) -> ResultTable | None:
     """One table of all suites that have a result, with their columns side by side. None if no suite has a result.
 
-    Args:
-        results: the results of one protocol per suite, or of the rows of a grid.
-        thresholds: the losses x, in nats per token, of the columns "to x". Such a column counts the steps until the
-            loss is x. By default the thresholds of each suite.
-        is_brief: True to show only the main results, the steps to thresholds and the budget of each suite. By default
-            True if there are several suites.
-        has_baseline: True to compare all rows with the first row.
-        shows_published: True to show published numbers below all rows, also if the profile is not comparable with them.
-        shows: the content of a cell: a mean with its interval, a mean with a standard deviation, or a rank.
-        shows_baselines: True to show rows for a guess and for the best answer that ignores the context.
+    ``results`` are those of one protocol per suite, or of the rows of a grid.
 
     Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
     """
-    chosen = results.suites_with_result
-    is_brief = len(chosen) > 1 if is_brief is None else is_brief
-    shown = {"shows_published": shows_published, "shows": shows, "shows_baselines": shows_baselines}
-    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, **shown) for suite in chosen]
+    chosen, thresholds = results.suites_with_result, options.thresholds
+    if options.is_brief is None:
+        options = replace(options, is_brief=len(chosen) > 1)
+    tables = [_suite_results(results, suite, options) for suite in chosen]
     if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
-    if has_baseline:
+    if options.has_baseline:
         tables = [_with_differences(table, results) for table in tables]
     return _side_by_side(results, tables) if len(tables) > 1 else next(iter(tables), None)
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
-    """One result table per suite that has a result. ``has_baseline`` is that of :func:`result_table`."""
-    tables = (result_table(results.for_suite(suite), has_baseline=has_baseline) for suite in results.suites_with_result)
+    """One result table per suite that has a result. ``has_baseline`` is that of :class:`TableOptions`."""
+    options = TableOptions(has_baseline=has_baseline)
+    tables = (result_table(results.for_suite(suite), options) for suite in results.suites_with_result)
     return [table for table in tables if table is not None]
 
 
-def _suite_results(
-    results: Results,
-    suite: Suite,
-    thresholds: Sequence[float] | None,
-    is_brief: bool,
-    has_baseline: bool,
-    **shown: Any,
-) -> ResultTable:
+def _suite_results(results: Results, suite: Suite, options: TableOptions) -> ResultTable:
     """The table of one suite, without differences from a baseline. Rows of different protocols are scored separately.
 
-    The arguments are those of :func:`result_table`. Without ``has_baseline``, rows of different protocols raise
-    ``ConfigError``.
+    Raises ``ConfigError`` for rows of different protocols, unless ``options.has_baseline``.
     """
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
@@ -142,9 +141,10 @@ def _suite_results(
         names.setdefault(key, row.name)
     if len(groups) == 1 and len(rows) < len(results.rows_of(suite)):  # jobs without a result are counted, too
         groups = dict.fromkeys(groups, results.outcomes(suite))
-    if len(groups) > 1 and not has_baseline:
+    if len(groups) > 1 and not options.has_baseline:
         listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
         raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {listed}")
+    thresholds = options.thresholds
     if thresholds is None:
         thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):
@@ -153,7 +153,7 @@ def _suite_results(
     frames = {key: scores_of_rows(scoring, outcomes, thresholds) for key, outcomes in groups.items()}
     of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
-    if is_brief:
+    if options.is_brief:
         columns = [column for column in columns if column.is_attributed or column.is_steps]
     first = next(iter(groups))
     protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]
@@ -162,7 +162,7 @@ def _suite_results(
     def describe() -> str:
         return scoring_of(suite).about(protocol, groups[first], columns, name)
 
-    return suite_table(results, suite, columns, list(frames.values()), describe, **shown)
+    return suite_table(results, suite, columns, list(frames.values()), describe, options)
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
@@ -178,14 +178,12 @@ def suite_table(
     columns: list[Column],
     frames: Sequence[pd.DataFrame],
     describe: Callable[[], str],
-    shows_published: bool = False,
-    shows: Shows = "interval",
-    shows_baselines: bool = False,
+    options: TableOptions = TableOptions(),
 ) -> ResultTable:
     """The table of one suite, made from frames of scores. Each of ``frames`` has the scores of one protocol.
 
     With several protocols no cell is marked as the best, as they cannot be compared. ``describe`` returns the sentences
-    of the notes on the protocol. The other arguments are those of :func:`result_table`.
+    of the notes on the protocol.
     """
     planned = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -195,7 +193,7 @@ def suite_table(
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:
         marked = with_marks(columns, cells_of(frame, columns), competing)
-        cells |= with_ranks(columns, marked, competing) if shows == "rank" else marked
+        cells |= with_ranks(columns, marked, competing) if options.shows == "rank" else marked
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:
@@ -204,14 +202,8 @@ def suite_table(
             row[NUM_SEEDS.name] = Cell.of_number(seeds)
     rows = {name: planned[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
-    published = {
-        name: {
-            key: number
-            for key, number in results.published_numbers(planned[name], shows_published).items()
-            if key in names
-        }
-        for name in rows
-    }
+    numbers = {name: results.published_numbers(planned[name], options.shows_published) for name in rows}
+    published = {name: {key: x for key, x in of_row.items() if key in names} for name, of_row in numbers.items()}
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
     if protocol.budget not in COUNTINGS:
@@ -233,8 +225,8 @@ def suite_table(
         origin=_origin(results, [suite]) if jobs else Origin(),
         other_code=results.code_marks(suite).rows if jobs else frozenset(),
         baselines=baselines,
-        shows=shows,
-        shows_baselines=shows_baselines,
+        shows=options.shows,
+        shows_baselines=options.shows_baselines,
     )
 
 

@@ -74,13 +74,14 @@ def report(
         _open(path, open_it)
         return
     from madbench.analysis.claims import load_claims
+    from madbench.analysis.tables import TableOptions
     from madbench.report.page import report_page
 
     by_paper = None if claims is None else {"": load_claims(claims)}
     selection = stored_options.selection(words)
     results = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(results, selection.labels, by_paper, shows=spread, shows_baselines=baselines)
+        page = report_page(results, selection.labels, by_paper, TableOptions(shows=spread, shows_baselines=baselines))
         content = page.render(command_line(), written_at)
     path = output or stored_options.results / "report.html"
     _write(path, content, f"{page.count:,} jobs")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from madbench.analysis.cells import Shows
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import file_digest
 from madbench.jobs import Job
@@ -131,7 +131,7 @@ def _results(
 
 def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[Board]:
     """The table of a protocol. Empty if none of its runs has a result."""
-    table = result_table(results, shows=shows)
+    table = result_table(results, TableOptions(shows=shows))
     if table is None:
         return []
     shown = result_page_table(table)

@@ -18,7 +18,6 @@ from pandas.util import hash_pandas_object
 
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
-from madbench.analysis.cells import Shows
 from madbench.analysis.claims import Claim, claims_on
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.cost_table import cost_tables
@@ -31,7 +30,7 @@ from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.quantities import difference_text, is_average, parts_of, title
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import Results
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
 from madbench.experiment.commands import job_words, option_words, protocol_words
@@ -86,13 +85,12 @@ def report_page(
     results: Results,
     labels: Sequence[str] = (),
     claims: Mapping[str, Sequence[Claim]] | None = None,
-    shows: Shows = "interval",
-    shows_baselines: bool = False,
+    shown: TableOptions = TableOptions(),
 ) -> Page:
     """The report of ``results`` for the requested ``labels``, by default all stored labels.
 
     ``claims`` are the claims by paper; by default those of all papers that compare two of the stored labels.
-    ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
+    ``shown`` are the options of the table of results.
     """
     store = results.store
     rows = [row for suite in results.suites for row in _with_failed(results.rows_of(suite), store)]
@@ -105,7 +103,7 @@ def report_page(
     claims = claims_on(results.scores.label.unique()) if claims is None else claims
     judged_claims = findings_by_paper(results.scores, claims, options=options, chosen_on=results.chosen_on)
     judged = findings_table(judged_claims).of_origin(results.origin())
-    table = result_table(results, shows=shows, shows_baselines=shows_baselines)
+    table = result_table(results, shown)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in judged.rows)
     parts = list(table.parts or [table]) if table else []

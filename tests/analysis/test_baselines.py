@@ -10,7 +10,7 @@ import pytest
 from madbench.analysis.quantities import difference_text
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
-from madbench.analysis.tables import result_table, result_tables
+from madbench.analysis.tables import TableOptions, result_table, result_tables
 from madbench.errors import ConfigError
 from madbench.rows import Grid, Row, SuiteRow
 from madbench.store.runs import Store
@@ -127,7 +127,7 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
             store.finish(run.job, run.record)
         rows.append(SuiteRow(row, language_protocol(runs[0]), [run.job for run in runs]))
     results = Results(Grid(tuple(losses)), rows, store)
-    table = result_table(results, has_baseline=True)
+    table = result_table(results, TableOptions(has_baseline=True))
     headings, lines = table.text_rows()
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]
     assert [line[0] for line in lines] == ["S", f"S  {change}"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.report.tables import result_page_table
@@ -30,7 +30,7 @@ PAPER = {
 @pytest.fixture
 def language_table(language_results):
     """``language_table(runs, labels, ...)``."""
-    return lambda runs, labels=(), **choices: result_table(language_results(runs, labels), **choices)
+    return lambda runs, labels=(), **choices: result_table(language_results(runs, labels), TableOptions(**choices))
 
 
 def rows(table) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.inference import Sample, difference
 from madbench.analysis.samples import samples_of
 from madbench.analysis.selection import Selection
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.addressing import parse_overrides
@@ -43,7 +43,7 @@ def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
         "S",
         "lin:elu",
     ]
-    rows = result_table(results, is_brief=True).text_rows()[1]
+    rows = result_table(results, TableOptions(is_brief=True)).text_rows()[1]
     assert [row[0] for row in rows if row[0] != "  published"] == results.labels
     assert all(row[1].startswith("55.0 ±") for row in rows if row[0] != "  published")
 
@@ -78,7 +78,7 @@ def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apar
         return 0.4 + gain + 0.02 * (job.seed * len(job.task) % 3)
 
     results = grid_results(("S", "R"), accuracy, tasks=[*TASKS])
-    table = result_table(results, has_baseline=True)
+    table = result_table(results, TableOptions(has_baseline=True))
     (row,) = [one for one in comparison_table("S", ["R"], results.scores).rows if one.quantity == MAD_AVERAGE]
     (record,) = [one for one in table.records() if (one["label"], one["task"]) == ("R", MAD_AVERAGE)]
     numbers = [record[f"difference{end}"] for end in ("", "_low", "_high", "_p")]

@@ -12,7 +12,7 @@ from madbench.analysis.attribution import attribution_table
 from madbench.analysis.claim_tests import as_gain
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.scores import Results
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 
@@ -45,7 +45,7 @@ def test_a_contrast_has_one_estimate_one_interval_and_one_p(results):
     attributed = {one.quantity: one.cases[PAIR] for one in attribution_table(scores, shows_pairs=True).rows}
     effects = {one.quantity: one.estimate for one in attribution_table(scores).rows}
     of_claims = {(one.claim.name, one.quantity): one for one in findings(scores)}
-    table = result_table(results, has_baseline=True)
+    table = result_table(results, TableOptions(has_baseline=True))
     assert set(compared) == {*MAD_TASKS, MAD_AVERAGE} == set(attributed) == set(effects)
     for quantity, found in compared.items():
         swept = table.differences[PAIR[0], quantity]
@@ -65,7 +65,7 @@ def test_records_of_every_verb_have_the_same_numbers(results):
     }
     pairs = [row for row in attribution_table(results.scores).records() if row["kind"] == "pair"]
     assert {row["quantity"]: [row[name] for name in names] for row in pairs} == compared
-    table = result_table(results, has_baseline=True)
+    table = result_table(results, TableOptions(has_baseline=True))
     swept = {row["task"]: row for row in table.records() if row["label"] == PAIR[0]}
     for quantity, numbers in compared.items():
         keys = ("difference", "difference_low", "difference_high", "difference_p")

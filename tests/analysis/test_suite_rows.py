@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from madbench.analysis.selection import Selection
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import TableOptions, result_table
 from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store.runs import Store
@@ -75,7 +75,7 @@ def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profil
             monkeypatch.setattr(run_index, "WORTH_INDEXING", worth)
             changes = parse_overrides(overrides)
             results = Selection(profile=profile, tasks=tasks, overrides=changes, results=store.root).select()
-            table = result_table(results, shows_published=True, shows_baselines=True)
+            table = result_table(results, TableOptions(shows_published=True, shows_baselines=True))
             answers.append((results.jobs, results.scores.to_csv(), table.text_rows(), table.describe(), table.origin))
         assert answers[0] == answers[1] == answers[2]
         entries = [results.store.index_entry(job) for job in results.jobs if job.id in results.store.jobs()]

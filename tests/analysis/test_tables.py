@@ -21,7 +21,7 @@ from madbench.analysis.inference import Sample, Scale
 from madbench.analysis.quantities import column
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import Results
-from madbench.analysis.tables import suite_table
+from madbench.analysis.tables import TableOptions, suite_table
 from madbench.errors import ConfigError
 from madbench.report.tables import result_page_table
 from madbench.rows import Grid, Row, SuiteRow
@@ -60,7 +60,9 @@ def table(*changes: dict, tasks=("compression",), about: str = "Percent.", shows
     shared = (MAD.Profile.load("quick"), "quick", (), list(tasks), "corrected", "strict", "float32", "cpu")
     rows = [SuiteRow(Row(label), Protocol(MAD, *shared), []) for label in frame.label.unique()]
     results = Results(Grid(tuple(row.row for row in rows)), rows, None)
-    return suite_table(results, MAD, MAD.columns(tasks), [frame], lambda: about, shows_published)
+    return suite_table(
+        results, MAD, MAD.columns(tasks), [frame], lambda: about, TableOptions(shows_published=shows_published)
+    )
 
 
 def complete(label: str = "S", seed: int = 0, accuracy: float = 50.0) -> list[dict]:
