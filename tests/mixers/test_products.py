@@ -204,6 +204,15 @@ def test_wrong_shapes_raise_the_errors_of_torch(fast, x, weight, bias):
         products.linear(*tensors)
 
 
+@pytest.mark.parametrize("double", [0, 1, 2])
+def test_tensors_of_two_types_raise_the_errors_of_torch(fast, double):
+    tensors = [drawn(1100, 128), drawn(130, 128), drawn(130)]
+    tensors[double] = tensors[double].double()
+    assert not products.is_by_onednn(*tensors)
+    with pytest.raises(RuntimeError, match="dtype"):
+        products.linear(*tensors)
+
+
 def test_a_bias_of_one_number_is_added_to_every_output(fast):
     x, weight, bias = drawn(1100, 128), drawn(130, 128, seed=1), drawn(1, seed=2)
     assert torch.equal(products.linear(x, weight, bias), F.linear(x, weight, bias))
@@ -237,3 +246,16 @@ def test_batches_of_products_equal_those_in_float64(fast, is_part, monkeypatch):
     exact += total.double()
     products.add_batches(left, right, total)
     assert (total - exact).norm() <= 1e-6 * exact.norm()
+
+
+@needs_onednn
+@pytest.mark.parametrize("least, calls", [(30 * 50 * 70, 3), (30 * 50 * 70 + 1, 0)])
+def test_each_product_of_a_batch_is_a_call_of_its_own_if_it_is_large(fast, monkeypatch, least, calls):
+    multiplied, multiply = [], products.multiply
+    monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", least)
+    left, right = drawn(3, 30, 50), drawn(3, 50, 70, seed=1)
+    products.multiply_batches(left, right, torch.empty(3, 30, 70))
+    assert len(multiplied) == calls
+    products.add_batches(left, right, torch.zeros(3, 30, 70))
+    assert len(multiplied) == 2 * calls
