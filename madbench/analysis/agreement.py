@@ -62,8 +62,8 @@ def _bootstrap(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Ag
     value = float(statistic(np.arange(labels)[None])[0])
     if math.isnan(value):
         return Agreement(labels=labels)
-    drawn = statistic(np.random.default_rng(0).integers(labels, size=(DRAWS, labels)))
-    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # a draw of equal values gives NaN
+    statistics = statistic(np.random.default_rng(0).integers(labels, size=(DRAWS, labels)))
+    low, high = np.nanquantile(statistics, [LEVEL / 2, 1 - LEVEL / 2])  # a draw of equal values gives NaN
     return Agreement(value, float(low), float(high), labels)
 
 
@@ -79,8 +79,8 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _icc(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
     labels, runs = counts.shape[1], counts.sum(axis=1)
     grand = (counts * means).sum(axis=1) / runs
-    between = (counts * (means - grand[:, None]) ** 2).sum(axis=1) / (labels - 1)
+    between_labels = (counts * (means - grand[:, None]) ** 2).sum(axis=1) / (labels - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        within = squares.sum(axis=1) / (runs - labels)
+        within_labels = squares.sum(axis=1) / (runs - labels)
         effective = (runs - (counts**2).sum(axis=1) / runs) / (labels - 1)
-        return (between - within) / (between + (effective - 1) * within)
+        return (between_labels - within_labels) / (between_labels + (effective - 1) * within_labels)

@@ -78,13 +78,13 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
     samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
     of_one: Cases = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}
-    of_two: Cases = {both: squares for both, squares in find_squares(pairs).items()}
-    every: list[Effect] = []
+    of_two: Cases = {together: squares for together, squares in find_squares(pairs).items()}
+    all_effects: list[Effect] = []
     for cases, share in ((of_one, EFFECTS_SHARE), (of_two, 1 - EFFECTS_SHARE)):
         effects = [effect for name in in_order(samples) for effect in _effects(name, cases, samples[name])]
         p_values = holm([effect.estimate.p for effect in effects], share)
-        every += [replace(effect, p_holm=p) for effect, p in zip(effects, p_values)]
-    return every
+        all_effects += [replace(effect, p_holm=p) for effect, p in zip(effects, p_values)]
+    return all_effects
 
 
 def _effects(
@@ -98,15 +98,17 @@ def _effects(
     """
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
-        stored = [case for case in of_contrasts if set(case) <= samples.keys()]
-        if not stored:
+        stored_cases = [case for case in of_contrasts if set(case) <= samples.keys()]
+        if not stored_cases:
             continue
-        estimate = combination([(sign / len(stored), samples[x]) for case in stored for sign, x in zip(_SIGNS, case)])
+        estimate = combination(
+            [(sign / len(stored_cases), samples[x]) for case in stored_cases for sign, x in zip(_SIGNS, case)]
+        )
         if len(contrasts) == 1:
-            differences = {pair: difference(samples[pair[0]], samples[pair[1]]) for pair in stored}
+            differences = {pair: difference(samples[pair[0]], samples[pair[1]]) for pair in stored_cases}
             effects.append(Effect(contrasts, quantity, estimate, differences))
         elif estimate.test:
-            effects.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
+            effects.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored_cases)))
     return effects
 
 
@@ -151,13 +153,13 @@ def attribution_table(
     return AttributionTable(effects, headings, lines, _records(effects), caption, notes, "tab:effects")
 
 
-def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
+def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
     """The cells of the printed table as text: one line per effect, then one per significant interaction.
 
     With ``shows_pairs`` the pairs of an effect follow it, one line each.
     """
     rows: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
-    for effect in every:
+    for effect in all_effects:
         if effect.is_significant or not effect.is_interaction:
             rows.setdefault(effect.contrasts, {})[effect.quantity] = effect
     lines = []
@@ -188,14 +190,19 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
         names = [contrast.name for contrast in effect.contrasts]
         identity: dict[str, Any] = {"contrast": names[0], "second": names[1] if effect.is_interaction else None}
         identity |= {"given": None, "without": None, "pairs": len(effect.cases)}
-        rest = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
+        common_fields = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
         kind = "interaction" if effect.is_interaction else "effect"
         records.append(
-            {"kind": kind, **identity, **rest, **without_nan(asdict(effect.estimate) | {"p_holm": effect.p_holm})}
+            {
+                "kind": kind,
+                **identity,
+                **common_fields,
+                **without_nan(asdict(effect.estimate) | {"p_holm": effect.p_holm}),
+            }
         )
-        for (label, without), estimate in effect.pairs.items():
-            pair = identity | {"given": label, "without": without, "pairs": 1}
-            records.append({"kind": "pair", **pair, **rest, **without_nan(asdict(estimate))})
+        for (label, other_label), estimate in effect.pairs.items():
+            pair = identity | {"given": label, "without": other_label, "pairs": 1}
+            records.append({"kind": "pair", **pair, **common_fields, **without_nan(asdict(estimate))})
     return records
 
 
@@ -210,12 +217,12 @@ def left_out_sentences(count: int) -> list[str]:
 def _notes(rows: Sequence[Effect]) -> str:
     """The notes on intervals, tests and interactions."""
     effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
-    tested = sum(bool(effect.estimate.test) for effect in effects)
+    test_count = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
         "Each seed is one observation: settings of a task and pairs of labels are averaged per seed. "
         f"{direction_text(row.quantity for row in rows)}±: half-width of the 95% interval over seeds. In brackets: no"
-        f" interval; a single seed. p: Holm-corrected over {tested} {'effect' if tested == 1 else 'effects'}, which use"
-        f" {EFFECTS_SHARE:.0%} of the error rate of the table. "
+        f" interval; a single seed. p: Holm-corrected over {test_count} {'effect' if test_count == 1 else 'effects'},"
+        f" which use {EFFECTS_SHARE:.0%} of the error rate of the table. "
     )
     if not interactions:
         return notes + "No interactions: no two factors have all four combinations stored with three seeds."

@@ -114,21 +114,21 @@ def audit(results: Results) -> list[ColumnAudit]:
         for name in in_order(samples_by_column)
     }
     seconds, published = _seconds(results), published_columns(results)
-    chosen, rows = _chosen_labels(results), []
+    chosen_labels, rows = _chosen_labels(results), []
     for name, ours in means.items():
-        of_suite = chosen.get(suite_of_column(name), frozenset())
+        of_suite = chosen_labels.get(suite_of_column(name), frozenset())
         samples, tasks = list(samples_by_column[name].values()), _tasks_of(name)
-        tested = [sample for sample in samples if sample.has_threshold]
+        with_threshold = [sample for sample in samples if sample.has_threshold]
         rows.append(
             ColumnAudit(
                 column=name,
                 labels=len(samples),
                 seeds=sum(sample.n for sample in samples) / len(samples),
                 reliability=intraclass_correlation([sample.values for sample in samples]),
-                at_chance=_share([_is_unlearned(sample, sample.scale.chance) for sample in tested]),
-                at_heuristic=_share([_is_unlearned(sample, sample.scale.heuristic) for sample in tested]),
-                solved=_share([sample.solved == sample.n for sample in tested]),
-                split=_share([0 < sample.solved < sample.n for sample in tested]),
+                at_chance=_share([_is_unlearned(sample, sample.scale.chance) for sample in with_threshold]),
+                at_heuristic=_share([_is_unlearned(sample, sample.scale.heuristic) for sample in with_threshold]),
+                solved=_share([sample.solved == sample.n for sample in with_threshold]),
+                split=_share([0 < sample.solved < sample.n for sample in with_threshold]),
                 seconds=sum(seconds.get(task, math.nan) for task in tasks),
                 correlations={
                     other: rank_correlation(ours, theirs)
@@ -187,16 +187,18 @@ def audit_table(results: Results) -> Listing:
     notes += f" Correlations of published columns with each other: {'; '.join(correlations)}." if correlations else ""
     origin = results.origin()
     parts |= {origin.caption: bool(origin.caption), origin.notes: bool(origin.notes)}
-    if chosen := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
-        parts[f"{len(chosen)} of these labels were among them."] = True
-    judged = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
-    notes += f" Published, without the labels on which settings were chosen: {'; '.join(judged)}." if judged else ""
+    if chosen_labels := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
+        parts[f"{len(chosen_labels)} of these labels were among them."] = True
+    agreements = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
+    notes += (
+        f" Published, without the labels on which settings were chosen: {'; '.join(agreements)}." if agreements else ""
+    )
     lines = [_line(row) for row in rows]
     caption = " ".join(text for text, is_shown in parts.items() if is_shown)
     records = [_record(row, reasons, theirs) for row in rows]
     notes = " ".join([*results.sentences(), notes])
-    explained = f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}"
-    return Listing(rows, headings, lines, records, caption, notes, "tab:audit", "%s", notes_explain=explained)
+    headings_explained = f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}"
+    return Listing(rows, headings, lines, records, caption, notes, "tab:audit", "%s", notes_explain=headings_explained)
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
@@ -208,16 +210,16 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     columns = [row for row in rows if not is_average(row.column)]
     for row in sorted(columns, key=lambda row: (math.isnan(row.seconds_per_bit), row.seconds_per_bit)):
-        near = {name: row.correlations[name].value for name, why in reasons.items() if not why}
-        like = [name for name, value in near.items() if value >= REDUNDANT]
+        correlations = {name: row.correlations[name].value for name, reason in reasons.items() if not reason}
+        redundant = [name for name, value in correlations.items() if value >= REDUNDANT]
         checks = {
             "most labels are at the heuristic": row.at_heuristic > MOST_LEVEL,
             "most labels solve it": row.solved > MOST_LEVEL,
             f"needs {LEAST_LABELS} labels with two seeds each": math.isnan(row.reliability.value),
             "seeds do not agree": row.seeds_needed is None,
-            f"ordered as {' and '.join(map(heading, like))}": like,
+            f"ordered as {' and '.join(map(heading, redundant))}": redundant,
         }
-        reasons[row.column] = next((why for why, is_so in checks.items() if is_so), "")
+        reasons[row.column] = next((reason for reason, is_so in checks.items() if is_so), "")
     return {row.column: reasons[row.column] for row in columns}
 
 
@@ -269,8 +271,8 @@ def _is_unlearned(sample: Sample, line: float) -> bool:
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 
 
-def _share(which: Sequence[bool]) -> float:
-    return sum(which) / len(which) if which else math.nan
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else math.nan
 
 
 def _seeds_text(rows: Sequence[ColumnAudit]) -> str:
@@ -284,7 +286,7 @@ def _seeds_text(rows: Sequence[ColumnAudit]) -> str:
 def _kept_and_left(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
     """The columns to keep with their numbers of seeds, and then the columns to leave out with the reasons, as text."""
     texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
-    keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
+    keep, others = ([texts[name] for name, reason in reasons.items() if bool(reason) is x] for x in (False, True))
     return (", ".join(keep) or "none") + (f"; to leave out: {', '.join(others)}" if others else "")
 
 

@@ -80,7 +80,7 @@ def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:
         jobs.setdefault(outcome.row, []).append(outcome.job)
-    untrained = {setting_key(outcome.job): outcome.untrained for outcome in outcomes if outcome.untrained}
-    values = {label: baseline_values(HEURISTIC, of_label, known=untrained) for label, of_label in jobs.items()}
-    known = [values.get(label, {}).get(name, math.nan) for label, name in zip(scores.label, scores.column)]
-    return scores.assign(heuristic=pd.Series(known, scores.index, dtype=float))
+    untrained_scores = {setting_key(outcome.job): outcome.untrained for outcome in outcomes if outcome.untrained}
+    values = {label: baseline_values(HEURISTIC, of_label, known=untrained_scores) for label, of_label in jobs.items()}
+    heuristics = [values.get(label, {}).get(name, math.nan) for label, name in zip(scores.label, scores.column)]
+    return scores.assign(heuristic=pd.Series(heuristics, scores.index, dtype=float))

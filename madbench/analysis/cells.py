@@ -60,8 +60,8 @@ class Cell:
     @property
     def mean(self) -> float:
         """The mean over seeds. In a column of steps to a loss: the mean over the seeds that reach the loss."""
-        reached = self.sample.finite_values
-        return float(reached.mean()) if self._is_of_steps and len(reached) else self.sample.mean
+        values = self.sample.finite_values
+        return float(values.mean()) if self._is_of_steps and len(values) else self.sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -83,8 +83,8 @@ class Cell:
     @property
     def deviation(self) -> float:
         """The standard deviation, with denominator n - 1, of the seeds in :attr:`mean`. NaN for a single seed."""
-        reached = self.sample.finite_values
-        values = reached if self._is_of_steps and len(reached) else self.sample.values
+        finite = self.sample.finite_values
+        values = finite if self._is_of_steps and len(finite) else self.sample.values
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
@@ -122,14 +122,14 @@ class Cell:
     def numbers(self, column: Column) -> dict[str, Any]:
         """The numbers of the cell by name, for programs. A number that does not exist is ``None``.
 
-        Among them are ``mean``, ``low`` and ``high`` (its 95% interval), ``spread`` (the standard deviation), ``n``,
+        Among them are ``mean``, ``low`` and ``high`` (its 95% interval), ``deviation`` (the standard deviation), ``n``,
         ``solved`` (a number of seeds), ``mark``, and ``done`` and ``expected`` jobs. ``solved_low`` and
         ``solved_high`` are 95% confidence bounds of the probability that a seed solves the task. ``diverged_high`` is
         the upper bound of the probability that a seed diverges.
         """
         low, high = self.interval
-        spread = self.deviation if column.better else math.nan
-        numbers = {"mean": self.mean, "low": low, "high": high, "spread": spread, "n": self.n}
+        deviation = self.deviation if column.better else math.nan
+        numbers = {"mean": self.mean, "low": low, "high": high, "spread": deviation, "n": self.n}
         if self.rank:
             numbers |= {"rank": self.rank.place, "rank_low": self.rank.low, "rank_high": self.rank.high}
         solved, ends = None, (math.nan, math.nan)
@@ -178,10 +178,10 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
     samples = samples_of(scores[scores.done > 0], is_whole=False)
     own_scores = scores[scores.column.isin([column.name for column in columns])]
     counts = own_scores.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
-    nothing = Sample(np.array([]))
+    no_sample = Sample(np.array([]))
     cells: dict[str, dict[str, Cell]] = {}
     for (label, name), (done, expected, diverged) in zip(counts.index, counts.to_numpy().tolist()):
-        sample = samples.get(name, {}).get(label, nothing)
+        sample = samples.get(name, {}).get(label, no_sample)
         cells.setdefault(label, {})[name] = Cell(sample, done, expected, diverged)
     return cells
 
@@ -207,12 +207,12 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """A copy of ``cells`` with the rank of each cell that competes. :func:`with_marks` says which cells compete."""
-    filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
+    new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
         for name, rank in ranks(samples, column.better == "higher").items():
-            filled[name][column.name] = replace(filled[name][column.name], rank=rank)
-    return filled
+            new_cells[name][column.name] = replace(new_cells[name][column.name], rank=rank)
+    return new_cells
 
 
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
@@ -223,23 +223,23 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     as the best. The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is over all columns with
     ``is_compared``, and separately over all other columns.
     """
-    filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
+    new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     by_name = {column.name: column for column in columns}
     samples = {
         name: ({row: cell.sample for row, cell in of_column.items()}, by_name[name].better == "higher")
         for name, of_column in competing.items()
     }
-    compared = {name: of_column for name, of_column in samples.items() if by_name[name].is_compared}
-    others = {name: of_column for name, of_column in samples.items() if name not in compared}
-    worse = not_best(compared) | not_best(others)
+    compared_samples = {name: of_column for name, of_column in samples.items() if by_name[name].is_compared}
+    others = {name: of_column for name, of_column in samples.items() if name not in compared_samples}
+    worse = not_best(compared_samples) | not_best(others)
     for name, (of_column, is_higher_better) in samples.items():
         counts = {row: np.round(sample.mean / by_name[name].resolution) for row, sample in of_column.items()}
         best = (max if is_higher_better else min)(counts.values())
         for row, count in counts.items():
             if row not in worse[name]:
                 mark = BEST if count == best else WITHIN_NOISE
-                filled[row][name] = replace(competing[name][row], mark=mark)
-    return filled
+                new_cells[row][name] = replace(competing[name][row], mark=mark)
+    return new_cells
 
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:

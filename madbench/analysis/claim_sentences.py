@@ -78,8 +78,8 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
         if not re.search(r"^claims:[ \t]*(#.*)?$", text, re.MULTILINE):
             raise ConfigError(f"{path}: expected a line 'claims:', with one list item per claim below it")
     indent = (re.search(r"^claims:[^\n]*\n(?:\s*#[^\n]*\n|\s*\n)*( *)- ", text, re.MULTILINE) or ["", "  "])[1]
-    dumped = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=10_000)
-    lines = "".join(f"{indent}{line}\n" for line in dumped.splitlines())
+    yaml_text = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=10_000)
+    lines = "".join(f"{indent}{line}\n" for line in yaml_text.splitlines())
     start = text if not text or text.endswith("\n") else text + "\n"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

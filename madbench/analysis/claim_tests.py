@@ -52,11 +52,11 @@ def test_claim(
         scales: True if a threshold that is a share of published accuracies is scaled to the profile.
         fixed_line: a threshold in the units of the column. It replaces that of the claim.
     """
-    stored = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
-    if not stored or (claim.judges == "every pair" and len(stored) < len(claim.pairs)):
+    stored_cases = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
+    if not stored_cases or (claim.judges == "every pair" and len(stored_cases) < len(claim.pairs)):
         return ClaimTest()
-    enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
-    cases = stored if claim.judges == "every pair" else enough or stored
+    testable_cases = [c for c in stored_cases if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
+    cases = stored_cases if claim.judges == "every pair" else testable_cases or stored_cases
     means = {label: sample.mean for label, sample in samples.items()}
     published_line = line = claim_threshold(claim, quantity, cases, means)
     if fixed_line is not None:
@@ -97,9 +97,9 @@ def _gain(
     samples: Mapping[str, Sample],
     line: float = 0.0,
 ) -> Difference:
-    weighted = [(weight, samples[label]) for weight, label in terms]
+    weights_and_samples = [(weight, samples[label]) for weight, label in terms]
     tests_solved = claim.expectation(quantity) != "gain"
-    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
+    return as_gain(combination(weights_and_samples, orientation(quantity) * line, tests_solved), quantity)
 
 
 def as_gain(difference: Difference, quantity: str) -> Difference:

@@ -115,8 +115,8 @@ class Claim:
 
     def labels(self, cases: Iterable[int]) -> tuple[str, ...]:
         """The labels of the pairs with the indices ``cases``, and the labels of the rivals of these pairs."""
-        chosen = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
-        return tuple(dict.fromkeys(label for pair in chosen for label in pair))
+        pairs_of_cases = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
+        return tuple(dict.fromkeys(label for pair in pairs_of_cases for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
         """The gains that must all be beyond the threshold, by name. Each is a weighted sum of means of labels.
@@ -314,8 +314,8 @@ def complete(claim: Claim, where: str) -> Claim:
         )
     if claim.uses_published_gains:
         reference = claim.reference
-        known = reference.gains if claim.reach or reference.margin_labels else ()
-        if unknown := [label for label in claim.labels(range(len(claim.pairs))) if label not in known]:
+        gains = reference.gains if claim.reach or reference.margin_labels else ()
+        if unknown := [label for label in claim.labels(range(len(claim.pairs))) if label not in gains]:
             needs = "reach is a share of published gains" if claim.reach else "a claim of no difference needs within"
             raise ConfigError(f"{where}: {needs}, and there are none of {', '.join(unknown)}")
     return claim
@@ -334,9 +334,11 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
         pairs = tuple(pair for key in pairs_by if factor in (key.factor, key.name) for pair in pairs_by[key])
         if not pairs:
             factors = dict.fromkeys(key.factor for key in pairs_by)
-            only = f"{short_repr(factor)}{did_you_mean(factor, factors)}"
-            paired = ", ".join(factors) or "nothing"
-            raise ConfigError(f"no two of these labels differ only in {only}; they have pairs in: {paired}")
+            only_factor = f"{short_repr(factor)}{did_you_mean(factor, factors)}"
+            factor_names = ", ".join(factors) or "nothing"
+            raise ConfigError(
+                f"no two of these labels differ only in {only_factor}; they have pairs in: {factor_names}"
+            )
         return pairs, ">"
     match = re.fullmatch(r"(.+?)\s+(>=|[>~=])\s+(.+)", contrast.strip())
     if not match:

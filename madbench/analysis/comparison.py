@@ -129,8 +129,8 @@ def comparison_table(
     for label, name in itertools.product(labels, in_order(samples_by_column)):
         if {label, baseline} <= samples_by_column[name].keys():
             pair = samples_by_column[name][label], samples_by_column[name][baseline]
-            held = equivalence(*pair, margins[name]) if name in margins else None
-            rows.append(Comparison(label, baseline, name, *pair, difference(*pair), equivalence=held))
+            margin_test = equivalence(*pair, margins[name]) if name in margins else None
+            rows.append(Comparison(label, baseline, name, *pair, difference(*pair), equivalence=margin_test))
     rows = _with_holm(rows)
     first = "Means ±sd" if has_deviations else "Solved"
     headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
@@ -157,12 +157,12 @@ def comparison_table(
     if margins:
         caption += f" Margin: {about_margins}."
     caption += _budget_text(baseline, ratios, differing, matched)
-    tested = sum(bool(row.difference.test) for row in rows)
+    test_count = sum(bool(row.difference.test) for row in rows)
     notes = (
         "Each seed is one observation: the settings of a task are averaged per seed. "
         f"{direction_text(row.quantity for row in rows)}Solved: seeds that solve the task, label:baseline. {TEST_NOTE}"
-        f" p: two-sided, Holm-corrected for {tested} {'test' if tested == 1 else 'tests'}; significant if at most"
-        f" {LEVEL}. A test needs at least {LEAST_SEEDS} seeds of both labels."
+        f" p: two-sided, Holm-corrected for {test_count} {'test' if test_count == 1 else 'tests'}; significant if at"
+        f" most {LEVEL}. A test needs at least {LEAST_SEEDS} seeds of both labels."
     )
     if margins:
         notes += f" {_MARGIN_NOTE}"
@@ -269,12 +269,12 @@ def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
             of_row += [row.equivalence.p_above, row.equivalence.p_below]
         p_values += of_row
         groups += [i] * len(of_row)
-    adjusted = iter(holm(p_values, groups=groups))
+    p_holm = iter(holm(p_values, groups=groups))
     of_rows = []
     for row in rows:
-        row = replace(row, p_holm=next(adjusted))
+        row = replace(row, p_holm=next(p_holm))
         if row.equivalence:
-            row = replace(row, equivalence=replace(row.equivalence, p_above=next(adjusted), p_below=next(adjusted)))
+            row = replace(row, equivalence=replace(row.equivalence, p_above=next(p_holm), p_below=next(p_holm)))
         of_rows.append(row)
     return of_rows
 
@@ -305,7 +305,7 @@ def _record(row: Comparison, has_margins: bool) -> dict[str, Any]:
         record |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
     record |= asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict}
     if has_margins:
-        held = row.equivalence or Equivalence(math.nan, math.nan, math.nan)
-        record |= {"margin": held.margin, "p_equivalence": row.equivalence_p, "p_above": held.p_above}
-        record |= {"p_below": held.p_below, "equivalence": row.equivalence_verdict}
+        margin_test = row.equivalence or Equivalence(math.nan, math.nan, math.nan)
+        record |= {"margin": margin_test.margin, "p_equivalence": row.equivalence_p, "p_above": margin_test.p_above}
+        record |= {"p_below": margin_test.p_below, "equivalence": row.equivalence_verdict}
     return without_nan(record)

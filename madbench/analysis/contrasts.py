@@ -53,16 +53,16 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     Contrasts are sorted; pairs are in the order of ``labels``. Two labels of different families can be a pair if one of
     the families can describe both labels by its own factors. A label that cannot be parsed here is in no pair.
     """
-    every = []
+    all_pairs = []
     for label in labels:
         with suppress(LabelError):
-            every.append(parse(label))
+            all_pairs.append(parse(label))
     factor_order, level_order = contrast_order()
     sort_order = functools.partial(_sort_order, {level: i for i, level in enumerate(level_order)})
     pairs: dict[Contrast, list[Pair]] = {}
-    for family in dict.fromkeys(map(family_of, every)):
+    for family in dict.fromkeys(map(family_of, all_pairs)):
         prefix = f"{family.name}:" if family.name else ""
-        in_family = [(variant, factors_in(family, variant)) for variant in every]
+        in_family = [(variant, factors_in(family, variant)) for variant in all_pairs]
         variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
         of_family = [family_of(variant) is family for variant in variants]
         by_variant = [
@@ -72,11 +72,11 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
         for i, j, factor in _one_difference(factors):
             if not (of_family[i] or of_family[j]):
                 continue
-            without, with_level = sorted((i, j), key=lambda k: sort_order(by_variant[k][factor]))
-            lacks, gives = by_variant[without][factor], by_variant[with_level][factor]
+            without_level, with_level = sorted((i, j), key=lambda k: sort_order(by_variant[k][factor]))
+            lacks, gives = by_variant[without_level][factor], by_variant[with_level][factor]
             position = order.index(factor), sort_order(lacks)[0], sort_order(gives)[0]
             contrast = Contrast(prefix, position, factor, gives, lacks)
-            pairs.setdefault(contrast, []).append((str(variants[with_level]), str(variants[without])))
+            pairs.setdefault(contrast, []).append((str(variants[with_level]), str(variants[without_level])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 

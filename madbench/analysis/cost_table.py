@@ -83,12 +83,12 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
     measured_note = _add_measured(costs, by_row)
     baseline = next(iter(costs))
     names = [name for name in rows if name in costs] + [name for name in costs if name not in rows]
-    shown = [column for column in COLUMNS if any(column.name in row.values for row in costs.values())]
+    shown_columns = [column for column in COLUMNS if any(column.name in row.values for row in costs.values())]
     lines, cells = [], []
     for name in names:
         line = [name]
-        for column in shown:
-            value, first = (costs[each].values.get(column.name) for each in (name, baseline))
+        for column in shown_columns:
+            value, first = (costs[row_name].values.get(column.name) for row_name in (name, baseline))
             ratio = value / first if value is not None and first else None
             line.append(_text(value, ratio, column))
             cell = {"label": name, "task": column.name, "mean": value, "ratio": ratio, "baseline": baseline}
@@ -99,7 +99,7 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
     caption = _caption(suite, baseline, length, is_causal and not all_pairs, measured_note, costs)
     pairs = "--full-square counts all T pairs of a token." if is_causal and not all_pairs else ""
     notes = " ".join(filter(None, [NOTES.format(pairs=pairs), _by_length(costs)]))
-    headings = ["Label", *(column.heading for column in shown)]
+    headings = ["Label", *(column.heading for column in shown_columns)]
     return Listing(names, headings, lines, cells, caption, notes, "tab:costs")
 
 
@@ -134,12 +134,12 @@ def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCost
                 raise ConfigError(f"the suite {outcome.job.suite} does not state its mixers")
             costs.is_causal = size.is_causal
             if size.seq_len not in costs.by_length:
-                counted = count_costs(size.mixers, size.seq_len, all_pairs or not size.is_causal)
-                costs.by_length[size.seq_len] = counted
+                counts = count_costs(size.mixers, size.seq_len, all_pairs or not size.is_causal)
+                costs.by_length[size.seq_len] = counts
     except MadbenchError as error:
         costs.unknown, costs.by_length = str(error), {}
-        recorded = [outcome for outcome in outcomes if "mixer_parameters" in outcome.details]
-        for outcome in recorded[:1]:
+        with_parameters = [outcome for outcome in outcomes if "mixer_parameters" in outcome.details]
+        for outcome in with_parameters[:1]:
             layers = block_count(outcome.job)
             costs.values["parameters"] = layers * outcome.details["mixer_parameters"]
         return costs
@@ -158,10 +158,10 @@ def check_countable(job: Job) -> None:
     Code is named if the command contains its label. Counting builds the mixers of the label, and stored runs of other
     people may name any code. Also raises if the code was edited after the run.
     """
-    named = [part for part in part_texts(job.label) if family_of(part).names_code]
-    if not all(map(trust.is_allowed, named)):
+    parts_with_code = [part for part in part_texts(job.label) if family_of(part).names_code]
+    if not all(map(trust.is_allowed, parts_with_code)):
         raise ConfigError(f"{job.label}: {NOT_NAMED}")
-    if named and not job.family.startswith(label_identity(job.label)):
+    if parts_with_code and not job.family.startswith(label_identity(job.label)):
         raise ConfigError(f"{job.label}: its code was edited after the run")
 
 
@@ -176,8 +176,8 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
     if not kinds:
         return ""
     if len(kinds) > 1:
-        listed = "; ".join(f"{kind} (such as {display_name(row)})" for kind, row in [*kinds.items()][:MOST_REASONS])
-        return f"No times: runs of {len(kinds)} kinds of device cannot be compared: {listed}."
+        kinds_text = "; ".join(f"{kind} (such as {display_name(row)})" for kind, row in [*kinds.items()][:MOST_REASONS])
+        return f"No times: runs of {len(kinds)} kinds of device cannot be compared: {kinds_text}."
     times: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         times.setdefault(run.row, {}).setdefault(_setting(run.job), []).append(_step_ms(run) or 0.0)
@@ -243,8 +243,8 @@ def _caption(
 
 def _short_list(texts: Collection[str], separator: str = ", ") -> str:
     """The first :data:`MOST_REASONS` texts joined, followed by the number of further texts."""
-    more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
-    return separator.join([*[*texts][:MOST_REASONS], *more])
+    and_more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
+    return separator.join([*[*texts][:MOST_REASONS], *and_more])
 
 
 def _by_length(costs: Mapping[str, RowCosts]) -> str:

@@ -182,13 +182,15 @@ def findings(
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
         by_suite = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
-        stored = {*scores.column, *(column.name for columns in by_suite for column in columns)}
-        quantities = stored.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
+        stored_columns = {*scores.column, *(column.name for columns in by_suite for column in columns)}
+        quantities = (
+            stored_columns.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
+        )
     to_test = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
     fixed = [lines.get(claim.name, {}).get(quantity) for claim, quantity in to_test]
     tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(to_test, fixed)]
-    adjusted = holm([test.p for test in tests])
-    tested = sum(not math.isnan(p) for p in adjusted)
+    adjusted_p = holm([test.p for test in tests])
+    test_count = sum(not math.isnan(p) for p in adjusted_p)
     rows = [
         _finding(
             claim,
@@ -197,10 +199,10 @@ def findings(
             samples.get(quantity, {}),
             test,
             p_holm,
-            tested,
+            test_count,
             line,
         )
-        for (claim, quantity), test, p_holm, line in zip(to_test, tests, adjusted, fixed)
+        for (claim, quantity), test, p_holm, line in zip(to_test, tests, adjusted_p, fixed)
     ]
     return [replace(row, chosen_on=chosen_on.get(row.suite, "")) if row.pairs else row for row in rows]
 
@@ -229,8 +231,8 @@ def choice_note(sets: Iterable[str]) -> str:
 
     Empty if all names are empty.
     """
-    chosen = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
-    return f"settings chosen by the published order of {chosen}" if chosen else ""
+    set_names = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
+    return f"settings chosen by the published order of {set_names}" if set_names else ""
 
 
 def _finding(
@@ -255,15 +257,15 @@ def _finding(
         tested: the number of tests in Holm's correction.
         fixed_line: the registered threshold. None if the claim's own threshold applies.
     """
-    every = range(len(claim.pairs))
-    cases = test.cases or every
+    all_cases = range(len(claim.pairs))
+    cases = test.cases or all_cases
     verdict: Verdict = "not enough data"
     if p_holm <= LEVEL:
         verdict = "supported" if test.is_for else "contradicted"
     elif test.detail in (NEITHER_LEARNED, BOTH_SOLVE):
         verdict = "not testable"
-    needed = [cases] if test.cases or claim.judges == "every pair" else [[case] for case in every]
-    choices = [claim.labels(chosen) for chosen in needed]
+    case_groups = [cases] if test.cases or claim.judges == "every pair" else [[case] for case in all_cases]
+    choices = [claim.labels(cases_of_group) for cases_of_group in case_groups]
     lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)

@@ -81,9 +81,9 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
             lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
-        why = "the same" if last is not None and row.missing and row.missing == last.missing else _reason(row)
+        reason = "the same" if last is not None and row.missing and row.missing == last.missing else _reason(row)
         lines.append(
-            [title, _published_text(row), _ours(row), str(row.n or ""), _verdict(row, row.marks == shared), why]
+            [title, _published_text(row), _ours(row), str(row.n or ""), _verdict(row, row.marks == shared), reason]
         )
     units = differences_text(row.quantity for row in rows) or "points"
     caption = (
@@ -205,18 +205,18 @@ def _interval(row: Finding) -> str:
     if row.ours is None or math.isnan(row.ours.low):
         return _ours(row) or "none"
     ours, low, high = (signed_text(value, row.quantity) for value in (row.ours.estimate, row.ours.low, row.ours.high))
-    over = f" ({row.gain_name})" if row.gain_name else ""
-    return f"{ours}{over}, 95% interval [{low}, {high}], n {row.n}"
+    gain_note = f" ({row.gain_name})" if row.gain_name else ""
+    return f"{ours}{gain_note}, 95% interval [{low}, {high}], n {row.n}"
 
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     """The notes of the table: sentences on how to read it, and commands that train missing runs."""
     texts = []
-    if scaled := next((row for row in rows if not math.isnan(row.published_line)), None):
+    if scaled_row := next((row for row in rows if not math.isnan(row.published_line)), None):
         texts.append(
             "Thresholds that are shares of published accuracies are scaled by the distance from the heuristic to a"
-            f" perfect score, on {heading(scaled.quantity)} by {scaled.line / scaled.published_line:.2f}. --unscaled"
-            " keeps the paper's points."
+            f" perfect score, on {heading(scaled_row.quantity)} by {scaled_row.line / scaled_row.published_line:.2f}."
+            " --unscaled keeps the paper's points."
         )
     texts += [
         "Ours: mean over seeds and pairs. ±: half-width of its 95% confidence interval, or [low, high] if some seeds"
@@ -305,9 +305,9 @@ def _record(row: Finding) -> dict[str, Any]:
     )
     numbers = {name: getattr(row, name) for name in names}
     ours = {name: getattr(row.ours, name, math.nan) for name in ("estimate", "low", "high")}
-    rounded = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
-    pairs = ", ".join(f"{label} - {without}" for label, without in row.pairs)
-    rounded["verdict"] = row.verdict_text
-    rest = {"verdict_note": row.choice_note, "pairs": pairs}
-    rest |= {"command": row.command, "theory": claim.theory, "note": claim.note}
-    return identity | without_nan(rounded) | rest
+    rounded_values = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
+    pairs = ", ".join(f"{label} - {other_label}" for label, other_label in row.pairs)
+    rounded_values["verdict"] = row.verdict_text
+    last_fields = {"verdict_note": row.choice_note, "pairs": pairs}
+    last_fields |= {"command": row.command, "theory": claim.theory, "note": claim.note}
+    return identity | without_nan(rounded_values) | last_fields

@@ -89,17 +89,19 @@ def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[Mixer, Tensor]]
 
     Raises ``TrainingError`` if there are none.
     """
-    seen: list[tuple[Mixer, Tensor]] = []
+    mixers_and_inputs: list[tuple[Mixer, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]
     if not mixers:
         raise TrainingError("its mixers have no 'probe', so there is nothing to inspect; see madbench.mixers.probe")
-    handles = [m.register_forward_pre_hook(lambda mixer, args: seen.append((mixer, args[0]))) for m in mixers]
+    handles = [
+        m.register_forward_pre_hook(lambda mixer, args: mixers_and_inputs.append((mixer, args[0]))) for m in mixers
+    ]
     try:
         model(inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return seen
+    return mixers_and_inputs
 
 
 def _add_noise(x: Tensor) -> Tensor:
@@ -121,11 +123,11 @@ def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     return [{"head": head, **dict(zip(columns, values))} for head, values in enumerate(zip(*columns.values()), start=1)]
 
 
-def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
+def _active_rows(active: Tensor, active_with_noise: Tensor) -> list[dict[str, float]]:
     """Sizes and overlaps of active sets, with one row of a table per head.
 
-    ``active`` is True for active slots, (B, H, rows, lags). ``moved`` is the same after noise of relative size
-    ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is
+    ``active`` is True for active slots, (B, H, rows, lags). ``active_with_noise`` is the same after noise of relative
+    size ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is
     |A and B| / |A or B|.
 
     - ``share``, ``slots``: share and number of the visible slots that are active;
@@ -134,7 +136,7 @@ def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
     - ``same_slots``: overlap if slot l is compared with slot l - 1 of the row before. Without mixing they are the same
       token;
     - ``chance``: approximate overlap of independent random sets of these sizes;
-    - ``flips``: share of the slots whose activity differs between ``active`` and ``moved``.
+    - ``flips``: share of the slots whose activity differs between ``active`` and ``active_with_noise``.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -149,9 +151,9 @@ def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
     n, a, b = visible - 1, (newer & was_visible).sum(-1).double(), older.sum(-1).double()
     columns["same_lags"] = _mean(_overlap(newer & was_visible, older))
     columns["same_slots"] = _mean(_overlap(newer[..., 1:], older[..., :-1]))
-    both = a * b / n
-    columns["chance"] = _mean(both / (a + b - both))
-    columns["flips"] = _mean((active ^ moved)[..., 1:, :].sum(-1) / visible)
+    expected_both = a * b / n
+    columns["chance"] = _mean(expected_both / (a + b - expected_both))
+    columns["flips"] = _mean((active ^ active_with_noise)[..., 1:, :].sum(-1) / visible)
     return _heads(columns)
 
 

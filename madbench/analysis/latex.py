@@ -120,8 +120,8 @@ def latex_table(
     Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
     """
     if not re.fullmatch(_LABEL, label):
-        wanted = "letters, digits and : . _ / + - as in \\ref, such as tab:ablation"
-        raise ConfigError(f"--tex-label {short_repr(label)}: expected {wanted}")
+        expected_form = "letters, digits and : . _ / + - as in \\ref, such as tab:ablation"
+        raise ConfigError(f"--tex-label {short_repr(label)}: expected {expected_form}")
     form = _form(headings, lines, name_format, width)
     if width != "double" and (form.width == "double" or form.is_broken):
         narrow = [[first._replace(text=_broken_name(first.text)), *rest] for first, *rest in lines]
@@ -151,8 +151,8 @@ def latex(text: str) -> str:
     """``text`` escaped for LaTeX, with a minus sign before a number and a dash between two numbers."""
     parts = _MINUS_OR_DASH.split(text)
     signs = ["--" if before[-1:].isdigit() else "$-$" for before in parts[:-1]]
-    escaped = ["".join(_ESCAPES.get(character, character) for character in part) for part in parts]
-    return "".join(itertools.chain.from_iterable(itertools.zip_longest(escaped, signs, fillvalue="")))
+    escaped_parts = ["".join(_ESCAPES.get(character, character) for character in part) for part in parts]
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(escaped_parts, signs, fillvalue="")))
 
 
 def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
@@ -241,8 +241,8 @@ def _cell(cell: MarkedText, form: _Form, side: str) -> str:
 
 
 def _mark(text: str, mark: str) -> str:
-    around = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}[mark]
-    return around % text if text else ""
+    template = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}[mark]
+    return template % text if text else ""
 
 
 def _in_lines(words: Sequence[str], side: str, place: str) -> str:

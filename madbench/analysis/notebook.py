@@ -50,8 +50,8 @@ class NotebookProgress:
         words = [f"{content['done']}/{content['total']} jobs done"]
         if failed := content["counts"].get("failed"):
             words.append(f"{failed} failed")
-        if content["done"] < content["total"] and (left := content["seconds_left"]) is not None:
-            words.append(f"{_duration(left)} left")
+        if content["done"] < content["total"] and (seconds_left := content["seconds_left"]) is not None:
+            words.append(f"{_duration(seconds_left)} left")
         words.append(f"{_duration(content['seconds'])} so far")
         lines = [f'<progress value="{content["fraction"]:.3f}" max="1"></progress> {", ".join(words)}']
         for slot in content["slots"]:

@@ -68,7 +68,10 @@ def power_table(
     for paper, claim, quantity, test in tracked(tests):
         level = LEVEL / counts[paper]
         name, smallest = test.smallest
-        terms = {key: [(w, samples[quantity][x]) for w, x in of] for key, of in claim.gains(test.cases).items()}
+        terms = {
+            key: [(w, samples[quantity][x]) for w, x in weighted_labels]
+            for key, weighted_labels in claim.gains(test.cases).items()
+        }
         is_testable = smallest.n < LEAST_SEEDS or not test.detail or not math.isnan(test.p)
         seeds, probability = 0, math.nan
         if is_testable:
@@ -78,14 +81,16 @@ def power_table(
         record = {"paper": paper} if paper else {}
         record |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
         record |= {"line": test.line, "n": smallest.n, "seeds": seeds, "probability": probability}
-        stated = default_gain(claim, quantity, test) if true_gain is None else true_gain
+        assumed_gain = default_gain(claim, quantity, test) if true_gain is None else true_gain
         of_gains = []
-        for gain_name, stored in test.gains:
-            gain = -stated if gain_name.endswith("(reversed)") and not claim.rivals else stated
-            enough, power = seeds_needed(terms[gain_name], gain - test.line, level) if is_testable else (0, math.nan)
-            texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(enough, power)]
-            of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(stored.estimate, quantity)], texts))
-            extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": enough, "power": power}
+        for gain_name, difference in test.gains:
+            gain = -assumed_gain if gain_name.endswith("(reversed)") and not claim.rivals else assumed_gain
+            needed_seeds, power = (
+                seeds_needed(terms[gain_name], gain - test.line, level) if is_testable else (0, math.nan)
+            )
+            texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(needed_seeds, power)]
+            of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(difference.estimate, quantity)], texts))
+            extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": needed_seeds, "power": power}
             records.append(without_nan(record | extra))
         if len(of_gains) == 1:
             lines.append([*line, *of_gains[0][1]])
@@ -127,9 +132,9 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
     if test.line:
         return 2 * test.line
     published = published_gain(claim, quantity, test.cases)
-    stored = test.smallest[1]
-    assert stored is not None, "a test without a line has a case"
-    return published if published > 0 else abs(stored.estimate)
+    smallest_gain = test.smallest[1]
+    assert smallest_gain is not None, "a test without a line has a case"
+    return published if published > 0 else abs(smallest_gain.estimate)
 
 
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
@@ -154,8 +159,8 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
     ``terms`` has a pair for each label: its weight in the gain (1 and -1 for a difference) and its seeds so far.
     ``level`` is the p-value below which the two-sided test rejects.
     """
-    planned = Terms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
-    freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
+    planned_terms = Terms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
+    freedom, error = float(planned_terms.freedom.item()), math.sqrt(planned_terms.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)
     return float(1 - nctdtr(freedom, min(abs(distance) / error, 30.0), quantile))
 

@@ -32,21 +32,21 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
     Its message has the command that trains such a run, and commands that show the stored protocols.
     """
-    stored, overrides = query.jobs_of(suite), query.own_overrides(suite)
+    stored_jobs, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1
     changes = f" with {' '.join(map(str, overrides))}" if overrides else ""
     of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
-    reason = f"none of its {len(stored)} runs belongs to {terms}; "
+    reason = f"none of its {len(stored_jobs)} runs belongs to {terms}; "
     hint = f"madbench run LABEL --profile {name} makes some"
     if query.labels:
         words = [*query.labels, *map(str, overrides), *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
         words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), *budget_words(budget)]
         command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
-    listed = protocol_list(suite, query.runs_of(stored), query.results)
-    error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{listed}")
+    protocols = protocol_list(suite, query.runs_of(stored_jobs), query.results)
+    error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{protocols}")
     error.reason = f"{query.results}: {reason}{hint}".strip()
     return error
 
@@ -83,20 +83,20 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     for job in (run.job for run in runs):
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
         alike[key].append(job)
-    tried: dict[tuple[str, ...], dict[str, RatesTried]] = defaultdict(lambda: defaultdict(RatesTried))
+    rates_by_row: dict[tuple[str, ...], dict[str, RatesTried]] = defaultdict(lambda: defaultdict(RatesTried))
     for jobs in alike.values():
         job = jobs[0]
         name, changes = suite.nearest(job)
-        chosen = name if name != OWN_PROFILE else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
+        profile_words = name if name != OWN_PROFILE else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
         others = [str(change) for change in changes if not is_rate_change(change)]
-        others += [f"precision={job.training.precision}", "--profile", chosen]
+        others += [f"precision={job.training.precision}", "--profile", profile_words]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
         words = (*others, *budget_words(job.budget), *(["-t", tasks] if suite is not main_suite() else []))
-        for label in {each.label for each in jobs}:
-            tried[words][label].add(job, suite.shipped().get(name))
+        for label in {one_job.label for one_job in jobs}:
+            rates_by_row[words][label].add(job, suite.shipped().get(name))
     where = ["--results", str(results)] if results != RESULTS else []
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for words, of_label in tried.items():
+    for words, of_label in rates_by_row.items():
         for label, rates in of_label.items():
             of_rates = map(str, rates.changes)
             if rates.has_usual or not rates.changes:

@@ -60,18 +60,20 @@ class Query:
     """Called with one sentence for each damaged run and each label that is left out."""
 
     def __post_init__(self) -> None:
-        requested, names = self.requested_tasks, self.suite_names
-        is_alone = requested is not None and len(requested) == 1
-        named = [override for override in self.overrides if is_alone or override.suite]
+        requested_tasks, names = self.requested_tasks, self.suite_names
+        is_alone = requested_tasks is not None and len(requested_tasks) == 1
+        suite_overrides = [override for override in self.overrides if is_alone or override.suite]
         profile = self.profile if is_alone else None
-        if self.protocol and (self.corpus or profile or named):
-            other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
+        if self.protocol and (self.corpus or profile or suite_overrides):
+            other = (
+                f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else suite_overrides[0]
+            )
             raise ConfigError(f"--protocol {self.protocol}, {other}: each chooses the runs; give only one")
-        if requested is None:
+        if requested_tasks is None:
             return
-        chosen = [suites()[name] for name in requested]
+        requested_suites = [suites()[name] for name in requested_tasks]
         of_tasks = f"has no effect, the tasks are {', '.join(self.tasks or ())}"
-        if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
+        if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in requested_suites):
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
         for override in overrides_outside(self.overrides, names, self.leading):
             raise ConfigError(f"{override}: {of_tasks}")
@@ -96,10 +98,12 @@ class Query:
         if self.requested_tasks is not None:
             return suites()[next(iter(self.requested_tasks), main_suite().name)]
         names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
-        stored = [suite for suite in suites().values() if suite.name in names]
+        stored_suites = [suite for suite in suites().values() if suite.name in names]
         if self.profile is not None:
-            stored = [suite for suite in dict.fromkeys((*stored, main_suite())) if suite.has_profile(self.profile)]
-        return next(iter(stored), main_suite())
+            stored_suites = [
+                suite for suite in dict.fromkeys((*stored_suites, main_suite())) if suite.has_profile(self.profile)
+            ]
+        return next(iter(stored_suites), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
         """The tasks of a suite to show: the requested tasks, or the usual tasks of the suite if none was requested."""
@@ -125,13 +129,13 @@ class Query:
         package is left out if another version of the family would be trained now. Jobs with code outside of this
         package are included in all versions of this code.
         """
-        stored = self.store.jobs()
-        others = {name: job for name, job in stored.items() if not self.is_known(job)}
+        stored_jobs = self.store.jobs()
+        others = {name: job for name, job in stored_jobs.items() if not self.is_known(job)}
         unreadable = self._unreadable_labels(dict.fromkeys(job.label for job in others.values()))
         tasks = self._installed_tasks(others.values())
         jobs = {
             name: job
-            for name, job in stored.items()
+            for name, job in stored_jobs.items()
             if name not in others or (job.label not in unreadable and (job.suite, job.task) in tasks)
         }
         return self._of_present_families(jobs)
@@ -180,9 +184,9 @@ class Query:
         """
         names, task_names = {job.suite for job in jobs}, {job.task for job in jobs}
         tasks = {(name, task) for name, suite in suites().items() if name in names for task in suite.tasks()}
-        requested = None if self.requested_tasks is None else {*itertools.chain(*self.requested_tasks.values())}
+        requested_names = None if self.requested_tasks is None else {*itertools.chain(*self.requested_tasks.values())}
         for task in sorted(task_names):
-            is_shown = requested is None or task in requested
+            is_shown = requested_names is None or task in requested_names
             if (is_shown or not is_built_in(task)) and (problem := task_problem(task)):
                 tasks -= {(suite, task) for suite in suites()}
                 if is_shown:
@@ -198,15 +202,15 @@ class Query:
         labels that are shown without their code.
         """
         identity = functools.cache(label_identity)
-        kept = {
+        present_jobs = {
             name: job
             for name, job in jobs.items()
             if job.has_outside_mixer or self.is_shown_as_stored(job.label) or self._is_present(job, identity)
         }
-        if count := len(jobs) - len(kept):
-            labels = first_labels(job.label for name, job in jobs.items() if name not in kept)
+        if count := len(jobs) - len(present_jobs):
+            labels = first_labels(job.label for name, job in jobs.items() if name not in present_jobs)
             self.warn(f"{_runs(count)} of {labels} left out: of another version of their family than this madbench has")
-        return kept
+        return present_jobs
 
     def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
         """True if the label's family has the version that trained the run of ``job``."""
@@ -218,11 +222,11 @@ class Query:
     @functools.cached_property
     def versions(self) -> Versions:
         """The versions of code outside of this package among :attr:`jobs`. It gives each warning only once."""
-        said: set[str] = set()  # rows are planned once per precision and profile that is tried
+        given_warnings: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:
-            if text not in said:
-                said.add(text)
+            if text not in given_warnings:
+                given_warnings.add(text)
                 self.warn(text)
 
         return Versions(self.jobs, self.store, warn, self.is_shown_as_stored)
@@ -241,7 +245,7 @@ class Query:
 
     def is_changed(self, suite: Suite) -> bool:
         """True if any override belongs to ``suite``."""
-        return any(suite_of_override(each, self.leading) is suite for each in self.overrides)
+        return any(suite_of_override(override, self.leading) is suite for override in self.overrides)
 
     def is_given(self, suite: Suite) -> bool:
         """True if the requested profile or an override belongs to the suite."""
@@ -253,8 +257,8 @@ class Query:
 
     def check_corpus(self) -> None:
         """Raise ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
-        stored = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
-        if self.corpus and stored and not any(map(self.has_corpus, stored)):
+        stored_suites = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
+        if self.corpus and stored_suites and not any(map(self.has_corpus, stored_suites)):
             raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")
 
     def jobs_of(self, suite: Suite) -> list[Job]:
@@ -274,8 +278,8 @@ class Query:
         """
         runs = [run for run in self.store.runs(with_curves=False) if not self.labels or run.job.label in self.labels]
         changes = set(map(str, self.overrides))
-        chosen = [run for run in runs if not changes or changes <= set(setting_change(run.job).split())]
-        return sorted(chosen, key=lambda run: (run.job.label, run.job.task, run.job.seed))
+        chosen_runs = [run for run in runs if not changes or changes <= set(setting_change(run.job).split())]
+        return sorted(chosen_runs, key=lambda run: (run.job.label, run.job.task, run.job.seed))
 
     def protocols(self, suite: Suite) -> dict[str, list[Run]]:
         """The stored runs of ``suite`` that have a result, by the id of their protocol."""
@@ -284,8 +288,8 @@ class Query:
 
     def is_stored(self, protocol: str) -> bool:
         """True if a run with a result of the suites in question follows the protocol with this id."""
-        named = [suite for suite in suites().values() if suite.name in self.suite_names]
-        return any(protocol in self.protocols(suite) for suite in named)
+        named_suites = [suite for suite in suites().values() if suite.name in self.suite_names]
+        return any(protocol in self.protocols(suite) for suite in named_suites)
 
 
 def expand_stored(specs: Any, store: Store | None) -> list[str]:
@@ -294,10 +298,10 @@ def expand_stored(specs: Any, store: Store | None) -> list[str]:
     ``store`` is given if it is open.
     """
     texts = texts_of(specs)
-    kept = set(texts) & known_labels(store) if store and texts else set()
-    if not kept:
+    known_texts = set(texts) & known_labels(store) if store and texts else set()
+    if not known_texts:
         return expand(texts)
-    labels = [[text] if text in kept else expand([text]) for text in texts]
+    labels = [[text] if text in known_texts else expand([text]) for text in texts]
     return list(dict.fromkeys(itertools.chain.from_iterable(labels)))
 
 

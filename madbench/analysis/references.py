@@ -81,8 +81,8 @@ def find_reference(paper: str, labels: Collection[str]) -> Reference:
     If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If there is none, they
     are those of the first paper.
     """
-    known = references()
+    all_references = references()
     if paper:
-        return known.get(paper, Reference(paper))
-    of_labels = (reference for reference in known.values() if set(labels) <= reference.scores.keys())
-    return next(of_labels, next(iter(known.values()), Reference()))
+        return all_references.get(paper, Reference(paper))
+    of_labels = (reference for reference in all_references.values() if set(labels) <= reference.scores.keys())
+    return next(of_labels, next(iter(all_references.values()), Reference()))

@@ -94,37 +94,37 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
         raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
-    made = _prepare(mapping, results, str(path))
-    mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # a later default may differ
+    experiment = _prepare(mapping, results, str(path))
+    mapping |= {"profile": experiment.grid.profile or experiment.grid.leading.default}  # a later default may differ
     grid = from_mapping(GridFile, mapping, str(path))
     if grid.claims_from and claims_from not in ("", grid.claims_from):
         raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give only one")
-    named = grid.claims
-    claims_from = grid.claims_from or claims_from or _paper_with(named, made, str(path))
+    claim_names = grid.claims
+    claims_from = grid.claims_from or claims_from or _paper_with(claim_names, experiment, str(path))
     claims = load_claims(_resolve_claims(path, claims_from) if grid.claims_from else claims_from)
-    if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
+    if unknown := [name for name in claim_names if name not in {claim.name for claim in claims}]:
         remedy = f"these are the claims of {claims_from}; for your own claims write claims_from: FILE.yaml"
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
         raise ConfigError(f"{path}: claims: no claim {short_repr(unknown[0])}{hint}; {remedy}")
-    frozen = _claims(named, claims, made, str(path))
+    frozen = _claims(claim_names, claims, experiment, str(path))
     has_runs = (results / "runs").is_dir()
-    present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
+    present = Snapshot.open(results, create=False).records({job.id for job in experiment.jobs}) if has_runs else {}
     content = {
         "form": FORM,
         "registered": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
         "grid": mapping,
         "claims": [asdict(claim) for claim in frozen],
-        "jobs": [job.id for job in made.jobs],
+        "jobs": [job.id for job in experiment.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
-        "thresholds": verdict_inputs(frozen, made),
+        "thresholds": verdict_inputs(frozen, experiment),
         "test": TEST,
     }
     content["claims_from"] = claims_from
-    if code := codes_of(made.jobs):
-        content["code"] = {label: asdict(each) for label, each in code.items()}
+    if code := codes_of(experiment.jobs):
+        content["code"] = {label: asdict(stored_code) for label, stored_code in code.items()}
     content["id"] = content_id(content)
     write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
-    return from_mapping(Registration, content, str(target)), made, target
+    return from_mapping(Registration, content, str(target)), experiment, target
 
 
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
@@ -141,8 +141,10 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         reason = error.strerror or error
         raise ConfigError(f"{path}: cannot be read: {reason}; madbench register FILE makes a registration") from None
     except ValueError:
-        beside = path.with_name(path.stem + SUFFIX)
-        hint = f"did you mean {beside}?" if beside.is_file() else "madbench register FILE makes one"
+        registration_path = path.with_name(path.stem + SUFFIX)
+        hint = (
+            f"did you mean {registration_path}?" if registration_path.is_file() else "madbench register FILE makes one"
+        )
         raise ConfigError(f"{path}: not a registration, which is a file of JSON; {hint}") from None
     except (AttributeError, KeyError, TypeError):
         raise ConfigError(f"{path}: not a registration: it has no id; madbench register FILE makes one") from None
@@ -160,10 +162,10 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     store = Snapshot.open(results, create=False)
     with plan_as_stored(_codes(registration, store)):
-        made = _prepare(registration.grid, results, str(path))
-    if [job.id for job in made.jobs] != list(registration.jobs):
-        raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")
-    return registration, Results.from_rows(made, store)
+        experiment = _prepare(registration.grid, results, str(path))
+    if [job.id for job in experiment.jobs] != list(registration.jobs):
+        raise ConfigError(f"{path}: {_why_other_runs(registration, experiment, store)}")
+    return registration, Results.from_rows(experiment, store)
 
 
 def _resolve_claims(path: Path, claims_from: str) -> str:
@@ -180,25 +182,27 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
     It is read from the registration, or from stored runs if an older registration does not have it.
     """
     if registration.code:
-        return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
-    stored = store.jobs()
-    return codes_of(stored[name] for name in registration.jobs if name in stored)
+        return {
+            label: from_mapping(StoredCode, fields, f"code of {label}") for label, fields in registration.code.items()
+        }
+    stored_jobs = store.jobs()
+    return codes_of(stored_jobs[name] for name in registration.jobs if name in stored_jobs)
 
 
-def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
-    """An error message for a registration whose runs differ from those that this installation would train (``made``).
+def _why_other_runs(registration: Registration, experiment: Experiment, store: Snapshot) -> str:
+    """An error message for a registration whose runs differ from the jobs of ``experiment``, made by this installation.
 
     It gives the reason and what to do.
     """
-    pairs = zip(registration.jobs, made.jobs)
-    other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
+    pairs = zip(registration.jobs, experiment.jobs)
+    other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(experiment.jobs) else []
     if not other or not all(job.has_outside_code for job in other):
         return (
             "this installation would train other runs: a profile, the default profile, a task or a family changed"
             " after the registration; install the version that registered it"
         )
     earlier = earlier_runs(other, store)
-    files = ", ".join(dict.fromkeys(each.file for each in earlier if each.file))
+    files = ", ".join(dict.fromkeys(runs.file for runs in earlier if runs.file))
     labels = ", ".join(dict.fromkeys(job.label for job in other))
     return (
         f"{files or f'the code of {labels}'} changed after the registration; restore the registered code, or"
@@ -215,11 +219,13 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
-    confirmed = _registered_findings(registration, results, registered_lines(registration))
+    registered = _registered_findings(registration, results, registered_lines(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
-    explored = findings.findings(results.scores, set(results.scores.column), claims=others, chosen_on=results.chosen_on)
-    return [replace(row, marks=marks) for row in confirmed] + [
-        replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
+    exploratory = findings.findings(
+        results.scores, set(results.scores.column), claims=others, chosen_on=results.chosen_on
+    )
+    return [replace(row, marks=marks) for row in registered] + [
+        replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in exploratory if not row.missing
     ]
 
 
@@ -242,10 +248,10 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
     began, early = _moment(registration.registered), {}
     for name, record in results.store.records(set(registration.jobs)).items():
         if record.status != "failed":
-            ended = _moment(record.details.get("ended"))
-            if name in registration.stored or (ended and began and ended < began):
+            end_time = _moment(record.details.get("ended"))
+            if name in registration.stored or (end_time and began and end_time < began):
                 early[name] = "earlier"
-            elif not ended:
+            elif not end_time:
                 early[name] = "unknown"
     return early
 
@@ -276,26 +282,26 @@ def _registered_findings(registration: Registration, results: Results, lines: fi
 def lacking_runs(results: Results) -> dict[str, str]:
     """The jobs without a result, by id: ``not stored``, ``failed``, or ``damaged`` if the stored run cannot be read."""
     jobs = [job.id for job in results.jobs]
-    listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
+    stored_ids, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
     for name in jobs:
         if name not in records:
-            lacking[name] = "damaged" if name in listed else "not stored"
+            lacking[name] = "damaged" if name in stored_ids else "not stored"
         elif records[name].status == "failed":
             lacking[name] = "failed"
     return lacking
 
 
-def changed_values(registration: Registration, made: TableRows) -> list[str]:
+def changed_values(registration: Registration, table: TableRows) -> list[str]:
     """The values that verdicts depend on and that have changed since the registration.
 
-    Each is a text with the registered and the present value. ``made`` has the present rows and jobs.
+    Each is a text with the registered and the present value. ``table`` has the present rows and jobs.
     """
-    then, now = registration.thresholds, verdict_inputs(registration.claims, made)
+    registered_values, present_values = registration.thresholds, verdict_inputs(registration.claims, table)
     if has_other_test(registration):  # another test has other values, so only names that both have are compared
-        then = {name: value for name, value in then.items() if name in now}
-        now = {name: value for name, value in now.items() if name in then}
-    return changes(then, now)
+        registered_values = {name: value for name, value in registered_values.items() if name in present_values}
+        present_values = {name: value for name, value in present_values.items() if name in registered_values}
+    return changes(registered_values, present_values)
 
 
 def has_other_test(registration: Registration) -> bool:
@@ -309,13 +315,13 @@ def changed_claims(registration: Registration) -> list[str]:
     A text has the name of the claim and its changed keys. Changes of wording do not count.
     """
     present_claims = {claim.name: asdict(claim) for claim in _present_claims(registration)}
-    changed = []
+    changed_names = []
     for claim in registration.claims:
         now = present_claims.get(claim.name, {})
         keys = [key for key, value in asdict(claim).items() if key not in _WORDING and now.get(key) != value]
         if keys:
-            changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
-    return changed
+            changed_names.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
+    return changed_names
 
 
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
@@ -332,10 +338,10 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
         return ()
 
 
-def changed_sentence(changed: Sequence[str]) -> str:
+def changed_sentence(changes: Sequence[str]) -> str:
     """A sentence on values that changed after a registration, given as texts. It has the first :data:`MOST_CHANGES`."""
-    more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-    return f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional."
+    and_more = f"; and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
+    return f"Changed values: {'; '.join(changes[:MOST_CHANGES])}{and_more}. The verdicts are provisional."
 
 
 def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
@@ -346,29 +352,31 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.jobs}
 
-    def named(job_ids: Sequence[str]) -> str:
+    def names_text(job_ids: Sequence[str]) -> str:
         labels = ", ".join(dict.fromkeys(jobs[name].label for name in job_ids))
         return f"{labels}; seeds {seed_list({jobs[name].seed for name in job_ids})}."
 
     lacking = lacking_runs(results)
     early = early_runs(registration, results)
-    for when, words in {"earlier": "ended before the registration", "unknown": "have no end time"}.items():
-        if names := [name for name in jobs if early.get(name) == when]:
+    for moment, words in {"earlier": "ended before the registration", "unknown": "have no end time"}.items():
+        if names := [name for name in jobs if early.get(name) == moment]:
             text.append(
-                f"{len(names)} of {len(jobs)} runs {words}; verdicts that use them are exploratory: {named(names)}"
+                f"{len(names)} of {len(jobs)} runs {words}; verdicts that use them are exploratory: {names_text(names)}"
             )
-    changed = changed_values(registration, results)
+    value_changes = changed_values(registration, results)
     if has_other_test(registration):
         with_test = " ".join(map(str, registration.test.values())) or "an unnamed test"
         text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")
-    if changed:
-        text.append(changed_sentence(changed))
-    if any(name.startswith("lines.") for name in changed):
-        both = (_registered_findings(registration, results, lines) for lines in (registered_lines(registration), {}))
+    if value_changes:
+        text.append(changed_sentence(value_changes))
+    if any(name.startswith("lines.") for name in value_changes):
+        findings_by_lines = (
+            _registered_findings(registration, results, lines) for lines in (registered_lines(registration), {})
+        )
         other_verdicts = [
-            f"{now.claim.title}, {heading(now.quantity)}: {now.verdict}"
-            for then, now in zip(*both)
-            if then.verdict != now.verdict
+            f"{present_finding.claim.title}, {heading(present_finding.quantity)}: {present_finding.verdict}"
+            for registered_finding, present_finding in zip(*findings_by_lines)
+            if registered_finding.verdict != present_finding.verdict
         ]
         text.append(f"With the present thresholds: {'; '.join(other_verdicts) or 'the same verdicts'}.")
     if others := changed_claims(registration):
@@ -376,8 +384,8 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
     if lacking:
         text.append(f"{len(lacking)} of {len(jobs)} registered runs are not stored yet.")
         for problem, words in _PROBLEMS.items():
-            if names := [name for name, why in lacking.items() if why == problem]:
-                text.append(f"{len(names)} of these {words}: {named(names)}")
+            if names := [name for name, reason in lacking.items() if reason == problem]:
+                text.append(f"{len(names)} of these {words}: {names_text(names)}")
         for other in earlier_runs((jobs[name] for name in lacking), results.store):
             text.append(f"{other.runs_text} used other code than was registered: restore that code, or register again.")
         text.append("The verdicts are provisional until all runs are stored.")
@@ -389,68 +397,68 @@ def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experimen
     return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), PlanOptions(results=results))
 
 
-def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
+def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str:
     """The name of the paper that has all claims with these names.
 
-    If ``names`` is empty: the paper with a claim on the labels and tasks of ``made``. Raises ``ConfigError`` if there
-    is no such paper or several. The message begins with ``where``.
+    If ``names`` is empty: the paper with a claim on the labels and tasks of ``experiment``. Raises ``ConfigError`` if
+    there is no such paper or several. The message begins with ``where``.
     """
     papers = claims_by_paper()
     if names:
-        known = {claim.name for claims in papers.values() for claim in claims}
+        known_claims = {claim.name for claims in papers.values() for claim in claims}
         candidates = [paper for paper, claims in papers.items() if {claim.name for claim in claims}.issuperset(names)]
         candidates = [
-            paper for paper in candidates if not _problems(papers[paper], made).keys() & set(names)
+            paper for paper in candidates if not _problems(papers[paper], experiment).keys() & set(names)
         ] or candidates
-        if unknown := [name for name in names if name not in known]:
-            near = did_you_mean(unknown[0], known, CLAIMS_LISTED)
+        if unknown := [name for name in names if name not in known_claims]:
+            suggestion = did_you_mean(unknown[0], known_claims, CLAIMS_LISTED)
             raise ConfigError(
-                f"{where}: claims: no claim {short_repr(unknown[0])}{near}; for claims in a file of yours write"
+                f"{where}: claims: no claim {short_repr(unknown[0])}{suggestion}; for claims in a file of yours write"
                 " claims_from: FILE.yaml"
             )
     else:
-        candidates = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]
+        candidates = [paper for paper, claims in papers.items() if len(_problems(claims, experiment)) < len(claims)]
     if len(candidates) > 1 or (names and not candidates):
-        which = "several papers have these claims" if candidates else "no paper has all of these claims"
+        what_is_wrong = "several papers have these claims" if candidates else "no paper has all of these claims"
         raise ConfigError(
-            f"{where}: claims: {which}; write claims_from: PAPER, one of {', '.join(candidates or papers)}"
+            f"{where}: claims: {what_is_wrong}; write claims_from: PAPER, one of {', '.join(candidates or papers)}"
         )
     if not candidates:
         raise ConfigError(f"{where}: {_NONE}")
     return candidates[0]
 
 
-def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """The claims among ``claims`` with these names, or all that ``made`` can decide if ``names`` is empty.
+def _claims(names: Sequence[str], claims: Sequence[Claim], experiment: Experiment, where: str) -> list[Claim]:
+    """The claims among ``claims`` with these names, or all that ``experiment`` can decide if ``names`` is empty.
 
     A grid can decide a claim if it has the claim's labels and at least one of its columns. Raises ``ConfigError`` if it
     cannot decide a named claim or any claim. The message begins with ``where``.
     """
-    problems = _problems(claims, made)
+    problems = _problems(claims, experiment)
     for name in names:
         if name in problems:
             raise ConfigError(f"{where}: claims: {name} {problems[name]}")
-    chosen = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
-    if not chosen:
+    chosen_claims = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
+    if not chosen_claims:
         raise ConfigError(f"{where}: {_NONE}")
-    return chosen
+    return chosen_claims
 
 
 _NONE = "no claim has all its labels and a task here; madbench findings lists claims and labels"
 
 
-def _problems(claims: Sequence[Claim], made: Experiment) -> dict[str, str]:
-    """The reason why the grid of ``made`` cannot decide a claim, by the name of each such claim."""
-    columns, rows = columns_of(made), {row.name for row in made.rows}
+def _problems(claims: Sequence[Claim], experiment: Experiment) -> dict[str, str]:
+    """The reason why the grid of ``experiment`` cannot decide a claim, by the name of each such claim."""
+    columns, rows = columns_of(experiment), {row.name for row in experiment.rows}
     problems = {}
     for claim in claims:
-        needed = claim.labels(range(len(claim.pairs)))
-        lacking = [label for label in needed if label not in made.labels]
-        varied = [label for label in needed if label not in rows]
+        needed_labels = claim.labels(range(len(claim.pairs)))
+        lacking = [label for label in needed_labels if label not in experiment.labels]
+        missing_labels = [label for label in needed_labels if label not in rows]
         if lacking:
             problems[claim.name] = f"needs the labels {', '.join(lacking)}; add them to labels"
-        elif varied:
-            keys = ", ".join(made.grid.axes)
+        elif missing_labels:
+            keys = ", ".join(experiment.grid.axes)
             problems[claim.name] = f"compares labels under one setting, and rows differ in {keys}; move it to set"
         elif not any(name in columns for name in claim.quantities):
             headings = " or ".join(map(heading, claim.quantities))

@@ -99,8 +99,8 @@ class TextTable(ABC):
         headings, lines = self._entries(has_styles)
         is_wide = _width(headings, lines, gap=2) <= width
         if not is_wide:
-            stacked = _stack(headings, lines)
-            headings, lines = stacked if _width(*stacked) <= width + 1 else _by_column(headings, lines)
+            stacked_lines = _stack(headings, lines)
+            headings, lines = stacked_lines if _width(*stacked_lines) <= width + 1 else _by_column(headings, lines)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
             table.add_column(Text(heading.text), justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
@@ -115,11 +115,11 @@ class TextTable(ABC):
 
     def to_markdown(self) -> str:
         headings, lines = self._entries()
-        around = {BEST: "**{}**", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
+        templates = {BEST: "**{}**", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
         rows = [[markdown(entry.text) for entry in headings], ["---", *["---:"] * (len(headings) - 1)]]
         for first, *rest in lines:
             name = markdown(first.text).replace(PUBLISHED, "*published*")
-            rows.append([name, *(around[entry.mark].format(markdown(entry.text)) for entry in rest)])
+            rows.append([name, *(templates[entry.mark].format(markdown(entry.text)) for entry in rest)])
         rows = [[text.replace("|", r"\|") for text in row] for row in rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{markdown(self.below)}\n"
 
@@ -129,8 +129,8 @@ class TextTable(ABC):
         names = [heading.text for heading in headings]
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
 
-    def to_html(self, below: Sequence[TextTable] = ()) -> str:
-        """A self-contained HTML page with a ``table`` element for this table, and one for each table in ``below``."""
+    def to_html(self, tables_below: Sequence[TextTable] = ()) -> str:
+        """A self-contained HTML page with a ``table`` element for this table, and one for each of ``tables_below``."""
         import jinja2
 
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ class TextTable(ABC):
         headings, lines = self._entries()
         page = template.render(headings=headings, lines=lines, caption=self.below, published=PUBLISHED) + "\n"
         end = page.index("</table>") + len("</table>")
-        return page[:end] + "".join(f"\n<br>\n{table._repr_html_()}" for table in below) + page[end:]
+        return page[:end] + "".join(f"\n<br>\n{table._repr_html_()}" for table in tables_below) + page[end:]
 
     def _repr_html_(self) -> str:
         """The table element of :meth:`to_html`, for notebooks."""
@@ -146,9 +146,9 @@ class TextTable(ABC):
         table = page[page.index("<table") : page.index("</table>")] + "</table>"
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
-    def to_csv(self, below: Sequence[TextTable] = ()) -> str:
-        """The records of this table, followed by those of the tables in ``below``, as CSV with one line per record."""
-        frame = pd.DataFrame([record for table in (self, *below) for record in table.records()])
+    def to_csv(self, tables_below: Sequence[TextTable] = ()) -> str:
+        """The records of this table, followed by those of ``tables_below``, as CSV with one line per record."""
+        frame = pd.DataFrame([record for table in (self, *tables_below) for record in table.records()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
         return with_hyphens(frame.to_csv(index=False, lineterminator="\n"))
@@ -231,14 +231,14 @@ def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
     If there are published numbers, they are in a column of their own.
     """
     has_published = any(line[0].text == PUBLISHED for line in lines)
-    nothing = MarkedText("")
-    turned = []
-    for line, following in zip(lines, [*lines[1:], [nothing]]):
+    empty = MarkedText("")
+    turned_lines = []
+    for line, following in zip(lines, [*lines[1:], [empty]]):
         if line[0].text == PUBLISHED:
             continue
         columns = [headings, line]
         if has_published:
-            columns.append(following if following[0].text == PUBLISHED else [nothing] * len(line))
-        turned.append([line[0], *[nothing] * (len(columns) - 1)])
-        turned += [[MarkedText(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
-    return [MarkedText("Label"), *map(MarkedText, ["ours", "published"] if has_published else [""])], turned
+            columns.append(following if following[0].text == PUBLISHED else [empty] * len(line))
+        turned_lines.append([line[0], *[empty] * (len(columns) - 1)])
+        turned_lines += [[MarkedText(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
+    return [MarkedText("Label"), *map(MarkedText, ["ours", "published"] if has_published else [""])], turned_lines

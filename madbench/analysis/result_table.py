@@ -79,12 +79,12 @@ class ResultTable(TextTable):
         cells = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in cells)
         legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
-        counted = [column for column, text in cells if "[" in text]
+        counted_columns = [column for column, text in cells if "[" in text]
         marks = "".join(self.marks().values())
         signs = {
             **dict.fromkeys(legends, True),
             "±: 95% interval" if self.shows == "interval" else "±: standard deviation over seeds": "±" in texts,
-            **{column.counts: True for column in counted if column.counts and self.shows == "interval"},
+            **{column.counts: True for column in counted_columns if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
             "‡: some runs diverged": "‡" in texts,
             _OTHER_CODE: self.other_code,

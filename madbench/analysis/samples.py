@@ -23,11 +23,15 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     A seed counts if all its jobs are done, or with ``is_whole=False`` if it has a number. The sample of an average has
     the samples of its tasks on the same seeds as ``parts``, so ``scores`` must have these tasks.
     """
-    whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
-    whole = whole.sort_values("seed", kind="stable")
-    arrays = {name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged") if name in whole}
+    complete_scores = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
+    complete_scores = complete_scores.sort_values("seed", kind="stable")
+    arrays = {
+        name: complete_scores[name].to_numpy()
+        for name in ("seed", "value", *_SCALE, "is_diverged")
+        if name in complete_scores
+    }
     places: dict[tuple[str, str], list[int]] = {}
-    for i, key in enumerate(zip(whole.label, whole.column)):
+    for i, key in enumerate(zip(complete_scores.label, complete_scores.column)):
         places.setdefault(key, []).append(i)
     rows = {key: {name: array[of_key] for name, array in arrays.items()} for key, of_key in places.items()}
     samples: Samples = {}
@@ -81,8 +85,8 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 def count_left_out(scores: pd.DataFrame) -> int:
     """The number of results (label, column and seed) with only some of their jobs done, without averages."""
-    begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
-    return len(begun) - len(whole_seeds(begun))
+    begun_scores = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
+    return len(begun_scores) - len(whole_seeds(begun_scores))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:

@@ -97,9 +97,9 @@ class Results(TableRows):
         """
         entries = self._index_entries(job for row in self.rows for job in row.jobs)
         return {
-            (entry.suite, entry.task, entry.setting): UntrainedScores(*own)
+            (entry.suite, entry.task, entry.setting): UntrainedScores(*scores)
             for entry in entries
-            if (own := entry.untrained_scores)
+            if (scores := entry.untrained_scores)
         }
 
     def _index_entries(self, jobs: Iterable[Job]) -> Iterator[IndexEntry]:
@@ -151,7 +151,7 @@ class Results(TableRows):
 
         Empty if no such set was used.
         """
-        return {each.name: self.rows_of(each)[0].protocol.profile.chosen_on for each in self.suites_with_result}
+        return {suite.name: self.rows_of(suite)[0].protocol.profile.chosen_on for suite in self.suites_with_result}
 
     def origin(self, suite: Suite | None = None) -> Origin:
         """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
@@ -159,19 +159,22 @@ class Results(TableRows):
         They give the number of seeds by which learning rates were chosen, the labels on which settings were chosen, and
         runs that used other code than the present one.
         """
-        chosen: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
-        if not any(map(self.has, chosen)):
+        suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
+        if not any(map(self.has, suites)):
             return Origin()
-        counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
+        counts = [
+            scoring_of(one_suite).choosing_seeds(without_alike_rows(self.outcomes(one_suite))[0])
+            for one_suite in suites
+        ]
         seeds = list(filter(None, counts))
         texts = [choosing_note(min(seeds))] if seeds else []
-        profiles = [self.rows_of(each)[0].protocol.profile for each in chosen]
+        profiles = [self.rows_of(one_suite)[0].protocol.profile for one_suite in suites]
         profiles = [profile for profile in profiles if profile.chosen_on]
         notes = [advice] if seeds and (advice := choosing_advice(min(seeds))) else []
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
             notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
-        texts += [text for each in chosen for text in self.code_marks(each).sentences]
+        texts += [text for one_suite in suites for text in self.code_marks(one_suite).sentences]
         return Origin(" ".join(texts), " ".join(notes))
 
     def code_marks(self, suite: Suite) -> CodeMarks:
@@ -182,7 +185,7 @@ class Results(TableRows):
     def _code_marks(self) -> dict[str, CodeMarks]:
         return {
             suite.name: CodeMarks.from_runs(
-                [(each.row, self.store.run_code(each.job, each.details)) for each in self.runs(suite)]
+                [(outcome.row, self.store.run_code(outcome.job, outcome.details)) for outcome in self.runs(suite)]
             )
             for suite in self.suites
         }
@@ -192,22 +195,25 @@ class Results(TableRows):
 
         They give the protocol, the machines, the number of diverged runs, and the labels over budget.
         """
-        chosen: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
+        suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         texts = []
-        for each in chosen:
-            if self.has(each):
-                texts += [*scoring_of(each).sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
-                texts += self._over_budget(each)
+        for one_suite in suites:
+            if self.has(one_suite):
+                texts += [
+                    *scoring_of(one_suite).sentences(self.protocol(one_suite)),
+                    *outcome_sentences(self.outcomes(one_suite)),
+                ]
+                texts += self._over_budget(one_suite)
         return texts
 
     def _over_budget(self, suite: Suite) -> list[str]:
         """A list with one sentence that names the rows over budget and their budget ratios. Empty if there are none."""
         labels = {row.name: row.row.label for row in self.rows_of(suite)}
         ratios = budget_ratios(self.scores[self.scores.suite == suite.name])
-        over = {row: ratio for row, ratio in ratios.items() if self.is_over_budget(labels[row], ratio)}
-        named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
+        ratio_by_row = {row: ratio for row, ratio in ratios.items() if self.is_over_budget(labels[row], ratio)}
+        names_and_ratios = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in ratio_by_row.items())
         subject = f"Over budget ({self.matched_quantity} relative to softmax attention, mean over tasks)"
-        return [f"{subject}: {named}."] if over else []
+        return [f"{subject}: {names_and_ratios}."] if ratio_by_row else []
 
     def published_numbers(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
         """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
@@ -253,9 +259,9 @@ def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds:
 
     ``thresholds`` are the losses for which the steps until a loss are counted.
     """
-    kept, alike = without_alike_rows(outcomes)
-    scores = with_heuristics(scoring.frame(kept, thresholds), kept)
-    return _repeat_scores(scores, alike) if len(kept) < len(outcomes) else scores
+    kept_outcomes, alike = without_alike_rows(outcomes)
+    scores = with_heuristics(scoring.frame(kept_outcomes, thresholds), kept_outcomes)
+    return _repeat_scores(scores, alike) if len(kept_outcomes) < len(outcomes) else scores
 
 
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
@@ -264,7 +270,7 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
     The scores of such rows are the same. Return the outcomes of the rows that are kept, and for each of these rows the
     names of the rows that it represents, including its own.
     """
-    kept: list[JobOutcome] = []
+    kept_outcomes: list[JobOutcome] = []
     alike: dict[str, list[str]] = {}
     first, last_jobs = "", None
     for name, group in itertools.groupby(outcomes, lambda outcome: outcome.row):
@@ -274,9 +280,9 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
             alike[first].append(name)
             continue
         first, last_jobs = name, jobs
-        kept += row
+        kept_outcomes += row
         alike[name] = [name]
-    return kept, alike
+    return kept_outcomes, alike
 
 
 def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
@@ -295,11 +301,11 @@ def _repeat_scores(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> 
     """
     places: list[int] = []
     labels: list[str] = []
-    numbered = enumerate(scores.label)
-    for name, group in itertools.groupby(numbered, lambda pair: pair[1]):
+    numbered_labels = enumerate(scores.label)
+    for name, group in itertools.groupby(numbered_labels, lambda pair: pair[1]):
         places_of_group = [place for place, _ in group]
         for label in alike[name]:
             places += places_of_group
             labels += [label] * len(places_of_group)
-    repeated = scores.take(places).reset_index(drop=True)
-    return repeated.assign(label=pd.Series(labels, dtype=scores.label.dtype))
+    repeated_scores = scores.take(places).reset_index(drop=True)
+    return repeated_scores.assign(label=pd.Series(labels, dtype=scores.label.dtype))

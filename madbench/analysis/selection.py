@@ -87,8 +87,8 @@ class Selection(Query):
         Raises ``ConfigError`` if the query has fewer than two labels.
         """
         if len(self.labels) < 2:
-            named = self.labels[0] if self.labels else "no label"
-            raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
+            first_label = self.labels[0] if self.labels else "no label"
+            raise ConfigError(f"{first_label}: nothing to compare with; give two labels or more")
         return self.select(self._shares_no("protocol"), lambda labels: labels > {self.labels[0]})
 
     def _shares_no(self, what: str) -> str:
@@ -105,21 +105,21 @@ class Selection(Query):
         table = comparison_table(
             baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched_quantity
         )
-        compared = {row.label for row in table.rows}
-        begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
-        unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
-        whole = " with a complete seed of both"
-        if not compared:
-            absent = [label for label in self.labels if label not in begun]
+        compared_labels = {row.label for row in table.rows}
+        begun_columns = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
+        unfinished = [label for label in others if begun_columns.get(label, set()) & begun_columns.get(baseline, set())]
+        with_complete_seed = " with a complete seed of both"
+        if not compared_labels:
+            absent = [label for label in self.labels if label not in begun_columns]
             advice = (
                 f"; {' and '.join(absent)} must be trained first: madbench run {shlex.join(absent)}, with these options"
             )
-            problem = self._shares_no("task") + (whole if unfinished else "") + (advice if absent else "")
+            problem = self._shares_no("task") + (with_complete_seed if unfinished else "") + (advice if absent else "")
             raise StoreError(f"{self.results}: {problem}")
         for label in others:
-            if label not in compared:
-                which = whole if label in unfinished else ""
-                self.warn(f"{label} is left out: it shares no task with {baseline}{which}")
+            if label not in compared_labels:
+                addition = with_complete_seed if label in unfinished else ""
+                self.warn(f"{label} is left out: it shares no task with {baseline}{addition}")
         return table.of_origin(results.origin())
 
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:
@@ -167,8 +167,10 @@ class Selection(Query):
 
         results = self.select()
         claims_of = claims_on(results.scores.label.unique()) if claims is None else {"": load_claims(claims)}
-        judged = findings_by_paper(results.scores, claims_of, scales=not unscaled, chosen_on=results.chosen_on)
-        return findings_table(judged).of_origin(results.origin())
+        findings_of_papers = findings_by_paper(
+            results.scores, claims_of, scales=not unscaled, chosen_on=results.chosen_on
+        )
+        return findings_table(findings_of_papers).of_origin(results.origin())
 
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
         """Draw the figure with the name ``figure`` from the selected runs (:mod:`madbench.analysis.figures`).
@@ -221,15 +223,15 @@ class Selection(Query):
                     if isinstance(error, SeveralProtocols) and self.requested_tasks is None:
                         choose = "choose a protocol with --protocol ID"
                         self.warn(f"{plural(suite)} are left out; {choose}:\n{error.listed}")
-        shown = {row.row.label for row in rows}
+        shown_labels = {row.row.label for row in rows}
         for label in dict.fromkeys(job.label for job in self.jobs.values()) if not self.labels else ():
-            if label not in shown | self.known_labels and (problem := reading_problem(label)):
+            if label not in shown_labels | self.known_labels and (problem := reading_problem(label)):
                 self.warn(f"{label} is left out; {problem}")
         if self.protocol and self.jobs and not self.is_stored(self.protocol):
             by_suite = [(suite, self.jobs_of(suite)) for suite in suites().values()]
             lists = [protocol_list(suite, self.runs_of(jobs), self.results) for suite, jobs in by_suite if jobs]
-            listed = "\n".join(lists)
-            raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{listed}")
+            lists_text = "\n".join(lists)
+            raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{lists_text}")
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:

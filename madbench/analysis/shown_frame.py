@@ -20,11 +20,13 @@ class ShownFrame(pd.DataFrame):
     _metadata = ["shown", "below", "html"]
 
     @classmethod
-    def from_table(cls, table: TextTable, below: Iterable[TextTable] = ()) -> Self:
-        tables = table, *below
-        frame = cls([record for each in tables for record in each.records()])
+    def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:
+        tables = table, *tables_below
+        frame = cls([record for one_table in tables for record in one_table.records()])
         frame.shown, frame.below = table, tables[1:]
-        frame.html = "\n<br>\n".join(each._repr_html_() for each in tables)  # keeps the display names that apply now
+        frame.html = "\n<br>\n".join(
+            one_table._repr_html_() for one_table in tables
+        )  # keeps the display names that apply now
         return frame
 
     @property

@@ -80,8 +80,8 @@ def _makes_some(query: Query, suite: Suite) -> str:
     If another suite has stored runs, the command that shows them follows.
     """
     example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
-    named = ["-p", query.profile] if query.profile and suite is query.leading else []
-    command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
+    profile_words = ["-p", query.profile] if query.profile and suite is query.leading else []
+    command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *profile_words])
     others = [other for other in suites().values() if query.jobs_of(other)]
     hints = [f"; its {plural(other)} are in {_table_of(query, other)}" for other in others[:1]]
     return f"{command} makes some{''.join(hints)}"
@@ -89,8 +89,8 @@ def _makes_some(query: Query, suite: Suite) -> str:
 
 def _table_of(query: Query, suite: Suite) -> str:
     """The command that shows the stored runs of ``suite`` as a table."""
-    named = {job.task for job in query.jobs_of(suite)}
-    task = next(task for task in suite.tasks() if task in named)
+    task_names = {job.task for job in query.jobs_of(suite)}
+    task = next(task for task in suite.tasks() if task in task_names)
     where = ["--results", str(query.results)] if query.results != RESULTS else []
     return shlex.join(["madbench", "table", "-t", task, *where])
 
@@ -120,14 +120,14 @@ def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[Suite
 def _names_profile(query: Query, suite: Suite) -> bool:
     """True if the user requested a profile for ``suite``, by the option or by an override."""
     is_leading = suite is query.leading and query.profile is not None
-    return is_leading or any(each.names_profile and each.suite == suite.address for each in query.overrides)
+    return is_leading or any(override.names_profile and override.suite == suite.address for override in query.overrides)
 
 
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
     """The shipped profiles that, with the requested changes, train at least one stored job of the requested labels."""
     suite_overrides, profiles = query.own_overrides(suite), []
-    wanted = (job for job in query.jobs_of(suite) if not query.labels or job.label in query.labels)
-    kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
+    wanted_jobs = (job for job in query.jobs_of(suite) if not query.labels or job.label in query.labels)
+    kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted_jobs}
     for name in suite.Profile.names():
         try:
             profile = suite.Profile.load(name, suite_overrides)
@@ -151,10 +151,10 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
 def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
     """The rows of ``suite`` under ``profile``, as one list for each precision that stored runs have."""
-    suite_overrides, stored = query.own_overrides(suite), query.jobs_of(suite)
+    suite_overrides, stored_jobs = query.own_overrides(suite), query.jobs_of(suite)
     tasks = tasks_in_order(suite, suite_overrides, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
-    alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
+    alike = [job for job in stored_jobs if (job.fidelity, job.budget) == (fidelity, budget)]
     precisions = {job.precision for job in alike} if profile.precision == "auto" else {profile.precision}
     labels = query.labels or in_grammar_order({job.label for job in alike})
     by_precision = []
@@ -165,14 +165,13 @@ def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[lis
     return list(filter(None, by_precision))
 
 
-def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[SuiteRow]:
+def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: Sequence[Job]) -> list[SuiteRow]:
     """One row per label, with all jobs that the profile of ``protocol`` trains, stored or not.
 
-    ``stored`` has the stored jobs that may belong to the profile. A label that was not requested is left out if the
-    profile trains none of its stored jobs, if it does not fit the profile, or if the changes of the profile have no
-    effect on it.
+    ``stored_jobs`` may belong to the profile. A label that was not requested is left out if the profile trains none of
+    its stored jobs, if it does not fit the profile, or if the changes of the profile have no effect on it.
     """
-    jobs_of = _jobs_by_label(query, protocol.profile, stored)
+    jobs_of = _jobs_by_label(query, protocol.profile, stored_jobs)
     changes = protocol.profile.overrides
     rows: list[SuiteRow] = []
     plans: list[Plan] = []
@@ -210,12 +209,12 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
         return None
 
 
-def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:
-    """The ``stored`` jobs that ``profile`` trains and whose label is requested, by label."""
-    kept = tuple(change for change in profile.overrides if change.key not in _UNREAD_WITHOUT_CODE)
-    fewer = profile.under(kept) if query.labels and kept != profile.overrides else None
+def _jobs_by_label(query: Query, profile: Profile, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
+    """The ``stored_jobs`` that ``profile`` trains and whose label is requested, by label."""
+    kept_overrides = tuple(change for change in profile.overrides if change.key not in _UNREAD_WITHOUT_CODE)
+    fewer = profile.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None
     by_label: dict[str, list[Job]] = defaultdict(list)
-    for job in stored:
+    for job in stored_jobs:
         if query.labels and job.label not in query.labels:
             continue
         if _trains(query, profile, job) or (
@@ -238,8 +237,8 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
     by_task = {job.task: job for job in shown_jobs}
     expected: dict[str, Job] = {}
     for task in protocol.tasks:
-        like = by_task.get(task) or replace(shown_jobs[0], task=task, task_source="")
-        cells = protocol.profile.jobs_like(like)
+        similar_job = by_task.get(task) or replace(shown_jobs[0], task=task, task_source="")
+        cells = protocol.profile.jobs_like(similar_job)
         same_seed = [replace(cell, seed=seed) for cell in cells for seed in seeds]
         expected |= {job.id: job for job in same_seed or jobs if job.task == task}
     return query.versions.of_row(SuiteRow(Row(label), protocol, list(expected.values())))
@@ -272,13 +271,13 @@ def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
     jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
     pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
-    begun = []
+    begun_rows = []
     for row in rows:
         is_whole = bool(query.labels) and row.name not in names
         jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
         if jobs:
-            begun.append(replace(row, jobs=jobs))
-    return begun
+            begun_rows.append(replace(row, jobs=jobs))
+    return begun_rows
 
 
 def _rows_of_protocol(
@@ -290,30 +289,30 @@ def _rows_of_protocol(
     of :func:`rows_of_suite`.
     """
     runs = [run for run in query.runs_of(query.jobs_of(suite)) if run.record.status != "failed"]
-    requested = [run for run in runs if _is_requested(query, suite, run, profile)]
+    requested_runs = [run for run in runs if _is_requested(query, suite, run, profile)]
     if query.protocol:  # a protocol also has runs that were not requested
-        ids = {run.job.id for run in requested}
+        ids = {run.job.id for run in requested_runs}
         alike = [run for run in query.protocols(suite).get(query.protocol, ()) if run.job.id in ids]
         groups = {query.protocol: alike} if alike else {}
     else:
-        groups = by_protocol(suite, requested, lambda run: run.job)
+        groups = by_protocol(suite, requested_runs, lambda run: run.job)
     groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
-    listed = functools.partial(protocol_list, suite, results=query.results)
+    list_protocols = functools.partial(protocol_list, suite, results=query.results)
     if not runs:
         raise StoreError(f"{query.results}: no run of {plural(suite)} has a result; madbench ls sweeps says why")
     if not groups:
-        why = nothing or f"none of its runs of {plural(suite)} is as asked"
-        raise StoreError(f"{query.results}: {why}; it has:\n{listed(runs)}")
-    chosen = [run for alike in groups.values() for run in alike]
+        reason = nothing or f"none of its runs of {plural(suite)} is as asked"
+        raise StoreError(f"{query.results}: {reason}; it has:\n{list_protocols(runs)}")
+    chosen_runs = [run for alike in groups.values() for run in alike]
     if len(groups) > 1:
         error = SeveralProtocols(
             f"the runs of {plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
-            f"with --protocol ID, or with the options that only it has:\n{listed(chosen)}"
+            f"with --protocol ID, or with the options that only it has:\n{list_protocols(chosen_runs)}"
         )
-        error.listed = listed(chosen)
+        error.listed = list_protocols(chosen_runs)
         raise error
     jobs: dict[str, list[Job]] = defaultdict(list)
-    for run in sorted(chosen, key=lambda run: run.job.seed):
+    for run in sorted(chosen_runs, key=lambda run: run.job.seed):
         jobs[run.job.label].append(run.job)
     for label, of_label in jobs.items():
         if any(map(query.versions.has_versions, of_label)):
@@ -322,7 +321,7 @@ def _rows_of_protocol(
     for label in query.labels if len(query.requested_tasks or ()) == 1 else ():
         if label not in jobs:
             query.warn(f"no run of {label} is as asked")
-    protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen])
+    protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen_runs])
     labels = query.labels or in_grammar_order(jobs)
     return [SuiteRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 

@@ -105,10 +105,10 @@ def result_table(results: Results, options: TableOptions = TableOptions()) -> Re
 
     Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
     """
-    chosen, thresholds = results.suites_with_result, options.thresholds
+    suites, thresholds = results.suites_with_result, options.thresholds
     if options.is_brief is None:
-        options = replace(options, is_brief=len(chosen) > 1)
-    tables = [_suite_results(results, suite, options) for suite in chosen]
+        options = replace(options, is_brief=len(suites) > 1)
+    tables = [_suite_results(results, suite, options) for suite in suites]
     if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if options.has_baseline:
@@ -142,8 +142,8 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions) -> Res
     if len(groups) == 1 and len(rows) < len(results.rows_of(suite)):  # jobs without a result are counted, too
         groups = dict.fromkeys(groups, results.outcomes(suite))
     if len(groups) > 1 and not options.has_baseline:
-        listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
-        raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {listed}")
+        protocol_names = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
+        raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {protocol_names}")
     thresholds = options.thresholds
     if thresholds is None:
         thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
@@ -168,8 +168,8 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions) -> Res
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
     """Sentences on the origin of the results of these suites (:meth:`Results.origin`), and on runs of unknown code."""
     caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
-    unrecorded = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
-    return Origin(" ".join(filter(None, [caption, unrecorded])), notes)
+    unrecorded_labels = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
+    return Origin(" ".join(filter(None, [caption, unrecorded_labels])), notes)
 
 
 def suite_table(
@@ -185,30 +185,30 @@ def suite_table(
     With several protocols no cell is marked as the best, as they cannot be compared. ``describe`` returns the sentences
     of the notes on the protocol.
     """
-    planned = {row.name: row for row in results.rows_of(suite)}
+    row_by_name = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
     ratios = budget_ratios(scores)
-    over = {name for name, ratio in ratios.items() if results.is_over_budget(planned[name].row.label, ratio)}
-    competing = planned.keys() - over if len(frames) == 1 else ()
+    over_budget = {name for name, ratio in ratios.items() if results.is_over_budget(row_by_name[name].row.label, ratio)}
+    competing = row_by_name.keys() - over_budget if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:
-        marked = with_marks(columns, cells_of(frame, columns), competing)
-        cells |= with_ranks(columns, marked, competing) if options.shows == "rank" else marked
+        marked_cells = with_marks(columns, cells_of(frame, columns), competing)
+        cells |= with_ranks(columns, marked_cells, competing) if options.shows == "rank" else marked_cells
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:
-            row[BUDGET_RATIO.name] = replace(Cell.of_number(ratios[name]), is_over_budget=name in over)
+            row[BUDGET_RATIO.name] = replace(Cell.of_number(ratios[name]), is_over_budget=name in over_budget)
         if seeds:
             row[NUM_SEEDS.name] = Cell.of_number(seeds)
-    rows = {name: planned[name].row for name in results.names if name in cells}
+    rows = {name: row_by_name[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
-    numbers = {name: results.published_numbers(planned[name], options.shows_published) for name in rows}
+    numbers = {name: results.published_numbers(row_by_name[name], options.shows_published) for name in rows}
     published = {name: {key: x for key, x in of_row.items() if key in names} for name, of_row in numbers.items()}
-    protocol = planned[next(iter(rows))].protocol
+    protocol = row_by_name[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
     if protocol.budget not in COUNTINGS:
         short += f", matched by {protocol.budget}"
-    jobs = [job for row in planned.values() for job in row.jobs]
+    jobs = [job for row in row_by_name.values() for job in row.jobs]
     baselines = (
         {baseline: baseline_values(baseline, jobs, known=results.untrained_scores) for baseline in BASELINES}
         if jobs and len(frames) == 1
@@ -240,19 +240,21 @@ def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     rows = results.rows_of(suite)
     names, scores = suite.headline(rows[0].protocol.tasks), results.scores[results.scores.suite == suite.name]
     if len(names) > 1:
-        compared, of_what = replace(column(names[0]), name=TASK_MEAN), "the mean over the tasks"
+        mean_column, of_what = replace(column(names[0]), name=TASK_MEAN), "the mean over the tasks"
         if len(means := mean_over(scores, names, TASK_MEAN)):
             scores = pd.concat([scores, means], ignore_index=True)
     else:
-        compared = column(names[0])
-        of_what = "the mean over the tasks" if is_average(names[0]) else compared.heading
-        kept = [each.name for each in table.columns if each.is_compared] + [names[0]]
-        scores = scores[scores.column.isin(kept) | scores.column.isin(rows[0].protocol.tasks)]
-    what = f"{of_what}, in {compared.difference.partition(' of ')[0]}"
+        mean_column = column(names[0])
+        of_what = "the mean over the tasks" if is_average(names[0]) else mean_column.heading
+        kept_names = [column_of_table.name for column_of_table in table.columns if column_of_table.is_compared] + [
+            names[0]
+        ]
+        scores = scores[scores.column.isin(kept_names) | scores.column.isin(rows[0].protocol.tasks)]
+    what = f"{of_what}, in {mean_column.difference.partition(' of ')[0]}"
 
     def describe() -> str:
         return " ".join([table.describe(), *about_baseline([row.row for row in rows], what)])
 
-    compared_column = compared if len(rows) > 1 else None
+    compared_column = mean_column if len(rows) > 1 else None
     differences = differences_from(scores, rows[0].name)
     return replace(table, describe=describe, baseline=rows[0].name, compared=compared_column, differences=differences)

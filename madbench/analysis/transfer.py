@@ -75,7 +75,7 @@ def transfer(here: Results, there: Results) -> list[Transfer]:
     ``here`` has the results under this profile, ``there`` under the other. A seed counts if all its jobs are done.
     """
     ours, theirs = (
-        samples_of(columns_that(each.scores, lambda column: column.is_attributed)) for each in (here, there)
+        samples_of(columns_that(results.scores, lambda column: column.is_attributed)) for results in (here, there)
     )
     rows = []
     for name in in_order(ours.keys() & theirs.keys()):
@@ -89,11 +89,11 @@ def transfer(here: Results, there: Results) -> list[Transfer]:
 
 
 def _pairs(here: Mapping[str, Sample], there: Mapping[str, Sample]) -> list[Pair]:
-    ordered = sorted(here, key=lambda label: -here[label].mean)
-    every = [*itertools.combinations(ordered, 2)]
-    differences = [difference(here[label], here[other]) for label, other in every]
-    adjusted = holm([each.p for each in differences])
-    of_both = zip(every, differences, adjusted)
+    labels = sorted(here, key=lambda label: -here[label].mean)
+    all_pairs = [*itertools.combinations(labels, 2)]
+    differences = [difference(here[label], here[other]) for label, other in all_pairs]
+    p_holm = holm([gain.p for gain in differences])
+    of_both = zip(all_pairs, differences, p_holm)
     return [Pair(*pair, ours.estimate, p, there[pair[0]].mean - there[pair[1]].mean) for pair, ours, p in of_both]
 
 
@@ -110,9 +110,9 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
     headings = ["Column", "Labels", "Order", "Seeds", "Pairs", "Differ", "Hold", "Reversed"]
     lines = []
     for row in rows:
-        decided, opposite = len(row.decided_pairs), len(row.reversed_pairs)
+        decided_count, opposite = len(row.decided_pairs), len(row.reversed_pairs)
         seeds = ":".join(f"{count:.3g}" for count in row.seeds)
-        counts = [str(len(row.pairs)), str(decided), str(decided - opposite), str(opposite)]
+        counts = [str(len(row.pairs)), str(decided_count), str(decided_count - opposite), str(opposite)]
         lines.append([heading(row.column), str(row.order.labels), agreement_text(row.order), seeds, *counts])
     caption = (
         f"Order: Spearman's correlation with the labels' means under {name}, with [95% interval]. Differ: pairs of"
@@ -128,8 +128,10 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
         f" mean number per label, here:there. Significant: p at most {LEVEL}, Holm-corrected for all pairs of a column,"
         f" with at least {LEAST_SEEDS} seeds. It is not tested whether a reversed pair differs significantly there."
     )
-    named = "; ".join(f"{heading(row.column)} {_reversed_text(row)}" for row in rows if row.reversed_pairs)
-    notes = " ".join([*(side.strip() for side in sides), notes, f"Reversed: {named}." if named else ""]).strip()
+    reversed_texts = "; ".join(f"{heading(row.column)} {_reversed_text(row)}" for row in rows if row.reversed_pairs)
+    notes = " ".join(
+        [*(side.strip() for side in sides), notes, f"Reversed: {reversed_texts}." if reversed_texts else ""]
+    ).strip()
     cells = [_record(row) for row in rows]
     return Listing(rows, headings, lines, cells, caption.strip(), notes, "tab:transfer", "%s")
 
@@ -142,8 +144,8 @@ def _reversed_text(row: Transfer) -> str:
         f" ({signed_text(pair.here, row.column)} here, {signed_text(pair.there, row.column)} there)"
         for pair in pairs[:_MOST_REVERSED]
     ]
-    more = f", and {len(pairs) - _MOST_REVERSED} more" if len(pairs) > _MOST_REVERSED else ""
-    return ", ".join(texts) + more
+    and_more = f", and {len(pairs) - _MOST_REVERSED} more" if len(pairs) > _MOST_REVERSED else ""
+    return ", ".join(texts) + and_more
 
 
 def _record(row: Transfer) -> dict[str, Any]:
@@ -152,5 +154,5 @@ def _record(row: Transfer) -> dict[str, Any]:
     record |= {"seeds_there": row.seeds[1], "order": order.value, "order_low": order.low, "order_high": order.high}
     differ, opposite = len(row.decided_pairs), len(row.reversed_pairs)
     record |= {"pairs": len(row.pairs), "differ": differ, "hold": differ - opposite}
-    named = [f"{pair.label} > {pair.other}" for pair in row.reversed_pairs]
-    return without_nan(record | {"reversed": opposite, "reversed_pairs": ", ".join(named) or None})
+    reversed_names = [f"{pair.label} > {pair.other}" for pair in row.reversed_pairs]
+    return without_nan(record | {"reversed": opposite, "reversed_pairs": ", ".join(reversed_names) or None})

@@ -27,10 +27,10 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 """Name and version of the test behind the verdicts. A registration contains both."""
 
 
-def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
-    """The values, by name, on which the verdicts of the claims ``frozen`` on the rows of ``made`` depend.
+def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
+    """The values, by name, on which the verdicts of the claims ``frozen`` on the rows of ``table`` depend.
 
-    Values that are part of the jobs of ``made`` are left out. Among others there are:
+    Values that are part of the jobs of ``table`` are left out. Among others there are:
 
     - ``columns``: direction, resolution and limits of each quantity;
     - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not;
@@ -39,11 +39,11 @@ def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
 
     All values have types that JSON reads back unchanged.
     """
-    given_columns = columns_of(made)
-    judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
-    names = dict.fromkeys(name for of_claim in judged.values() for name in of_claim)
+    given_columns = columns_of(table)
+    columns_by_claim = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
+    names = dict.fromkeys(name for of_claim in columns_by_claim.values() for name in of_claim)
     settings: dict[str, dict[str, Job]] = {}
-    for job in made.jobs:
+    for job in table.jobs:
         settings.setdefault(job.task, {})[mapping_text(job.setting)] = job
     shares = {task: scoring_of(_suite(of_task)).solved_share(task) for task, of_task in settings.items()}
     references = [claim.reference for claim in frozen]
@@ -52,17 +52,17 @@ def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
         for claim, reference in zip(frozen, references)
         for label in (*claim.labels(range(len(claim.pairs))), *reference.margin_labels)
     }
-    heuristics = baseline_values(HEURISTIC, made.jobs, averages=False)
+    heuristics = baseline_values(HEURISTIC, table.jobs, averages=False)
     columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
     values = {
         "level": inference.LEVEL,
-        "seeds": list(made.grid.seeds),
+        "seeds": list(table.grid.seeds),
         "correction": "Holm, over all registered claims and quantities",
         "least_seeds": inference.LEAST_SEEDS,
         "unlearned_share": inference.UNLEARNED_SHARE,
         "margin_share": max((reference.margin_share for reference in references), default=0.0),
         "last_evaluations": suite_columns.LAST_EVALUATIONS,
-        "quantities": judged,
+        "quantities": columns_by_claim,
         "columns": {
             name: {
                 "better": quantity_column.better,
@@ -72,11 +72,11 @@ def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
             for name, quantity_column in columns.items()
         },
         "solved_share": {task: share for task, share in shares.items() if math.isfinite(share)},
-        **{baseline.name: {**baseline_values(baseline, made.jobs, averages=False)} for baseline in BASELINES},
+        **{baseline.name: {**baseline_values(baseline, table.jobs, averages=False)} for baseline in BASELINES},
         "lines": {
             claim.name: {
                 name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, _way(name, heuristics)))
-                for name in judged[claim.name]
+                for name in columns_by_claim[claim.name]
             }
             for claim in frozen
         },
@@ -88,19 +88,19 @@ def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
     return json.loads(json.dumps(values, allow_nan=False))
 
 
-def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changes(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """The differences between two results of :func:`verdict_inputs`, as texts such as ``level 0.05, now 0.1``.
 
     A nested value has a dotted name.
     """
-    before, after = dict(_flat(then)), dict(_flat(now))
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    old_values, new_values = dict(_flat(registered)), dict(_flat(present))
+    names = [name for name in {**old_values, **new_values} if old_values.get(name) != new_values.get(name)]
 
     def text(values: Mapping[str, Any], name: str) -> str:
         value = values.get(name, "missing")
         return f"{value:.10g}" if isinstance(value, float) else str(value)
 
-    return [f"{name} {text(before, name)}, now {text(after, name)}" for name in names]
+    return [f"{name} {text(old_values, name)}, now {text(new_values, name)}" for name in names]
 
 
 def _way(quantity: str, heuristics: Mapping[str, float]) -> float:

@@ -64,10 +64,10 @@ class Versions:
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
         versions = list(self.by_version(jobs).values())
-        chosen = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
-        now = {job.task: task_source(job.task) if job.task_source else "" for job in chosen}
-        sources = self._sources(now, chosen)
-        return [job for job in chosen if job.task_source == sources[job.task]]
+        chosen_version = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
+        now = {job.task: task_source(job.task) if job.task_source else "" for job in chosen_version}
+        sources = self._sources(now, chosen_version)
+        return [job for job in chosen_version if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
         """True if ``jobs``, which have one label and version, have the version of the code that is installed.
@@ -86,33 +86,37 @@ class Versions:
         if not any(map(self.has_versions, row.jobs)):
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
-        stored = [each for jobs_alike in alike.values() for each in jobs_alike]
-        planned = {mixer_version(job) for job in row.jobs}
-        versions = self.by_version(stored)
-        version = next((name for name in versions if name in planned), next(iter(versions), ""))
+        stored_jobs = [stored_job for jobs_alike in alike.values() for stored_job in jobs_alike]
+        planned_versions = {mixer_version(job) for job in row.jobs}
+        versions = self.by_version(stored_jobs)
+        version = next((name for name in versions if name in planned_versions), next(iter(versions), ""))
         sources = self._sources({job.task: job.task_source for job in row.jobs}, versions.get(version, ()))
         jobs = []
         for job in row.jobs:
-            wanted = (version, sources.get(job.task, job.task_source))
-            matching = (each for each in alike[job.id] if (mixer_version(each), each.task_source) == wanted)
+            wanted_sources = (version, sources.get(job.task, job.task_source))
+            matching = (
+                stored_job
+                for stored_job in alike[job.id]
+                if (mixer_version(stored_job), stored_job.task_source) == wanted_sources
+            )
             jobs.append(next(matching, job))
-        self.leave_out((each for each in stored if each not in jobs), jobs)
+        self.leave_out((stored_job for stored_job in stored_jobs if stored_job not in jobs), jobs)
         return replace(row, jobs=jobs)
 
-    def leave_out(self, others: Iterable[Job], shown: Iterable[Job]) -> None:
-        """Warn that the stored jobs ``others`` are left out, as they differ from ``shown`` jobs in their code."""
-        by_key = {without_code(job): job for job in shown}
+    def leave_out(self, others: Iterable[Job], shown_jobs: Iterable[Job]) -> None:
+        """Warn that the stored jobs ``others`` are left out, as they differ from ``shown_jobs`` in their code."""
+        by_key = {without_code(job): job for job in shown_jobs}
         pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
-        for each in counts_by_file(pairs, self.store):
-            self.warn(f"{each.text}; left out, as a row shows one version")
+        for runs in counts_by_file(pairs, self.store):
+            self.warn(f"{runs.text}; left out, as a row shows one version")
 
-    def _sources(self, now: Mapping[str, str], stored: Sequence[Job]) -> dict[str, str]:
+    def _sources(self, now: Mapping[str, str], stored_jobs: Sequence[Job]) -> dict[str, str]:
         """The version of each task's code to show, by task.
 
         It is the version in ``now`` if a run with this version is stored, and otherwise the newest stored version.
         """
         jobs_by_source: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
-        for job in stored:
+        for job in stored_jobs:
             jobs_by_source[job.task][job.task_source].append(job)
         return {
             task: now[task]
@@ -127,11 +131,11 @@ class Versions:
         It has True if a run has a result, True if the code is installed, and the time at which the newest run ended.
         """
         records = self.store.records({job.id for job in jobs})
-        ended = self._end_times(jobs)
-        newest = max(jobs, key=lambda job: ended[job.id])
+        end_times = self._end_times(jobs)
+        newest = max(jobs, key=lambda job: end_times[job.id])
         details = records[newest.id].details if newest.id in records else {}
         has_result = any(record.status != "failed" for record in records.values())
-        return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
+        return has_result, code_state(listed_code(details, "mixer")).kind == "same", end_times[newest.id]
 
     def _end_times(self, jobs: Sequence[Job]) -> dict[str, str]:
         """The time at which the run of each job ended, in UTC as an ISO text, by id.
@@ -140,8 +144,8 @@ class Versions:
         file.
         """
         records = self.store.records({job.id for job in jobs})
-        ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
-        return {job.id: ended.get(job.id) or self.store.time_written(job.id).replace(" ", "T") for job in jobs}
+        recorded_times = {name: str(record.details.get("ended", "")) for name, record in records.items()}
+        return {job.id: recorded_times.get(job.id) or self.store.time_written(job.id).replace(" ", "T") for job in jobs}
 
     def _alike_to(self, job: Job) -> list[Job]:
         """The stored jobs that equal ``job``, or differ from it only in code outside of this package."""

@@ -62,13 +62,13 @@ def leaderboard(
     names = [path.name.removesuffix(SUFFIX) for path in archives]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"two archives are called {min(twice)!r}; rename one, as rows are marked by it")
-    store, owners, described, left_out = Store.open(work), dict[str, list[str]](), [], list[str]()
+    store, owners, descriptions, left_out = Store.open(work), dict[str, list[str]](), [], list[str]()
     for name, path in zip(names, archives):
         report = unpack(path, store)
         for job_id in (*report.added, *report.already_stored):
             owners.setdefault(job_id, []).append(name)
         count = len(report.added) + len(report.already_stored) + len(report.conflicts)
-        described.append((name, f"{count:,} runs, SHA-256 {file_digest(path)}"))
+        descriptions.append((name, f"{count:,} runs, SHA-256 {file_digest(path)}"))
         if report.conflicts:
             first = ", ".join(dict.fromkeys(owner for job_id in report.conflicts for owner in owners[job_id]))
             left_out.append(
@@ -77,9 +77,9 @@ def leaderboard(
         left_out += report.problems
     snapshot, boards = Snapshot.open(work, create=False), list[Board]()
     for suite in suites().values():
-        stored, unreadable = _known_runs(suite, snapshot.runs(with_curves=False, suite=suite.name))
+        known_runs, unreadable = _known_runs(suite, snapshot.runs(with_curves=False, suite=suite.name))
         left_out += unreadable
-        for protocol, runs in by_protocol(suite, stored, lambda run: run.job).items():
+        for protocol, runs in by_protocol(suite, known_runs, lambda run: run.job).items():
             try:
                 results = _results(suite, protocol, [run.job for run in runs], snapshot, profile, left_out.append)
                 boards += _boards(protocol, results, owners, shows)
@@ -87,21 +87,21 @@ def leaderboard(
                 left_out.append(f"{suite.title}: protocol {protocol} is left out; {error}")
     if not boards:
         raise StoreError("\n".join(["no run of these archives can be shown", *left_out]))
-    return Leaderboard(boards, described, list(dict.fromkeys(line.replace(f"{work}: ", "") for line in left_out)))
+    return Leaderboard(boards, descriptions, list(dict.fromkeys(line.replace(f"{work}: ", "") for line in left_out)))
 
 
 def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
     """The runs whose protocol is known here, and one line per reason for other runs, such as an unknown task."""
-    known, reasons = [], Counter[str]()
+    known_runs, reasons = [], Counter[str]()
     for run in runs:
         try:
             protocol_id(suite, run.job)
         except MadbenchError as error:
             reasons[str(error)] += 1
         else:
-            known.append(run)
+            known_runs.append(run)
     runs_text = {count: f"{count:,} run{'s' if count > 1 else ''}" for count in reasons.values()}
-    return known, [f"{suite.title}: {runs_text[count]} left out; {why}" for why, count in reasons.items()]
+    return known_runs, [f"{suite.title}: {runs_text[count]} left out; {reason}" for reason, count in reasons.items()]
 
 
 def _results(
@@ -111,8 +111,8 @@ def _results(
 
     Under ``profile`` if no shipped profile did.
     """
-    named = {job.task for job in jobs}
-    tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
+    task_names = {job.task for job in jobs}
+    tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in task_names]
     shared_choices: dict[str, Any] = {"tasks": tasks, "results": store.root, "given_store": store, "warn": warn}
     try:
         return Selection(protocol=protocol, budget=None, **shared_choices).select()
@@ -123,8 +123,8 @@ def _results(
     results = Selection(
         profile=profile, overrides=changes, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **shared_choices
     ).select()
-    planned = {job.id for row in results.rows for job in row.jobs}
-    if not planned & {job.id for job in jobs}:
+    planned_ids = {job.id for row in results.rows for job in row.jobs}
+    if not planned_ids & {job.id for job in jobs}:
         raise StoreError(f"its {len(jobs):,} runs do not follow {Path(profile).name}")
     return results
 
@@ -134,16 +134,16 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
     table = result_table(results, TableOptions(shows=shows))
     if table is None:
         return []
-    shown = result_page_table(table)
+    page_table = result_page_table(table)
     sources = _sources(results, owners)
     groups = [
         Group([[*map(_plain, group.rows[0]), Cell(sources.get(group.label, ""))], *group.rows[1:]], group.label)
-        for group in shown.groups
+        for group in page_table.groups
     ]
     terms = results.rows[0].protocol
     name = f"board-{hashlib.sha256(protocol.encode()).hexdigest()[:12]}"
-    headings = [*shown.headings, Heading("From")]
-    return [Board(_heading(terms), PageTable(name, f"Protocol {protocol}", shown.note, headings, groups))]
+    headings = [*page_table.headings, Heading("From")]
+    return [Board(_heading(terms), PageTable(name, f"Protocol {protocol}", page_table.note, headings, groups))]
 
 
 def _plain(cell: Cell) -> Cell:

@@ -26,12 +26,12 @@ class Missing:
 
 
 def missing_runs(
-    rows: Sequence[SuiteRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
+    rows: Sequence[SuiteRow], requested_labels: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
     """The missing parts of the rows of one suite.
 
-    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``asked`` are the
-    requested labels, ``records`` the stored records by job id, and ``results`` is the store.
+    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``records`` has
+    the stored records by job id, and ``results`` is the store.
     """
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 
@@ -41,8 +41,10 @@ def missing_runs(
     seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
     seeds = sorted(set().union(*seeds_of.values()))
     missing = []
-    if without := [label for label in asked if label not in seeds_of]:
-        missing.append(Missing(f"No runs ({what}): {_label_list(without)}.", command(without, seeds)))
+    if labels_without_runs := [label for label in requested_labels if label not in seeds_of]:
+        missing.append(
+            Missing(f"No runs ({what}): {_label_list(labels_without_runs)}.", command(labels_without_runs, seeds))
+        )
     jobs = [job for row in rows for job in row.jobs]
     failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
     if lacking := [job for job in jobs if job.id not in records] + failed:
@@ -53,19 +55,19 @@ def missing_runs(
         words = command(labels, {job.seed for job in lacking}, of_tasks)
         missing.append(Missing(f"{text}: {_label_list(labels)}.", words))
     by_seeds: dict[tuple[int, ...], list[str]] = {}
-    for label, own in seeds_of.items():
-        by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
-    for rest, labels in by_seeds.items():
-        if rest:
-            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_label_list(labels)}."
-            missing.append(Missing(text, command(labels, rest)))
-    if single := [label for label, own in seeds_of.items() if len(own) == 1]:
+    for label, present_seeds in seeds_of.items():
+        by_seeds.setdefault(tuple(seed for seed in seeds if seed not in present_seeds), []).append(label)
+    for missing_seeds, labels in by_seeds.items():
+        if missing_seeds:
+            text = f"No seed {seed_list(missing_seeds)}, which other labels have ({what}): {_label_list(labels)}."
+            missing.append(Missing(text, command(labels, missing_seeds)))
+    if single := [label for label, present_seeds in seeds_of.items() if len(present_seeds) == 1]:
         further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
         missing.append(Missing(f"Single seed; excluded from tests ({what}): {_label_list(single)}.", further))
     return missing
 
 
 def _label_list(labels: Sequence[str]) -> str:
-    rest = len(labels) - _MOST_NAMED
-    names = ", ".join(map(display_name, labels if rest <= 1 else labels[:_MOST_NAMED]))
-    return f"{names} and {rest} more" if rest > 1 else names
+    hidden_count = len(labels) - _MOST_NAMED
+    names = ", ".join(map(display_name, labels if hidden_count <= 1 else labels[:_MOST_NAMED]))
+    return f"{names} and {hidden_count} more" if hidden_count > 1 else names

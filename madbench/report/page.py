@@ -102,10 +102,10 @@ def report_page(
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
     claims = claims_on(results.scores.label.unique()) if claims is None else claims
     judged_claims = findings_by_paper(results.scores, claims, options=options, chosen_on=results.chosen_on)
-    judged = findings_table(judged_claims).of_origin(results.origin())
+    findings_part = findings_table(judged_claims).of_origin(results.origin())
     table = result_table(results, shown)
     figures, no_figures = _figures(results)
-    verdicts = Counter(row.verdict for row in judged.rows)
+    verdicts = Counter(row.verdict for row in findings_part.rows)
     parts = list(table.parts or [table]) if table else []
     baseline, *others = _baseline_first(results.labels, labels)
     content = {
@@ -114,12 +114,16 @@ def report_page(
         "counts": _counts(runs),
         "properties": _properties(protocols, runs, store),
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
-        "findings": page_claims(judged),
+        "findings": page_claims(findings_part),
         "verdicts": {name: verdicts[name] for name in VERDICTS},
-        "findings_note": f"{judged.caption} {judged.notes}",
+        "findings_note": f"{findings_part.caption} {findings_part.notes}",
         "tables": [
             *(result_page_table(part) for part in parts),
-            *(cost_page_table(suites()[name], each) for name, each in cost_tables(results).items() if each.cells),
+            *(
+                cost_page_table(suites()[name], cost_table)
+                for name, cost_table in cost_tables(results).items()
+                if cost_table.cells
+            ),
         ],
         "comparison": comparison_page_table(
             comparison_table(baseline, others, results.scores, matched=results.matched_quantity).of_origin(
@@ -143,8 +147,8 @@ def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
     protocol = protocol_id(suite, rows[0].jobs[0])
-    stored = (run for run in store.runs(with_curves=False, suite=suite.name) if run.record.status == "failed")
-    failed = [run.job for run in stored if run.job.id not in job_ids and protocol_id(suite, run.job) == protocol]
+    failed_runs = (run for run in store.runs(with_curves=False, suite=suite.name) if run.record.status == "failed")
+    failed = [run.job for run in failed_runs if run.job.id not in job_ids and protocol_id(suite, run.job) == protocol]
     return [replace(row, jobs=[*row.jobs, *(job for job in failed if job.label == row.name)]) for row in rows]
 
 
@@ -177,9 +181,9 @@ def _lead(protocols: Iterable[Protocol]) -> str:
 def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
     """A sentence on the best labels in the main column of every suite, and on the number of decided claims."""
     parts = [_best(table) for table in tables]
-    decided = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
-    if decided:
-        parts.append(f"verdicts on claims: {' and '.join(decided)}")
+    verdict_counts = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
+    if verdict_counts:
+        parts.append(f"verdicts on claims: {' and '.join(verdict_counts)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -187,23 +191,23 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 def _best(table: ResultTable) -> str:
     """A sentence on the average or the first column: the best label, and labels not significantly worse."""
     column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
-    marked = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
-    best = [name for name, mark in marked.items() if mark == BEST]
-    others = [name for name, mark in marked.items() if mark == WITHIN_NOISE]
+    marks = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
+    best = [name for name, mark in marks.items() if mark == BEST]
+    others = [name for name, mark in marks.items() if mark == WITHIN_NOISE]
     kind = f"{'lowest' if column.better == 'lower' else 'highest'} {title(column.name)}"
     if not best:
-        return f"none of {len(marked)} labels has the {kind} yet: this needs two labels with at least three seeds"
+        return f"none of {len(marks)} labels has the {kind} yet: this needs two labels with at least three seeds"
     place = table.columns.index(column)
     numbers = " and ".join(f"{with_display_names(name)} ({table.texts(name)[place]})" for name in best)
     rivals = ", ".join(map(with_display_names, others)) if len(others) < 4 else f"{len(others)} others"
-    text = f"of {len(marked)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
+    text = f"of {len(marks)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
     return f"{text}, and {rivals} not significantly worse" if others else text
 
 
-def _baseline_first(stored: Sequence[str], requested: Sequence[str]) -> list[str]:
+def _baseline_first(stored_labels: Sequence[str], requested_labels: Sequence[str]) -> list[str]:
     """The labels with the baseline first: the first requested label, otherwise S."""
-    first = next((label for label in (*requested, "S") if label in stored), stored[0])
-    return [first, *(label for label in stored if label != first)]
+    first = next((label for label in (*requested_labels, "S") if label in stored_labels), stored_labels[0])
+    return [first, *(label for label in stored_labels if label != first)]
 
 
 def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
@@ -226,14 +230,18 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
             properties.append(("Tasks", ", ".join(map(title, protocol.tasks))))
             trainings = {run.job.training for run in runs if run.job.suite == suite.name}
             for field in ("learning_rate", "weight_decay"):
-                values = sorted({value for each in trainings if (value := getattr(each, field, None)) is not None})
+                values = sorted(
+                    {value for training in trainings if (value := getattr(training, field, None)) is not None}
+                )
                 name = f"{field}s".replace("_", " ").capitalize()
                 properties.append((name, ", ".join(f"{value:g}" for value in values)))
     properties.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
         details = [run.record.details for run in runs if run.record]
-        recorded = [values[name] for values in details if values.get(name) is not None]  # no commit outside a checkout
-        times = Counter(_commit(value) if name == "git" else _text(value) for value in recorded)
+        recorded_values = [
+            values[name] for values in details if values.get(name) is not None
+        ]  # no commit outside a checkout
+        times = Counter(_commit(value) if name == "git" else _text(value) for value in recorded_values)
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         properties.append((heading, "; ".join(texts) or "not recorded"))
     properties.append(("Runs ended", _dates(runs)))
@@ -250,11 +258,11 @@ def _commit(value: Mapping[str, Any]) -> str:
 
 def _dates(runs: Iterable[ReportedRun]) -> str:
     """The first and the last day (UTC) on which runs ended, by their records."""
-    ended = [run.record.details.get("ended") for run in runs if run.record]
-    days = sorted(str(time)[:10] for time in ended if time)
+    end_times = [run.record.details.get("ended") for run in runs if run.record]
+    days = sorted(str(time)[:10] for time in end_times if time)
     dates = " to ".join(dict.fromkeys(days[:1] + days[-1:])) or "not recorded"
-    undated = len(ended) - len(days)
-    return f"{dates}; {undated:,} of {len(ended):,} runs have no date" if days and undated else dates
+    undated_count = len(end_times) - len(days)
+    return f"{dates}; {undated_count:,} of {len(end_times):,} runs have no date" if days and undated_count else dates
 
 
 def _missing(
@@ -266,12 +274,12 @@ def _missing(
     the user has not chosen tasks.
     """
     missing: list[Missing] = []
-    stored = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()
+    stored_suites = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()
     for suite in suites().values():
         rows_of_suite = [row for row in rows if row.protocol.suite is suite]
         if rows_of_suite:
             missing += missing_runs(rows_of_suite, labels or results.labels, records, results.store.root)
-        elif suite.address in rows[0].protocol.profile.beside and suite.name in stored:
+        elif suite.address in rows[0].protocol.profile.beside and suite.name in stored_suites:
             missing.append(Missing(f"No runs of these labels and this protocol: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         runs = "stored run is" if others == 1 else "stored runs are"
@@ -287,11 +295,11 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
     for name in figure_names(results.suites):
         caption = drawing_of(name).caption
         try:
-            drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")
+            drawing = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")
         except NothingToDrawError as error:
             missing.append(Missing(f"No figure “{caption}”: {error}."))
         else:
-            figures.append((name, caption, Markup(drawn)))
+            figures.append((name, caption, Markup(drawing)))
     return figures, missing
 
 
@@ -323,8 +331,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
     """The data of runs, labels and effects for the script of the page."""
     folder = store.root / "runs"
-    drawn = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
-    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn.items()}
+    drawn_runs = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
+    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn_runs.items()}
     place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
     tasks_of_column = _tasks_of_columns(runs)
     tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))

@@ -125,11 +125,11 @@ def thin_curve(file: Path) -> dict[str, list[float | None]]:
         evaluation = next((name for name in _EVALUATIONS if name in heading), _LOSS)
         names = list(dict.fromkeys(("step", _LOSS, evaluation)))
         pick = itemgetter(*map(heading.index, names))
-        whole = [row for row in (pick(row) for row in rows if len(row) == len(heading)) if all(row)]
-        if not whole:
+        complete_rows = [row for row in (pick(row) for row in rows if len(row) == len(heading)) if all(row)]
+        if not complete_rows:
             return {}
-        places = np.unique(np.linspace(0, len(whole) - 1, MOST_POINTS).round().astype(int))
-        columns = {name: [float(whole[place][i]) for place in places] for i, name in enumerate(names)}
+        places = np.unique(np.linspace(0, len(complete_rows) - 1, MOST_POINTS).round().astype(int))
+        columns = {name: [float(complete_rows[place][i]) for place in places] for i, name in enumerate(names)}
     except (OSError, ValueError, csv.Error):  # missing while the run is replaced, or edited after it was stored
         return {}
     short = {name: [float(f"{x:.4g}") if math.isfinite(x) else None for x in xs] for name, xs in columns.items()}

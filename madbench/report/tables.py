@@ -46,8 +46,8 @@ class Cell:
     def parts(self) -> tuple[str, str]:
         """The number and the text after it, such as its interval."""
         starts = [self.text.index(start) for start in (" ±", " (", " n=", " [") if start in self.text]
-        cut = min(starts, default=len(self.text))
-        return self.text[:cut], self.text[cut:]
+        end = min(starts, default=len(self.text))
+        return self.text[:end], self.text[end:]
 
     @property
     def sort_value(self) -> str:
@@ -229,8 +229,8 @@ def _mixers(job: Job) -> list[Allocation]:
     if not is_shown_as_stored(label) and d_model and length:
         blocks = block_count(job)
         with suppress(FamilyError):
-            solved = solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer)
-            return [mixer for mixer, _ in solved.kinds]
+            allocations = solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer)
+            return [mixer for mixer, _ in allocations.kinds]
     return []
 
 

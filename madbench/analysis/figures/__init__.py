@@ -10,9 +10,11 @@ SHARED = ("effects", "budget")
 """The figures of every suite. They come after the figures of single suites; ``scores`` comes first."""
 
 
-def figure_names(chosen: Iterable[Suite] | None = None) -> list[str]:
-    """The names of the figures of the ``chosen`` suites, by default of all suites, in the order of drawing."""
-    of_suites = [name for suite in (suites().values() if chosen is None else chosen) for name in suite.figures]
+def figure_names(chosen_suites: Iterable[Suite] | None = None) -> list[str]:
+    """The names of the figures of ``chosen_suites``, by default of all suites, in the order of drawing."""
+    of_suites = [
+        name for suite in (suites().values() if chosen_suites is None else chosen_suites) for name in suite.figures
+    ]
     return list(dict.fromkeys(("scores", *of_suites, *SHARED)))
 
 

@@ -85,15 +85,15 @@ def score_frame(
             :mod:`madbench.analysis.baselines`.
         published: published numbers by label and column.
     """
-    begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
-    by_cell = dict([*whole.groupby(["column", "label"])])
-    ceilings = whole[~whole.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
+    begun_scores, complete_seeds, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
+    by_cell = dict([*complete_seeds.groupby(["column", "label"])])
+    ceilings = complete_seeds[~complete_seeds.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
-    for task in in_order(begun.column):
+    for task in in_order(begun_scores.column):
         for mark, values in (("ceiling", ceilings), *references.items()):
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
-        begun_labels = set(begun.label[(begun.column == task) | is_average(task)])
+        begun_labels = set(begun_scores.label[(begun_scores.column == task) | is_average(task)])
         for label in scores.label.unique():
             base, sample = {"task": task, "label": label}, samples.get(task, {}).get(label)
             mean: dict[str, Any]
@@ -103,10 +103,10 @@ def score_frame(
                 mean = {"state": "diverged"}
             else:
                 low, high = sample.interval
-                solved = f"{sample.solved}/{sample.n}" if sample.has_threshold and sample.n > 1 else ""
-                mean = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n, "solved": solved}
+                solved_text = f"{sample.solved}/{sample.n}" if sample.has_threshold and sample.n > 1 else ""
+                mean = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n, "solved": solved_text}
             rows.append(base | {"mark": "mean"} | mean)
-            seeds = by_cell.get((task, label), whole[:0])
+            seeds = by_cell.get((task, label), complete_seeds[:0])
             for seed, value in zip(seeds.seed, seeds.value):
                 rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
             if task in (numbers := published.get(label, {})):
@@ -245,10 +245,10 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
     baselines = collected.groupby("column").setting.first().map(settings)
-    by = ["column", "label", "setting"]
+    sort_columns = ["column", "label", "setting"]
     rows: list[dict[str, Any]] = []
-    whole = scores[scores.done == scores.expected]
-    for (task, label, text), seeds in whole.groupby(by, sort=False):
+    complete_scores = scores[scores.done == scores.expected]
+    for (task, label, text), seeds in complete_scores.groupby(sort_columns, sort=False):
         setting, baseline = settings[text], baselines[task]
         changes = [name for name, value in setting.items() if value != baseline[name]]
         if len(changes) > 1 or seeds.value.isna().any():
@@ -262,10 +262,12 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
                 rows.append(place | {"variable": variable, "value": setting[variable]})
     frame = frame_of(rows, DIFFICULTY_COLUMNS, protocol)
     keys = {"task": {task: i for i, task in enumerate(in_order(frame.task))}, "label": places}
-    by = ["task", "variable", "label", "value"]
-    frame = frame.sort_values(by, key=lambda of: of.map(keys[of.name]) if of.name in keys else of)
-    varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
-    return frame[varied].reset_index(drop=True)
+    sort_columns = ["task", "variable", "label", "value"]
+    frame = frame.sort_values(
+        sort_columns, key=lambda values: values.map(keys[values.name]) if values.name in keys else values
+    )
+    has_several = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
+    return frame[has_several].reset_index(drop=True)
 
 
 @style()

@@ -67,7 +67,7 @@ def budget_frame(
         protocol: sentences about the runs.
         heuristics: the scores of the best answer that ignores the context, by quantity.
     """
-    scores = columns_that(scores, lambda each: each.is_attributed)
+    scores = columns_that(scores, lambda score_column: score_column.is_attributed)
     costs = costs.reindex(columns=["suite", "label", "column", *COSTS])
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
     of_suites = costs.groupby(["suite", "label"]).mean()
@@ -140,9 +140,9 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(cast(np.ndarray, front.get_xydata()))])
         bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]
-        named = rows[rows.label.isin(_labels_to_name(rows, layout))]
-        points = named[["cost", "mean"]].to_numpy()
-        name_points(axes, [names[label] for label in named.label], points, [*ends, *np.array(bars)])
+        named_rows = rows[rows.label.isin(_labels_to_name(rows, layout))]
+        points = named_rows[["cost", "mean"]].to_numpy()
+        name_points(axes, [names[label] for label in named_rows.label], points, [*ends, *np.array(bars)])
         front.set_data(*zip(*_stairs(axes, rows)))
     return figure
 
@@ -168,8 +168,12 @@ def _is_lower_better(rows: pd.DataFrame) -> bool:
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
     """A sentence with the number of labels without a name in each panel. Empty if all labels have names."""
     counts = {quantity: len(rows) - len(_labels_to_name(rows, layout)) for quantity, rows in of_quantity.items()}
-    unnamed = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
-    return f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed}." if unnamed else ""
+    unnamed_text = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
+    return (
+        f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed_text}."
+        if unnamed_text
+        else ""
+    )
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
@@ -179,9 +183,9 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> 
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
     low, high = frame["mean"].min(), frame["mean"].max()
-    spread = high - low or 0.05 * abs(high) or 1.0  # intervals are cut where the means would not be apart
-    low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
-    axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
+    value_range = high - low or 0.05 * abs(high) or 1.0  # intervals are cut where the means would not be apart
+    low, high = max(low - value_range, min(low, frame.low.min())), min(high + value_range, max(high, frame.high.max()))
+    axes.set_ylim(low - 0.12 * value_range, high + 0.12 * value_range)
     bars = frame[frame.low.notna()]
     colors = [styles[label].color for label in bars.label]
     draw_intervals(axes, bars.cost, bars.low, bars.high, colors, is_vertical=True, linewidth=1, alpha=0.5)
@@ -223,8 +227,8 @@ def _notes(frame: pd.DataFrame, x: str) -> list[str]:
     front = "Pareto front: no label is better at this cost or less."
     notes = [*frame.protocol.unique(), front, seeds_note(frame.n), INTERVAL_NOTE]
     is_several = frame.quantity.nunique() > 1
-    for why, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
+    for reason, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         rows = frame[is_so].itertuples()
         names = [f"{row.label} ({title(row.quantity)})" if is_several else row.label for row in rows]
-        notes += [f"Left out, {why}: {', '.join(names)}."] if names else []
+        notes += [f"Left out, {reason}: {', '.join(names)}."] if names else []
     return notes

@@ -61,22 +61,25 @@ def shade(color: str, lightness: float, turn: float) -> str:
     return to_hex((red, green, blue))
 
 
-def apart_from(taken: Iterable[str], color: str) -> str:
-    """``color`` if it differs visibly from all ``taken`` colors, otherwise its first shade that does.
+def apart_from(used_colors: Iterable[str], color: str) -> str:
+    """``color`` if it differs visibly from all ``used_colors``, otherwise its first shade that does.
 
     If no shade differs from all of them, the shade with the largest distance from them.
     """
-    places = [lab(other) for other in taken]
+    places = [lab(other) for other in used_colors]
     if not places:
         return color
     shades = [shade(color, 0.618 * i % 1, 137.5 * (i // 5)) for i in range(_TRIED)]
-    distances = [min(np.linalg.norm(lab(each) - place) for place in places) for each in shades]
-    return next((each for each, distance in zip(shades, distances) if distance >= _APART), shades[np.argmax(distances)])
+    distances = [min(np.linalg.norm(lab(candidate) - place) for place in places) for candidate in shades]
+    return next(
+        (candidate for candidate, distance in zip(shades, distances) if distance >= _APART),
+        shades[np.argmax(distances)],
+    )
 
 
 def distinct(colors: Sequence[str], count: int) -> list[str]:
     """``count`` colors: first the given ``colors``, then shades of them, each different from the colors before it."""
-    chosen: list[str] = []
+    chosen_colors: list[str] = []
     for i in range(count):
-        chosen.append(colors[i] if i < len(colors) else apart_from(chosen, colors[i % len(colors)]))
-    return chosen
+        chosen_colors.append(colors[i] if i < len(colors) else apart_from(chosen_colors, colors[i % len(colors)]))
+    return chosen_colors

@@ -144,11 +144,11 @@ def learning_frame(
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
     keys = ["label", "column", "seed"]
-    chosen = scoring.chosen_rows(of_baseline).set_index(keys).id
+    chosen_ids = scoring.chosen_rows(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
-    ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    setting_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
-    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
+    for (label, task, seed), run_id in chosen_ids.combine_first(diverged).reindex(setting_order).dropna().items():
         of_run = record(run_id)
         for row, (split, (loss, accuracy)) in itertools.product(of_run.curve, _EVALUATIONS.items()):
             if row.keys() >= {"epoch", "step", "train_loss", loss, accuracy}:
@@ -231,7 +231,9 @@ def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
         steps = np.unique(np.concatenate([[longest], *(line[:, 0] for line in lines)]))
         curves[label].x = steps
         places = [np.searchsorted(line[:, 0], steps, side="right") - 1 for line in lines]
-        curves[label].y = np.array([np.where(at < 0, math.nan, line[at, 1]) for at, line in zip(places, lines)])
+        curves[label].y = np.array(
+            [np.where(indices < 0, math.nan, line[indices, 1]) for indices, line in zip(places, lines)]
+        )
     return curves
 
 
@@ -252,16 +254,16 @@ def loss_figure(
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
-    evaluated = frame[np.isfinite(frame[["evaluation", *_LOSSES]]).all(axis=1)]
-    if evaluated.empty:
+    evaluated_rows = frame[np.isfinite(frame[["evaluation", *_LOSSES]]).all(axis=1)]
+    if evaluated_rows.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     seeds = frame.groupby("label", sort=False).id.nunique()
     is_whole = (frame.status == "finished").groupby(frame.label).all()
-    of_runs = evaluated.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
+    of_runs = evaluated_rows.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
     l5 = of_runs.groupby("label").mean()
     losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
     highlights = Highlights.from_results({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
-    by_label = dict([*evaluated.groupby("label")])
+    by_label = dict([*evaluated_rows.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
     lines = layout.lines([2], 2, 1.2 if layout.is_small else 2.4, 0.5)
     panels = Panels(layout, "loss", "Language model: loss", lines, (3.35, 3.25), sharex="all", sharey="all")
@@ -280,7 +282,7 @@ def loss_figure(
     if log_x or x == "tokens":
         left.xaxis.set_major_formatter(EngFormatter(sep=""))
     if not log_x:
-        left.set_ylim(_y_limits(evaluated))
+        left.set_ylim(_y_limits(evaluated_rows))
     if layout.is_small and not log_x:
         left.locator_params(axis="x", nbins=3)
     for axes in panels.axes:
@@ -311,13 +313,13 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
     return curves
 
 
-def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
+def _y_limits(evaluated_rows: pd.DataFrame) -> tuple[float, float]:
     """The limits of the loss axis. It covers all losses after the first tenth of the training, with a margin.
 
     Diverged runs are used only if no run finished.
     """
-    finished = evaluated[evaluated.status == "finished"]
-    in_view = evaluated if finished.empty else finished
+    finished = evaluated_rows[evaluated_rows.status == "finished"]
+    in_view = evaluated_rows if finished.empty else finished
     late = in_view[in_view.step >= _STEEP * in_view.step.max()][_LOSSES].to_numpy()
     margin = 0.04 * np.ptp(late) or 0.1
     return late.min() - margin, late.max() + margin
@@ -334,8 +336,8 @@ def _entries(
     for label in sorted(highlights.styles, key=losses.__getitem__):
         name, loss = names[label], losses[label]
         text = f"{name}  {loss:.3f}" if math.isfinite(loss) else f"{name}  diverged"
-        repeated = f" (n = {seeds[label]})" if seeds[label] > 1 else ""
-        entries[text + repeated] = {**highlights.styles[label].mark(), **highlights.styles[label].line}
+        seed_text = f" (n = {seeds[label]})" if seeds[label] > 1 else ""
+        entries[text + seed_text] = {**highlights.styles[label].mark(), **highlights.styles[label].line}
     finite = sorted(losses[label] for label in highlights.others if math.isfinite(losses[label]))
     diverged = len(highlights.others) - len(finite)
     parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (finite[0], finite[-1])))] if finite else []

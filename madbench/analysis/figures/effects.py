@@ -47,14 +47,20 @@ def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
         if kind == "effect" or effect.is_significant:
             numbers = _numbers(effect.estimate, effect.p_holm)
             rows.append({"kind": kind, **shared, "pairs": len(effect.cases), **numbers})
-        for (label, without), estimate in effect.pairs.items() if kind == "effect" else ():
-            pair = {"given": label, "without": without, "pairs": 1}
+        for (label, other_label), estimate in effect.pairs.items() if kind == "effect" else ():
+            pair = {"given": label, "without": other_label, "pairs": 1}
             rows.append({"kind": "pair", **shared, **pair, **_numbers(estimate)})
     return frame_of(rows, COLUMNS, protocol)
 
 
-def _numbers(of: Difference, p_holm: float = math.nan) -> dict[str, Any]:
-    return {"difference": of.estimate, "low": of.low, "high": of.high, "seeds": of.n, "p_holm": p_holm}
+def _numbers(difference: Difference, p_holm: float = math.nan) -> dict[str, Any]:
+    return {
+        "difference": difference.estimate,
+        "low": difference.low,
+        "high": difference.high,
+        "seeds": difference.n,
+        "p_holm": p_holm,
+    }
 
 
 @style()
@@ -70,8 +76,11 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     places = [
         {name: i + 0.5 * (name in interactions and part[0] in factors) for i, name in enumerate(part)} for part in parts
     ]
-    columns, beside = 4 if len(names) <= _FEW else len(quantities), 0.065 * max(map(len, layout.names(names).values()))
-    of_part = layout.lines([len(quantities)], columns, 0.7 if layout.is_small else 0.95, beside)
+    columns, name_width = (
+        4 if len(names) <= _FEW else len(quantities),
+        0.065 * max(map(len, layout.names(names).values())),
+    )
+    of_part = layout.lines([len(quantities)], columns, 0.7 if layout.is_small else 0.95, name_width)
     lines, height = of_part * len(parts), LINE if layout.is_small else 0.24
     size, least = (1.54, height * (max(map(max, map(dict.values, places))) + 1.2)), LINE * len(parts[0])
     panels = Panels(layout, "effects", "Effect of each factor", lines, size, least, len(entries))
@@ -80,13 +89,13 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         of_quantity = frame[frame.quantity == quantity]
         rows = of_quantity[of_quantity.row.isin(list(of_rows))]
         limit = _reach(of_quantity)
-        drawn = column(quantity)
-        is_loss = drawn.better == "lower"
+        drawn_column = column(quantity)
+        is_loss = drawn_column.better == "lower"
         axes.set_title(layout.name(quantity), fontweight="bold" if is_average(quantity) or is_loss else "normal")
         axes.set_xlim(-limit, limit)
         _draw(axes, rows.assign(place=rows.row.map(of_rows)))
         axes.locator_params(axis="x", nbins=2 if layout.is_small else 4)
-        what = drawn.unit if layout.is_small and not is_loss else drawn.difference.partition(" of ")[0]
+        what = drawn_column.unit if layout.is_small and not is_loss else drawn_column.difference.partition(" of ")[0]
         if is_loss or axes in panels.bottom:
             axes.set_xlabel(f"{what}\n(less is better)" if is_loss else what)
         if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
@@ -96,8 +105,8 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 def _entries(frame: pd.DataFrame) -> dict[str, Look]:
-    used = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
-    entries = {text: look if text == "no interval" else look | _BAR for text, look in used.items()}
+    used_looks = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
+    entries = {text: look if text == "no interval" else look | _BAR for text, look in used_looks.items()}
     return entries | {"a pair of labels": _PAIR}
 
 
@@ -123,7 +132,9 @@ def _reach(frame: pd.DataFrame) -> float:
 
 def _notes(frame: pd.DataFrame) -> list[str]:
     effects = frame[frame.kind == "effect"]
-    counts = [" to ".join(map(str, sorted({of.min(), of.max()}))) for of in (effects.pairs, effects.seeds)]
+    counts = [
+        " to ".join(map(str, sorted({numbers.min(), numbers.max()}))) for numbers in (effects.pairs, effects.seeds)
+    ]
     interactions = "a x b, below the line: how much larger the effect of a is with b; significant interactions only."
     return [
         *frame.protocol.unique(),

@@ -78,7 +78,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
-    written = []
+    paths = []
     for number, page in enumerate((figure, *getattr(figure, "following", ())), start=1):
         for ending, metadata in _METADATA.items():
             name = f"{stem.name}-{number}" if number > 1 else stem.name
@@ -86,11 +86,11 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
             with style():
                 page.savefig(content, format=ending, metadata=metadata)
             write_atomically(path, content.getvalue())
-            written.append(path)
+            paths.append(path)
     if caption := getattr(figure, "caption", ""):
-        written.append(stem.with_name(f"{stem.name}.txt"))
-        write_atomically(written[-1], f"{caption}\n".encode())
-    return written
+        paths.append(stem.with_name(f"{stem.name}.txt"))
+        write_atomically(paths[-1], f"{caption}\n".encode())
+    return paths
 
 
 def svg(figure: Figure, name: str) -> str:
@@ -105,13 +105,13 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     text = content.getvalue()
     opening = text[text.index("<svg") + len("<svg") : text.index(">", text.index("<svg"))]
-    drawn = text[text.index('<g id="figure_1">') :]  # without metadata and styles that would apply to the whole page
+    drawing = text[text.index('<g id="figure_1">') :]  # without metadata and styles that would apply to the whole page
     for before in (' id="', 'href="#', "url(#"):
-        drawn = drawn.replace(before, f"{before}{name}-")
+        drawing = drawing.replace(before, f"{before}{name}-")
     for color, name_of_page in _THEME.items():
-        drawn = re.sub(rf"(fill|stroke): {color}", rf"\1: var({name_of_page}, {color})", drawn)
+        drawing = re.sub(rf"(fill|stroke): {color}", rf"\1: var({name_of_page}, {color})", drawing)
     title, notes = (html.escape(" ".join(part.split())) for part in (figure.get_suptitle(), figure.get_supxlabel()))
     start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" '
     start += 'fill="currentColor" stroke-linejoin="round" stroke-linecap="butt"'
-    described = f'<title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
-    return f"{start}{opening}>\n {described}\n {drawn}"
+    description = f'<title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
+    return f"{start}{opening}>\n {description}\n {drawing}"

@@ -36,15 +36,17 @@ def settings() -> dict[str, Any]:
 
     Raises ``ConfigError`` if the chosen font is missing.
     """
-    chosen = os.environ.get(VARIABLE, "").strip()
-    if not chosen:
+    chosen_font = os.environ.get(VARIABLE, "").strip()
+    if not chosen_font:
         return {"font.sans-serif": [DEFAULT]}
-    name = _of_file(chosen) if chosen.lower().endswith(_ENDINGS) else chosen
-    installed = {entry.name for entry in font_manager.fontManager.ttflist}
-    if name not in installed:
-        close = difflib.get_close_matches(name, installed, n=1)  # did_you_mean could list hundreds
-        near = f", but {close[0]!r}" if close else ""
-        raise ConfigError(f"{VARIABLE}={chosen}: Matplotlib finds no font of this name{near}; a file will do too")
+    name = _of_file(chosen_font) if chosen_font.lower().endswith(_ENDINGS) else chosen_font
+    installed_fonts = {entry.name for entry in font_manager.fontManager.ttflist}
+    if name not in installed_fonts:
+        close = difflib.get_close_matches(name, installed_fonts, n=1)  # did_you_mean could list hundreds
+        suggestion = f", but {close[0]!r}" if close else ""
+        raise ConfigError(
+            f"{VARIABLE}={chosen_font}: Matplotlib finds no font of this name{suggestion}; a file will do too"
+        )
     return {"font.family": [name, DEFAULT], "font.sans-serif": [name, DEFAULT]}
 
 
@@ -96,8 +98,8 @@ def every_character_drawn() -> Iterator[None]:
 
 def _problem(character: str) -> str:
     """The error message for a character that cannot be drawn. It names installed fonts that have the character."""
-    here = os.environ.get(VARIABLE) or DEFAULT
-    start = f"the font of figures, {here}, has no character {character} (U+{ord(character):04X})"
+    font_name = os.environ.get(VARIABLE) or DEFAULT
+    start = f"the font of figures, {font_name}, has no character {character} (U+{ord(character):04X})"
     if not (names := fonts_with(ord(character))):
         return (
             f"{start}, and no font that Matplotlib finds here has it; set the environment variable {VARIABLE} to the "

@@ -59,20 +59,22 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
     The figure has one line of panels per model and quantity, one panel per layer, and one curve per head.
     """
-    drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
+    lines_by_model = {
+        name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()
+    }
     lines = [
         (name, quantity)
-        for name, of_layers in drawn.items()
+        for name, of_layers in lines_by_model.items()
         for quantity in _NAMES
         if any(quantity in of_layer for of_layer in of_layers)
     ]
     if not lines:
         return None
-    counts = [len(drawn[name]) for name, _ in lines]
-    heading, size, heads = f"By lag: {' and '.join(models)}", (2.6, 1.7), _heads(drawn, lines)
+    counts = [len(lines_by_model[name]) for name, _ in lines]
+    heading, size, heads = f"By lag: {' and '.join(models)}", (2.6, 1.7), _heads(lines_by_model, lines)
     panels = Panels(layout, "lags", heading, layout.lines(counts, MOST_LAYERS, 0.8, 0.4), size, 0.5, heads)
     for (name, quantity), axes_of_line in zip(lines, panels.groups(counts)):
-        for layer, of_layer, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
+        for layer, of_layer, axes in zip(_layers(models[name]), lines_by_model[name], axes_of_line):
             if quantity not in of_layer:  # the layers of a hybrid show different quantities
                 axes.set_axis_off()
                 continue
@@ -98,12 +100,16 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(heads)})
 
 
-def _heads(drawn: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
+def _heads(lines_by_model: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
     """The largest number of heads in any panel, at most :data:`MOST_HEADS`.
 
-    ``drawn`` has the profiles of each layer, by model. ``lines`` has the model and the quantity of each line of panels.
+    ``lines_by_model`` has the profiles of each layer, by model. ``lines`` has the model and the quantity of each
+    line of panels.
     """
-    return min(MOST_HEADS, max(len(of_layer.get(quantity, ())) for name, quantity in lines for of_layer in drawn[name]))
+    return min(
+        MOST_HEADS,
+        max(len(of_layer.get(quantity, ())) for name, quantity in lines for of_layer in lines_by_model[name]),
+    )
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
@@ -122,8 +128,8 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
     panels = Panels(layout, "maps", heading, layout.lines(counts, max(counts), 1.2, 0.3), size, 0.9)
     for line, axes_of_line in zip(lines, panels.groups(counts)):
         for (title, values), axes in zip(line, axes_of_line):
-            seen = np.tril(np.ones(values.shape, dtype=bool))
-            _image(axes, np.where(seen, values, np.nan), title)
+            visible = np.tril(np.ones(values.shape, dtype=bool))
+            _image(axes, np.where(visible, values, np.nan), title)
             axes.set_ylabel("row" if axes is axes_of_line[0] else "")
     panels.name_axes("lag")
     notes = [

@@ -86,20 +86,20 @@ class Layout:
         """True if the figure is for a single column of a paper."""
         return self.width == "single"
 
-    def lines(self, counts: Sequence[int], columns: int, least: float, beside: float) -> list[int]:
+    def lines(self, counts: Sequence[int], columns: int, least: float, name_width: float) -> list[int]:
         """The number of panels in each line, if panels come in groups. Each group begins a new line.
 
         Args:
             counts: the number of panels in each group.
             columns: the largest number of panels in a line. It is reduced if the panels do not fit into ``width``.
             least: the smallest width of a panel in inches.
-            beside: the inches that are needed to the left of all panels.
+            name_width: the inches that are needed to the left of all panels.
 
         >>> Layout().lines([9], 4, 1.0, 0.5), Layout("single").lines([3, 1], 4, 1.0, 0.5)
         ([3, 3, 3], [2, 1, 1])
         """
         if self.width:
-            columns = max(1, min(columns, int((WIDTHS[self.width] - beside) / least)))
+            columns = max(1, min(columns, int((WIDTHS[self.width] - name_width) / least)))
         lengths = {count: math.ceil(count / math.ceil(count / columns)) for count in counts}
         return [min(lengths[count], count - start) for count in counts for start in range(0, count, lengths[count])]
 
@@ -290,7 +290,7 @@ def _fix(
     edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
     is_below |= bool(fixed)
     heading_look: Look = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
-    above = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **heading_look)
+    title_text = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **heading_look)
     handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
     shape: Look = {"title": legend_title, "loc": "upper left", "alignment": "left"}
     legend = figure.legend(handles, list(entries), **shape)
@@ -304,21 +304,21 @@ def _fix(
         write_powers_as_text(axes.yaxis)
         _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # on a page with much room, to measure the parts around the axes
-    around = figure.get_size_inches() - np.array((columns, rows)) * np.array(panels[0].bbox.size) / figure.dpi
-    (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
+    margins = figure.get_size_inches() - np.array((columns, rows)) * np.array(panels[0].bbox.size) / figure.dpi
+    (title_width, title_height), (legend_width, legend_height) = _inches(title_text), _inches(legend)
     right = 0 if is_below else legend_width + space
-    width = fixed or 2 * edge + max(title_width, columns * size[0] + around[0] + right)
+    width = fixed or 2 * edge + max(title_width, columns * size[0] + margins[0] + right)
     if is_below:
         legend.remove()
         a_line = int((width - 2 * edge) / (legend_width + space)) or 1
         legend = figure.legend(handles, list(entries), ncols=min(a_line, len(entries) or 1), **shape)
         legend.set_in_layout(False)
         legend_height = _inches(legend)[1]
-    wrapped = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
-    notes = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
+    note_lines = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
+    notes = figure.supxlabel("\n".join(note_lines), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
     top, below = (edge + (height + space if height else 0) for height in (title_height, _inches(notes)[1]))
     bottom = below + (legend_height + space if is_below else 0)
-    height = top + bottom + max(rows * size[1] + around[1], 0 if is_below else 0.3 + legend_height)
+    height = top + bottom + max(rows * size[1] + margins[1], 0 if is_below else 0.3 + legend_height)
     width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
     figure.set_size_inches(width, height)
     engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
@@ -329,7 +329,7 @@ def _fix(
     figure.set_layout_engine(None)  # with "none" every file would be drawn twice
     for axes in panels:  # the last digits of the solver vary
         axes.set_position(np.round(axes.get_position().bounds, 6))
-    above.set_position((edge / width, 1 - edge / height))
+    title_text.set_position((edge / width, 1 - edge / height))
     notes.set_position((edge / width, edge / height))
     corner = 1 - (edge + legend_width) / width, lines[0][-1].get_position().y1
     legend.set_bbox_to_anchor((edge / width, (below + legend_height) / height) if is_below else corner)

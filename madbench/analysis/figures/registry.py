@@ -64,8 +64,8 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
     owners, stored_suites = suites_of_figure(name), results.suites
     usable = [suite for suite in stored_suites if suite in owners]
     if owners and not usable:
-        why = (missing[suite.name] for suite in owners if suite.name in missing)
-        raise NothingToDrawError(next(why, f"there are no runs: {owners[0].title}"))
+        reasons = (missing[suite.name] for suite in owners if suite.name in missing)
+        raise NothingToDrawError(next(reasons, f"there are no runs: {owners[0].title}"))
     if not stored_suites:
         raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
     return drawing_of(name).frame(results, next(iter(usable), next(iter(results.suites_with_result), stored_suites[0])))
@@ -91,17 +91,17 @@ def _scores(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _learning(results: Results, suite: Suite) -> pd.DataFrame:
-    collected, sentences = results.job_frame(suite), _shared(results, suite)
-    if collected.groupby("column").setting.nunique().max() > 1:
+    job_frame, sentences = results.job_frame(suite), _shared(results, suite)
+    if job_frame.groupby("column").setting.nunique().max() > 1:
         sentences.append("The baseline setting of every task.")
-    if collected.duplicated(["label", "column", "setting", "seed"]).any():
+    if job_frame.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
     with_curve = functools.partial(_record, results)
     firsts: dict[str, Job] = {}
     for outcome in results.outcomes(suite):
         firsts.setdefault(outcome.job.task, outcome.job)
     heuristics = baseline_values(HEURISTIC, [*firsts.values()], averages=False)
-    frame = curves.learning_frame(scoring_of(suite), collected, with_curve, " ".join(sentences), heuristics)
+    frame = curves.learning_frame(scoring_of(suite), job_frame, with_curve, " ".join(sentences), heuristics)
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
@@ -132,10 +132,10 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
 
 def _costs(results: Results, suite: Suite) -> pd.DataFrame:
     """One row per run of a suite, with suite, label, column and the costs of the label's mixers."""
-    counted = counted_costs(results, suite)
+    row_costs = counted_costs(results, suite)
     costs = scoring_of(suite).costs(results.outcomes(suite))
     for name in ("flops_per_token", "state"):
-        costs[name] = [counted.get(label, {}).get(name, math.nan) for label in costs.label]
+        costs[name] = [row_costs.get(label, {}).get(name, math.nan) for label in costs.label]
     return costs
 
 
@@ -143,14 +143,14 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     outcomes = results.outcomes(suite)
     if not _is_of_every_setting(results.protocol(suite).profile):
         job_ids = {outcome.job.id for outcome in outcomes}
-        planned = {_all_but_setting_and_seed(outcome.job) for outcome in outcomes}
-        stored = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in job_ids]
-        alike = [job for job in stored if _all_but_setting_and_seed(job) in planned]
+        planned_keys = {_all_but_setting_and_seed(outcome.job) for outcome in outcomes}
+        extra_jobs = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in job_ids]
+        alike = [job for job in extra_jobs if _all_but_setting_and_seed(job) in planned_keys]
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
         outcomes = [*outcomes, *(JobOutcome(job.label, job, readable.get(job.id)) for job in alike)]
-    collected = scoring_of(suite).collect(outcomes)
-    frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
+    job_frame = scoring_of(suite).collect(outcomes)
+    frame = accuracy.difficulty_frame(scoring_of(suite), job_frame, _about(results, suite))
     if frame.empty:
         task = next((outcome.job.task for outcome in outcomes), suite.usual_tasks()[0])
         raise NothingToDrawError(f"every task is stored with only one setting{_hint_on_settings(suite, task)}")
@@ -185,7 +185,10 @@ def _about(results: Results, suite: Suite) -> str:
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
     """Sentences on the runs of one suite, by default of all suites: their protocol, and runs of other code."""
     of_suites = results.suites_with_result if suite is None else [suite]
-    return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
+    return [
+        *results.sentences(suite),
+        *(text for suite_of_row in of_suites for text in results.code_marks(suite_of_row).sentences),
+    ]
 
 
 def _loss(results: Results, suite: Suite) -> pd.DataFrame:

@@ -222,12 +222,12 @@ class Highlights:
 
         ``results`` has one number per panel for each label. The best are those of :func:`best_first`.
         """
-        chosen = [*results]
+        labels = [*results]
         if len(results) > MOST:
-            chosen = best_first(results, is_lower_better)
-            first = sorted(chosen, key=lambda label: label != REFERENCE)[:MOST]
-            chosen = [label for label in chosen if label in first]
-        return cls(label_styles(chosen), [x for x in results if x not in chosen])
+            labels = best_first(results, is_lower_better)
+            first = sorted(labels, key=lambda label: label != REFERENCE)[:MOST]
+            labels = [label for label in labels if label in first]
+        return cls(label_styles(labels), [x for x in results if x not in labels])
 
     def entries(self) -> dict[str, Look]:
         """The entries of the legend by text: the labels in color, and one entry for all others."""

@@ -59,11 +59,11 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
-    joined = Terms.sum_of([sample.terms.times(weight) for weight, sample in terms])
+    total = Terms.sum_of([sample.terms.times(weight) for weight, sample in terms])
     low, high = samples[0].scale.limits
     most = (high - low) * sum(weight for weight, _ in terms if weight > 0)
-    half = float(joined.half_width)
-    p = math.nan if reason else float(joined.p(estimate - line))
+    half = float(total.half_width)
+    p = math.nan if reason else float(total.p(estimate - line))
     return Difference(
         estimate, max(estimate - half, -most), min(estimate + half, most), p, n, "" if reason else "t", reason
     )

@@ -43,12 +43,12 @@ def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | No
     """
     order = np.argsort(p_values, axis=-1)  # NaN sorts last
     if factors is None:
-        tested = np.count_nonzero(~np.isnan(p_values), axis=-1, keepdims=True)
-        factors = tested - np.arange(p_values.shape[-1])
-    multiplied = np.take_along_axis(p_values, order, axis=-1) * factors / share
-    adjusted = np.empty_like(p_values)
-    np.put_along_axis(adjusted, order, np.minimum(np.maximum.accumulate(multiplied, axis=-1), 1.0), axis=-1)
-    return adjusted
+        test_count = np.count_nonzero(~np.isnan(p_values), axis=-1, keepdims=True)
+        factors = test_count - np.arange(p_values.shape[-1])
+    scaled_p = np.take_along_axis(p_values, order, axis=-1) * factors / share
+    adjusted_p = np.empty_like(p_values)
+    np.put_along_axis(adjusted_p, order, np.minimum(np.maximum.accumulate(scaled_p, axis=-1), 1.0), axis=-1)
+    return adjusted_p
 
 
 def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
@@ -58,12 +58,12 @@ def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray
     rejected. 0 for NaN.
     """
     order = np.argsort(p_values)
-    tested = [groups[i] for i in order if not np.isnan(p_values[i])]
-    left = Counter(tested)
+    tested_groups = [groups[i] for i in order if not np.isnan(p_values[i])]
+    remaining = Counter(tested_groups)
     factors = np.zeros(len(order))
-    for place, group in enumerate(tested):
-        factors[place] = len(left)
-        left -= Counter([group])
+    for place, group in enumerate(tested_groups):
+        factors[place] = len(remaining)
+        remaining -= Counter([group])
     return factors
 
 

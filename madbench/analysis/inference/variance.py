@@ -63,8 +63,8 @@ class Terms:
     @classmethod
     def sum_of(cls, terms: list[Terms]) -> Terms:
         """The terms of the variance of a sum of independent means, whose variances have the given ``terms``."""
-        variances = np.concatenate([each.variances for each in terms], axis=-1)
-        return cls(variances, np.concatenate([each.freedoms for each in terms], axis=-1))
+        variances = np.concatenate([part.variances for part in terms], axis=-1)
+        return cls(variances, np.concatenate([part.freedoms for part in terms], axis=-1))
 
     @property
     def variance(self) -> np.ndarray:
@@ -115,15 +115,15 @@ def planned_terms(variance: float, mean: float, n: int, width: float, splits: bo
 
 def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> Terms:
     own_variance = np.maximum(own_variance, 1e-300)
-    moderated = (PRIOR_FREEDOM * prior + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
+    moderated_variance = (PRIOR_FREEDOM * prior + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
     variances, freedoms = (
-        [np.maximum(own_variance, moderated) / n],
+        [np.maximum(own_variance, moderated_variance) / n],
         [n - 1 + PRIOR_FREEDOM * np.minimum(1, prior / own_variance)],
     )
     if width:
         one_side = SPLIT_SHARE * 2 / (n + 1)
-        added = one_side / (one_side + 1 - SPLIT_SHARE) * 2 * (GAP_SHARE * width) ** 2 / ((n + 2) * (n + 3))
-        variances.append(np.where(span <= VISIBLE_SHARE * width, added, 0.0))
+        added_variance = one_side / (one_side + 1 - SPLIT_SHARE) * 2 * (GAP_SHARE * width) ** 2 / ((n + 2) * (n + 3))
+        variances.append(np.where(span <= VISIBLE_SHARE * width, added_variance, 0.0))
         freedoms.append(np.full_like(freedoms[0], SPLIT_FREEDOM))
     return Terms(np.stack(variances, axis=-1), np.stack(freedoms, axis=-1))
 
