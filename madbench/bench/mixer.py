@@ -238,14 +238,15 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
     if setup.compiles and compiled:
         torch.compiler.reset()
         cases += [_compiled(case, x, setup) for case in compiled]
-    right = [case for case in cases if not case.problem]
     passes = {
-        (case.label, case.path, way): pass_of(cast("Mixer", case.mixer), x, setup, way)
-        for case in right
+        (case.label, case.path, way): pass_of(case.mixer, x, setup, way)
+        for case in cases
+        if case.mixer is not None and not case.problem
         for way in (False, True)
     }
-    if "fused" in by_path and shape.d_model % FLASH_HEAD_WIDTH == 0:
-        core = core_passes(cast("Mixer", by_path["fused"].mixer), shape, setup)
+    fused_mixer = by_path["fused"].mixer if "fused" in by_path else None
+    if fused_mixer is not None and shape.d_model % FLASH_HEAD_WIDTH == 0:
+        core = core_passes(fused_mixer, shape, setup)
         passes |= {(wanted[0][0], path, way): run for (path, way), run in core.items()}
         cases += [Case(wanted[0][0], path) for path in ("core", "flash")]
     times = in_turns(passes, setup.limits, setup.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -138,7 +138,7 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
     notes += [HEURISTIC.sentence] if HEURISTIC.name in entries else []
     figure = panels.finish(notes, entries, is_below=True)
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
-        ends = np.array([*itertools.pairwise(cast(np.ndarray, front.get_xydata()))])
+        ends = np.array([*itertools.pairwise(np.asarray(front.get_xydata()))])
         bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]
         named_rows = rows[rows.label.isin(_labels_to_name(rows, layout))]
         points = named_rows[["cost", "mean"]].to_numpy()

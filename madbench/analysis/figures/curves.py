@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -111,7 +111,7 @@ def _show_whole_marks(axes: Axes) -> None:
     """Draw markers at the edge of a panel completely. The limits of the axes must be final."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for line in axes.lines:
-        x, y = cast(np.ndarray, line.get_xydata()).T
+        x, y = np.asarray(line.get_xydata()).T
         if line.get_linestyle() == "None" and np.all((left <= x) & (x <= right) & (bottom <= y) & (y <= top)):
             line.set_clip_on(False)
 
