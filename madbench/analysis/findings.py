@@ -186,23 +186,18 @@ def findings(
         quantities = (
             stored_columns.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
         )
-    to_test = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    fixed = [lines.get(claim.name, {}).get(quantity) for claim, quantity in to_test]
-    tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(to_test, fixed)]
+    questions = [
+        _Question(claim, x, samples.get(x, {}), lines.get(claim.name, {}).get(x))
+        for claim in claims
+        for x in claim.quantities
+        if quantities is None or x in quantities
+    ]
+    tests = [test_claim(each.claim, each.quantity, each.samples, scales, each.fixed_line) for each in questions]
     adjusted_p = holm([test.p for test in tests])
     test_count = sum(not math.isnan(p) for p in adjusted_p)
     rows = [
-        _finding(
-            claim,
-            quantity,
-            options.get(suite_of_known(quantity).name, ""),
-            samples.get(quantity, {}),
-            test,
-            p_holm,
-            test_count,
-            line,
-        )
-        for (claim, quantity), test, p_holm, line in zip(to_test, tests, adjusted_p, fixed)
+        _finding(question, options.get(suite_of_known(question.quantity).name, ""), test, p_holm, test_count)
+        for question, test, p_holm in zip(questions, tests, adjusted_p)
     ]
     return [replace(row, chosen_on=chosen_on.get(row.suite, "")) if row.pairs else row for row in rows]
 
@@ -235,28 +230,28 @@ def choice_note(sets: Iterable[str]) -> str:
     return f"settings chosen by the published order of {set_names}" if set_names else ""
 
 
-def _finding(
-    claim: Claim,
-    quantity: str,
-    options: str,
-    samples: Mapping[str, Sample],
-    test: ClaimTest,
-    p_holm: float,
-    tested: int,
-    fixed_line: float | None,
-) -> Finding:
-    """The finding for ``claim`` on ``quantity``, from the result ``test`` of its test.
+@dataclass(frozen=True)
+class _Question:
+    """A claim on one quantity, and the stored seeds that answer it."""
+
+    claim: Claim
+    quantity: str
+    samples: Mapping[str, Sample]  # the seeds of each label in the column ``quantity``
+    fixed_line: float | None  # the registered threshold; None if the claim's own threshold applies
+
+
+def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, tested: int) -> Finding:
+    """The finding for a claim on a quantity, from the result ``test`` of its test.
 
     The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if both
     labels of a pair solve the task, or if neither learns it. Otherwise it is ``not enough data``.
 
     Args:
         options: the options of ``madbench run`` that select the protocol.
-        samples: the seeds of each label in the column ``quantity``.
         p_holm: the p-value of ``test`` after Holm's correction.
         tested: the number of tests in Holm's correction.
-        fixed_line: the registered threshold. None if the claim's own threshold applies.
     """
+    claim, quantity, samples = question.claim, question.quantity, question.samples
     all_cases = range(len(claim.pairs))
     cases = test.cases or all_cases
     verdict: Verdict = "not enough data"
@@ -270,7 +265,9 @@ def _finding(
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)
     pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
-    own_line = claim_threshold(claim, quantity, cases, {}) if fixed_line is None else fixed_line
+    own_line = question.fixed_line
+    if own_line is None:
+        own_line = claim_threshold(claim, quantity, cases, {})
     line = test.line if test.cases else own_line
     name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)
