@@ -98,8 +98,8 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
 
 def _specs(grid: GridFile) -> list[str]:
     """The labels and sets of labels of a grid, as written."""
-    given = [*grid.labels, *(row.get("label") for row in grid.rows), grid.baseline.get("label")]
-    return [spec for spec in given if isinstance(spec, str)]
+    specs = [*grid.labels, *(row.get("label") for row in grid.rows), grid.baseline.get("label")]
+    return [spec for spec in specs if isinstance(spec, str)]
 
 
 def is_grid_file(source: Any) -> bool:

@@ -36,8 +36,10 @@ class Row:
 
     def keep_changes(self, is_wanted: Callable[[Override], bool]) -> Row:
         """Return the row without the changes for which ``is_wanted`` is false."""
-        changes, named = (tuple(filter(is_wanted, each)) for each in (self.changes, self.named_changes))
-        return replace(self, changes=changes, named_changes=named)
+        changes, named_changes = (
+            tuple(filter(is_wanted, some_changes)) for some_changes in (self.changes, self.named_changes)
+        )
+        return replace(self, changes=changes, named_changes=named_changes)
 
     def for_suite(self, suite: Suite, leading: Suite) -> Row:
         """Return the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
@@ -82,7 +84,9 @@ class SuiteRow:
     def shared_protocol(self) -> Protocol:
         """The protocol without the row's own changes."""
         changes = {change.without_suite() for change in self.row.changes}
-        return replace(self.protocol, overrides=tuple(each for each in self.protocol.overrides if each not in changes))
+        return replace(
+            self.protocol, overrides=tuple(override for override in self.protocol.overrides if override not in changes)
+        )
 
 
 @dataclass(frozen=True, repr=False)

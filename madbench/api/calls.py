@@ -61,8 +61,10 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             with named_as_arguments(signature.parameters):
                 result = verb(*plain, **plain_settings)
             if rename and isinstance(result, pd.DataFrame):
-                labelled = {name: result[name] for name in _LABELLED if name in result}
-                columns = {name: of.map(with_display_names, na_action="ignore") for name, of in labelled.items()}
+                label_columns = {name: result[name] for name in _LABELLED if name in result}
+                columns = {
+                    name: column.map(with_display_names, na_action="ignore") for name, column in label_columns.items()
+                }
                 return result.with_columns(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 

@@ -89,11 +89,15 @@ def names_choice(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
     ``help`` and editors then show them with their defaults.
     """
-    own = inspect.signature(verb).parameters.values()
-    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    shared = [each for each in inspect.signature(StoredResults.select).parameters.values() if each.name in _CHOICE]
-    merged = sorted([*kept, *shared], key=lambda parameter: parameter.kind)
-    vars(verb)["__signature__"] = inspect.signature(verb).replace(parameters=merged)
+    parameters = inspect.signature(verb).parameters.values()
+    own_parameters = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    shared = [
+        shared_parameter
+        for shared_parameter in inspect.signature(StoredResults.select).parameters.values()
+        if shared_parameter.name in _CHOICE
+    ]
+    all_parameters = sorted([*own_parameters, *shared], key=lambda parameter: parameter.kind)
+    vars(verb)["__signature__"] = inspect.signature(verb).replace(parameters=all_parameters)
     return verb
 
 
@@ -128,8 +132,10 @@ def table(
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
     selected = selection.select()
-    shown = selection.table_of(selected, shows="rank" if ranks else "interval")
-    return ShownFrame.from_table(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
+    text_table = selection.table_of(selected, shows="rank" if ranks else "interval")
+    return ShownFrame.from_table(
+        text_table, cost_tables(selected, full_square, list(text_table.rows)).values() if costs else ()
+    )
 
 
 @public
@@ -155,8 +161,8 @@ def compare(
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
     results_to_compare = selection.select_to_compare()
-    shown = selection.comparison_of(results_to_compare, within)
-    return ShownFrame.from_table(shown, cost_tables(results_to_compare, full_square).values() if costs else ())
+    text_table = selection.comparison_of(results_to_compare, within)
+    return ShownFrame.from_table(text_table, cost_tables(results_to_compare, full_square).values() if costs else ())
 
 
 @public

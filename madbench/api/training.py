@@ -269,8 +269,10 @@ def _grid(
     fidelity: Fidelity,
     budget: Budget,
 ) -> Grid:
-    chosen = tuple(main_suite().usual_tasks()) if tasks is None else words_of(tasks)
-    return Grid(_rows(labels), chosen, check_seeds(seeds), str(profile or ""), fidelity, budget, changes_of(overrides))
+    chosen_tasks = tuple(main_suite().usual_tasks()) if tasks is None else words_of(tasks)
+    return Grid(
+        _rows(labels), chosen_tasks, check_seeds(seeds), str(profile or ""), fidelity, budget, changes_of(overrides)
+    )
 
 
 def _trained(experiment: Experiment, options: RunOptions, policy: Policy) -> Results:

@@ -52,12 +52,12 @@ class Repeat:
         """The first difference as text, such as ``accuracy 0.5, again 0.25``. Empty if both records are equal."""
         if self.difference == 0:
             return ""
-        before, after = self.run.record, self.record
-        if before.status != after.status:
-            text = f"{before.status}, again {after.status}"
-            return text if after.status == "finished" else f"{text}: {reason(after)}"
-        for name, old in before.metrics.items():
-            new = after.metrics.get(name)
+        old_record, new_record = self.run.record, self.record
+        if old_record.status != new_record.status:
+            text = f"{old_record.status}, again {new_record.status}"
+            return text if new_record.status == "finished" else f"{text}: {reason(new_record)}"
+        for name, old in old_record.metrics.items():
+            new = new_record.metrics.get(name)
             if old != new and not (new is not None and math.isnan(old) and math.isnan(new)):
                 return f"{name} {old}, again {new}"
         return "more metrics than before"
@@ -124,17 +124,17 @@ class Repeatable:
     @property
     def text(self) -> str:
         """The counts in words: ``Drawn from 440 of 480 stored runs. Left out: 40 (failed).``"""
-        others = "; ".join(f"{count} ({why})" for why, count in sorted(self.left_out.items()))
-        drawn = f"Drawn from {self.count:,} of {self.count + self.left_out.total():,} stored runs."
-        return drawn + (f" Left out: {others}." if others else "")
+        others = "; ".join(f"{count} ({reason})" for reason, count in sorted(self.left_out.items()))
+        drawn_text = f"Drawn from {self.count:,} of {self.count + self.left_out.total():,} stored runs."
+        return drawn_text + (f" Left out: {others}." if others else "")
 
     def draw(self, share: float, seed: int) -> list[list[Run]]:
         """Draw groups at random until they have the given share of the runs."""
-        chosen: list[list[Run]] = []
+        chosen_groups: list[list[Run]] = []
         for i in np.random.default_rng(seed).permutation(len(self.groups)):
-            if sum(map(len, chosen)) < share * self.count:
-                chosen.append(self.groups[i])
-        return chosen
+            if sum(map(len, chosen_groups)) < share * self.count:
+                chosen_groups.append(self.groups[i])
+        return chosen_groups
 
 
 def _problem_of(job: Job, known: dict[str, str]) -> str:
@@ -161,7 +161,7 @@ def _ids(run: Run) -> list[str]:
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
     """True if a run shared each of its steps with all runs of its group that had not ended before."""
-    steps = {each.job.id: each.record.details.get("steps", 0) for each in group}
+    steps = {run_of_group.job.id: run_of_group.record.details.get("steps", 0) for run_of_group in group}
     return all(
         part["ids"] == [id for id in _ids(run) if steps[id] > part.get("from_step", 0)]
         for part in run.record.details["group_jobs"]
@@ -191,27 +191,29 @@ def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
     The largest difference is None if the runs of a job do not have the same metrics.
     """
     by_task: dict[str, list[Repeat]] = defaultdict(list)
-    for each in repeats:
-        by_task[each.run.job.task].append(each)
+    for repeat in repeats:
+        by_task[repeat.run.job.task].append(repeat)
     rows = []
     for task, of_task in sorted(by_task.items()):
-        differences = [each.difference for each in of_task]
+        differences = [repeat.difference for repeat in of_task]
         largest = max(differences)
         row = {"task": task, "runs": len(of_task), "equal": differences.count(0)}
         row |= {"largest_difference": largest if math.isfinite(largest) else None}
-        rows.append(row | {"seconds": sum(each.record.details.get("seconds", 0.0) for each in of_task)})
+        rows.append(row | {"seconds": sum(repeat.record.details.get("seconds", 0.0) for repeat in of_task)})
     return rows
 
 
 def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
     """The proven pairs of unequal digests, by part of the code: all runs with such a pair are equal to the last bit."""
     are_equal: dict[tuple[str, str, str], bool] = {}
-    for each in repeats:
-        stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))
-        for part in stored.keys() & here.keys():
-            if stored[part] != here[part]:
-                pair = (part, stored[part], here[part])
-                are_equal[pair] = are_equal.get(pair, True) and each.difference == 0
+    for repeat in repeats:
+        stored_digests, present_digests = (
+            record.details.get("package_code", {}) for record in (repeat.run.record, repeat.record)
+        )
+        for part in stored_digests.keys() & present_digests.keys():
+            if stored_digests[part] != present_digests[part]:
+                pair = (part, stored_digests[part], present_digests[part])
+                are_equal[pair] = are_equal.get(pair, True) and repeat.difference == 0
     pairs: Pairs = {}
     for (part, stored_digest, digest), is_equal in sorted(are_equal.items()):
         if is_equal:
@@ -235,14 +237,14 @@ def pairs_in(path: Path) -> Pairs:
 
 def add_pairs(pairs: Pairs, path: Path) -> int:
     """Add pairs to a file, and return the number of new pairs."""
-    known = {part: list(of_part) for part, of_part in pairs_in(path).items()}
+    all_pairs = {part: list(of_part) for part, of_part in pairs_in(path).items()}
     count = 0
     for part, of_part in pairs.items():
-        new = [pair for pair in of_part if pair not in known.get(part, [])]
-        known[part] = sorted([*known.get(part, []), *new])
+        new = [pair for pair in of_part if pair not in all_pairs.get(part, [])]
+        all_pairs[part] = sorted([*all_pairs.get(part, []), *new])
         count += len(new)
     if count:
-        write_atomically(path, (json.dumps(dict(sorted(known.items())), indent=1) + "\n").encode())
+        write_atomically(path, (json.dumps(dict(sorted(all_pairs.items())), indent=1) + "\n").encode())
     return count
 
 

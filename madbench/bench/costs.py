@@ -35,7 +35,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
     shape, n_head = _shape(setup)
     torch.manual_seed(0)
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
-    built: dict[str, Layers] = {}
+    layers_by_label: dict[str, Layers] = {}
     problems: dict[str, str] = {}
     cases: dict[tuple[str, str], Callable[[], Any]] = {}
     for label in dict.fromkeys(setup.labels):
@@ -46,7 +46,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
         except Exception as error:  # many kinds of errors: no ranks fit, or a kernel fails
             problems[label] = reason(error)
             continue
-        built[label] = layers
+        layers_by_label[label] = layers
         cases |= {(label, what): run for what, run in passes.items()}
     times = in_turns(cases, setup.limits, setup.device)
     rows = []
@@ -54,7 +54,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
         row: dict[str, Any] = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         own_times = {what: time for (name, what), time in times.items() if name == label}
         failed = problems.get(label) or next((time for time in own_times.values() if isinstance(time, str)), "")
-        rows.append(row | ({"error": failed} if failed else _costs(built[label], own_times, x, setup)))
+        rows.append(row | ({"error": failed} if failed else _costs(layers_by_label[label], own_times, x, setup)))
     first = next((row for row in rows if "error" not in row), {})
     for row in rows:
         shared = [name for name in COSTS if row.get(name) and first.get(name)]
@@ -66,24 +66,24 @@ def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[],
 
     The decoded rows are first compared with the forward pass.
     """
-    one, end = x[:1], x.shape[1] - NEW_TOKENS
+    one_sequence, end = x[:1], x.shape[1] - NEW_TOKENS
     if end < 1:
         return {}
 
     def prompt() -> tuple[Tensor, list[Any]]:
         with autocast(setup.device, setup.precision):
-            return layers.prefill(one[:, :end])
+            return layers.prefill(one_sequence[:, :end])
 
     def following() -> Tensor:
         caches = read
         with autocast(setup.device, setup.precision):
-            for token in one[:, end:].unbind(1):
+            for token in one_sequence[:, end:].unbind(1):
                 row, caches = layers.step(token, caches)
         return row
 
     _, read = prompt()
     with torch.no_grad(), autocast(setup.device, setup.precision):
-        expected = layers(one)[:, -1]
+        expected = layers(one_sequence)[:, -1]
     check_error(difference(following().float(), expected.float()), setup)
     return {"prefill": prompt, "tokens": following}
 

@@ -17,10 +17,10 @@ from madbench.bench.parts import PEER, Curve, Part, Row
 def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
     """Draw the part's figure; None if no row has a number. Black lines span from the shortest to the longest time."""
     curve = part.curve
-    drawn = [row for row in rows if row.get(curve.y) is not None]
-    if not drawn:
+    drawn_rows = [row for row in rows if row.get(curve.y) is not None]
+    if not drawn_rows:
         return None
-    series = list(dict.fromkeys(_series(curve, row) for row in drawn))
+    series = list(dict.fromkeys(_series(curve, row) for row in drawn_rows))
     colors = distinct(PALETTE, len(series))
     looks: dict[str, Look] = {
         name: {
@@ -30,23 +30,23 @@ def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
         }
         for i, name in enumerate(series)
     }
-    panels_of = list(dict.fromkeys(row.get(curve.panel) for row in drawn))
-    is_line = not isinstance(drawn[0][curve.x], str)
-    places = list(dict.fromkeys(row[curve.x] for row in drawn))
+    panels_of = list(dict.fromkeys(row.get(curve.panel) for row in drawn_rows))
+    is_line = not isinstance(drawn_rows[0][curve.x], str)
+    places = list(dict.fromkeys(row[curve.x] for row in drawn_rows))
     width = 4.4 if is_line else max(3.2, 0.12 * len(places) * (len(series) + 1) + 1)
     panels = Panels(Layout(), part.name, f"{part.name}: {part.what}", [len(panels_of)], (width, 2.8))
     for axes, panel in zip(panels.axes, panels_of):
-        here = [row for row in drawn if row.get(curve.panel) == panel]
+        panel_rows = [row for row in drawn_rows if row.get(curve.panel) == panel]
         axes.set_title(panel or "")
         if is_line:
             for name, look in looks.items():
-                mine = [row for row in here if _series(curve, row) == name]
+                mine = [row for row in panel_rows if _series(curve, row) == name]
                 axes.plot([row[curve.x] for row in mine], [row[curve.y] for row in mine], linewidth=1.2, **look)
             axes.set(xscale="log", yscale="log", xlabel=curve.x_label, ylabel=curve.y_label)
             axes.set_xticks(places, [f"{place:,}" for place in places])
             axes.minorticks_off()
         else:
-            _draw_bars(axes, curve, here, places, looks)
+            _draw_bars(axes, curve, panel_rows, places, looks)
     entries = looks if is_line else {name: look | {"marker": "s"} for name, look in looks.items()}
     return panels.finish([where], entries if curve.series else {})
 

@@ -83,8 +83,8 @@ def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT
     if qk_rank:
         assert is_dataclass(mixer)
         mixer = replace(mixer, ranks={**mixer.ranks, "qk": qk_rank})
-    first, whole = mixer.flops_per_token(1), mixer.flops_per_token(shape.length)
-    per_pair = (whole - first) / ((shape.length - 1) / 2)
+    first, last = mixer.flops_per_token(1), mixer.flops_per_token(shape.length)
+    per_pair = (last - first) / ((shape.length - 1) / 2)
     pairs = {"S flash": 0, "S naive": shape.length}.get(name, (shape.length + PAPER_ROWS) / 2)
     return shape.n_layer * (first - per_pair + per_pair * pairs + 16 * shape.d_model**2)
 

@@ -23,8 +23,8 @@ class Layers(nn.Module):
 
     def __init__(self, label: str, d_model: int, max_len: int, **options: Any):
         super().__init__()
-        made = build_blocks(parse(label), block_period(label), d_model, max_len, options, {})
-        self.mixers: Sequence[Mixer] = cast("Any", nn.ModuleList(made))
+        blocks_and_options = build_blocks(parse(label), block_period(label), d_model, max_len, options, {})
+        self.mixers: Sequence[Mixer] = cast("Any", nn.ModuleList(blocks_and_options))
         self.allocation = MixerSequence.from_mixers(self.mixers)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int
     make_module: Callable[..., nn.Module] = (
         functools.partial(Layers, label) if block_period(label) > 1 else functools.partial(build, parse(label))
     )
-    made = make_module(shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
-    return cast("Mixer", made)
+    module = make_module(shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
+    return cast("Mixer", module)
 
 
 def resolved(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
@@ -147,10 +147,10 @@ def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = 
     check_error(error, setup, 2 * usual)
 
 
-def check_error(error: float, setup: Setup, allowed: float = 0.0) -> None:
-    """Raise ``WrongResultError`` for an error above the tolerance and above ``allowed``, or for NaN."""
-    if not error <= (bound := max(allowed, TOLERANCE[setup.precision])):
-        raise WrongResultError(f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed")
+def check_error(error: float, setup: Setup, own_tolerance: float = 0.0) -> None:
+    """Raise ``WrongResultError`` for an error above the tolerance and above ``own_tolerance``, or for NaN."""
+    if not error <= (tolerance := max(own_tolerance, TOLERANCE[setup.precision])):
+        raise WrongResultError(f"wrong: relative error {error:.1e}, at most {tolerance:.0e} is allowed")
 
 
 def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
@@ -180,16 +180,17 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
 def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
     """The compiled version of ``case``, checked against it."""
     mixer = make(case.label, Shape(*x.shape), setup, case.path)
-    compiled = Case(case.label, COMPILED.format(case.path), mixer)
+    compiled_case = Case(case.label, COMPILED.format(case.path), mixer)
     try:
         mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
-            _outcome(cast("Mixer", each.mixer), x, setup.device, setup.precision) for each in (compiled, case)
+            _outcome(cast("Mixer", either_case.mixer), x, setup.device, setup.precision)
+            for either_case in (compiled_case, case)
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # many kinds of errors of a compiler
-        compiled.problem = reason(error)
-    return compiled
+        compiled_case.problem = reason(error)
+    return compiled_case
 
 
 def core_passes(
@@ -229,15 +230,15 @@ def core_passes(
     }
 
 
-def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
+def _measured(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
     """One row per label and path, all timed in turns. Paths of a label are compared with its chunked path."""
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
-    cases = [case for label, paths in wanted for case in _cases(label, paths, shape, setup)]
-    by_path = {case.path: case for case in cases if not case.problem} if len(wanted) == 1 else {}
-    compiled = [by_path[path] for path in ("chunked", "fused") if path in by_path and "sdpa" not in by_path]
-    if setup.compiles and compiled:
+    cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]
+    by_path = {case.path: case for case in cases if not case.problem} if len(paths_by_label) == 1 else {}
+    compiled_paths = [by_path[path] for path in ("chunked", "fused") if path in by_path and "sdpa" not in by_path]
+    if setup.compiles and compiled_paths:
         torch.compiler.reset()
-        cases += [_compiled(case, x, setup) for case in compiled]
+        cases += [_compiled(case, x, setup) for case in compiled_paths]
     passes = {
         (case.label, case.path, way): pass_of(case.mixer, x, setup, way)
         for case in cases
@@ -247,18 +248,18 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
     fused_mixer = by_path["fused"].mixer if "fused" in by_path else None
     if fused_mixer is not None and shape.d_model % FLASH_HEAD_WIDTH == 0:
         core = core_passes(fused_mixer, shape, setup)
-        passes |= {(wanted[0][0], path, way): run for (path, way), run in core.items()}
-        cases += [Case(wanted[0][0], path) for path in ("core", "flash")]
+        passes |= {(paths_by_label[0][0], path, way): run for (path, way), run in core.items()}
+        cases += [Case(paths_by_label[0][0], path) for path in ("core", "flash")]
     times = in_turns(passes, setup.limits, setup.device)
     rows = [_row(case, times, x, shape, setup) for case in cases]
-    of_path = {row["path"]: row for row in rows if "step_ms" in row} if len(wanted) == 1 else {}
+    of_path = {row["path"]: row for row in rows if "step_ms" in row} if len(paths_by_label) == 1 else {}
     usual = of_path.get(COMPILED.format("chunked"), of_path.get("chunked"))
     for row in rows:
-        beside = of_path.get("flash") if row["path"] in ("core", "flash") else usual
-        if beside and "step_ms" in row:
-            row |= {"beside": beside["path"], "speed": beside["step_ms"] / row["step_ms"]}
-            if row.get("kept_mib") and beside.get("kept_mib"):
-                row["kept_share"] = row["kept_mib"] / beside["kept_mib"]
+        reference = of_path.get("flash") if row["path"] in ("core", "flash") else usual
+        if reference and "step_ms" in row:
+            row |= {"beside": reference["path"], "speed": reference["step_ms"] / row["step_ms"]}
+            if row.get("kept_mib") and reference.get("kept_mib"):
+                row["kept_share"] = row["kept_mib"] / reference["kept_mib"]
         yield row
 
 

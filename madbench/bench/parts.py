@@ -113,9 +113,13 @@ class BenchTable(TextTable):
         return f"{super().below} Not timed: {failed}." if failed else super().below
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        timed, columns = [row for row in self.rows if not row.get("error")], self.part.columns
-        used = [column for column in columns if any(row.get(column.name) is not None for row in timed)] or columns[:1]
-        return [column.heading for column in used], [[column.text(row) for column in used] for row in timed]
+        timed_rows, columns = [row for row in self.rows if not row.get("error")], self.part.columns
+        used_columns = [
+            column for column in columns if any(row.get(column.name) is not None for row in timed_rows)
+        ] or columns[:1]
+        return [column.heading for column in used_columns], [
+            [column.text(row) for column in used_columns] for row in timed_rows
+        ]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows. ``label`` is the label as in the table, and ``canonical`` the label as in jobs."""

@@ -73,9 +73,9 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
                 continue
             if round_:
                 seconds[name].append(took)
-    for name, spent in seconds.items():
+    for name, own_seconds in seconds.items():
         if name not in times:
-            times[name] = Timing(statistics.median(spent), min(spent), max(spent))
+            times[name] = Timing(statistics.median(own_seconds), min(own_seconds), max(own_seconds))
     return times
 
 
@@ -138,19 +138,19 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "
         wait(device)
         return torch.cuda.memory_allocated(device) - before - y.untyped_storage().nbytes()
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
-    kept: dict[int, int] = {}
-    held = []  # the address of a freed storage could be reused
+    bytes_by_address: dict[int, int] = {}
+    storages = []  # the address of a freed storage could be reused
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameters:
-            kept[storage.data_ptr()] = storage.nbytes()
-            held.append(storage)
+            bytes_by_address[storage.data_ptr()] = storage.nbytes()
+            storages.append(storage)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
-    return sum(kept.values())
+    return sum(bytes_by_address.values())
 
 
 def keep_freed_memory() -> None:

@@ -121,11 +121,11 @@ def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
 
 def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
     """Return a copy of ``mapping`` with one change. The parts of the key are keys of nested mappings."""
-    changed = copy.deepcopy(dict(mapping))
-    node, names = changed, override.path.split(".")
+    copied = copy.deepcopy(dict(mapping))
+    node, names = copied, override.path.split(".")
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
             raise ConfigError(f"override {short_repr(str(override))}: {short_repr(name)} holds a value, not keys")
     node[names[-1]] = copy.deepcopy(override.value)
-    return changed
+    return copied

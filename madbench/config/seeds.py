@@ -58,8 +58,8 @@ def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:
-            wanted = "whole numbers of at least 0, such as 0-2 or [0, 1, 2]"
-            raise ConfigError(f"seeds: expected {wanted}, got {short_repr(seed)}")
+            expected = "whole numbers of at least 0, such as 0-2 or [0, 1, 2]"
+            raise ConfigError(f"seeds: expected {expected}, got {short_repr(seed)}")
         if seed > MOST_SEED:
             raise ConfigError(f"seeds: expected at most 2^63 - 1, got {short_repr(seed)}")
     return seeds

@@ -99,9 +99,9 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return value if isinstance(value, expected) else from_mapping(expected, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
-            near = did_you_mean(value, map(str, arguments))
+            suggestion = did_you_mean(value, map(str, arguments))
             raise ConfigError(
-                f"{where}: {short_repr(value)} is not allowed{near}{_advice_on(value, type(arguments[0]))}"
+                f"{where}: {short_repr(value)} is not allowed{suggestion}{_advice_on(value, type(arguments[0]))}"
             )
         return value
     if origin is tuple:

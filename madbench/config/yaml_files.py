@@ -29,14 +29,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_document(node)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen = set()
+            keys = set()
             for key_node, _ in node.value:
                 key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
                 if not isinstance(key, Hashable):
                     break  # the call below raises the error
-                if key in seen:
+                if key in keys:
                     raise ConfigError(f"{path}:{line}: key {short_repr(key)} appears twice")
-                seen.add(key)
+                keys.add(key)
             return super().construct_mapping(node, deep)
 
     text = ""

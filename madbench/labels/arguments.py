@@ -20,13 +20,13 @@ def read_words(text: str, start: int, end: int, read: Callable[[str], tuple[str,
     values: dict[str, V] = {}
     position = start
     for word in text[start:end].split(",") if text[start:end].strip() else ():
-        at = position + len(word) - len(word.lstrip())
+        place = position + len(word) - len(word.lstrip())
         try:
             name, value = read(word.strip())
         except ValueError as error:
-            raise LabelError(point_at(text, at, str(error))) from None
+            raise LabelError(point_at(text, place, str(error))) from None
         if name in values:
-            raise LabelError(point_at(text, at, f"the argument {name!r} stands twice"))
+            raise LabelError(point_at(text, place, f"the argument {name!r} stands twice"))
         values[name] = value
         position += len(word) + 1
     return values

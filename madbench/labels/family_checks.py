@@ -121,7 +121,7 @@ def _fault_of_settings(settings: Any) -> str:
     if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and is_frozen):
         return f"its 'Settings' must be a frozen dataclass, got {settings!r:.100}"
     missing = dataclasses.MISSING
-    without = [
+    without_default = [
         field.name for field in dataclasses.fields(settings) if field.default is field.default_factory is missing
     ]
-    return f"its 'Settings' have no default for {without[0]!r}" if without else ""
+    return f"its 'Settings' have no default for {without_default[0]!r}" if without_default else ""

@@ -79,10 +79,17 @@ class DisplayNames:
             if _label_of(name) not in (None, label):
                 raise ConfigError(f"{short_repr(name)} cannot be the name of {text}: it is a label itself")
             into[label] = name
-            every = of_sets | by_user
-            if other := next((each for each in every if every[each] == every[label] and each != label), None):
+            all_names = of_sets | by_user
+            if other := next(
+                (
+                    named_label
+                    for named_label in all_names
+                    if all_names[named_label] == all_names[label] and named_label != label
+                ),
+                None,
+            ):
                 raise ConfigError(
-                    f"{short_repr(every[label])} cannot be the name of both {self.spelling(other)} and {text}"
+                    f"{short_repr(all_names[label])} cannot be the name of both {self.spelling(other)} and {text}"
                 )
         return replace(self, by_user=by_user, of_sets=of_sets)
 

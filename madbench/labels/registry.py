@@ -77,10 +77,10 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     Only families that define an order contribute.
     """
-    ordered = loaded_families().values()
+    loaded = loaded_families().values()
 
     def names(order: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for family in ordered for name in getattr(family, order)))
+        return tuple(dict.fromkeys(name for family in loaded for name in getattr(family, order)))
 
     return names("factor_order"), names("level_order")
 
@@ -95,8 +95,8 @@ def _family_without_prefix(text: str) -> str:
 
     It is ``named`` if the label begins with the name of an operator of this family. Otherwise it is ``""`` (S/R/G).
     """
-    typed = re.match("[A-Za-z0-9-]*", text)
-    return OF_NAMES if typed and name_key(typed[0]) in _operator_names() else ""
+    match = re.match("[A-Za-z0-9-]*", text)
+    return OF_NAMES if match and name_key(match[0]) in _operator_names() else ""
 
 
 @functools.cache

@@ -100,16 +100,16 @@ def available_sets() -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _labels_of(spec: str, folder: Path, collector: _NameCollector, above: tuple[Path, ...] = ()) -> list[str]:
+def _labels_of(spec: str, folder: Path, collector: _NameCollector, outer_files: tuple[Path, ...] = ()) -> list[str]:
     """The canonical labels of one spec (:func:`expand`). Add their display names to ``collector``.
 
-    Paths are relative to ``folder``. ``above`` has the files of the enclosing sets, outermost first.
+    Paths are relative to ``folder``. ``outer_files`` has the files of the enclosing sets, outermost first.
     """
     labels: list[str] = []
-    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, collector, above)):
+    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, collector, outer_files)):
         try:
             if text.startswith("@"):
-                labels += _labels_in(find_set(text[1:], folder), collector, above)
+                labels += _labels_in(find_set(text[1:], folder), collector, outer_files)
             elif text.startswith("~"):
                 centre = parse(text[1:])
                 collector.add_spelling(str(centre), text[1:])
@@ -125,7 +125,7 @@ def _labels_of(spec: str, folder: Path, collector: _NameCollector, above: tuple[
 
 
 def _with_sets_in_patterns(
-    texts: Iterable[str], folder: Path, collector: _NameCollector, above: tuple[Path, ...]
+    texts: Iterable[str], folder: Path, collector: _NameCollector, outer_files: tuple[Path, ...]
 ) -> Iterator[str]:
     """Yield the texts, with sets inside of patterns expanded.
 
@@ -137,7 +137,8 @@ def _with_sets_in_patterns(
             continue
         parts, is_cut = split_pattern(text)
         choices = [
-            _labels_of(part.text, folder, collector, above) if part.text[0] == "@" else [part.text] for part in parts
+            _labels_of(part.text, folder, collector, outer_files) if part.text[0] == "@" else [part.text]
+            for part in parts
         ]
         for part, of_part in zip(parts, choices):
             if hybrid := next(filter(is_pattern, of_part), None):
@@ -164,10 +165,10 @@ def find_set(name: str, folder: Path) -> Path:
     return sets[name]
 
 
-def _labels_in(path: Path, collector: _NameCollector, above: tuple[Path, ...]) -> list[str]:
+def _labels_in(path: Path, collector: _NameCollector, outer_files: tuple[Path, ...]) -> list[str]:
     resolved = path.resolve()
-    if resolved in above:
-        circle = " -> ".join(file.name for file in (*above[above.index(resolved) :], resolved))
+    if resolved in outer_files:
+        circle = " -> ".join(file.name for file in (*outer_files[outer_files.index(resolved) :], resolved))
         raise LabelError(f"{path}: a set cannot contain itself: {circle}")
     content = from_mapping(LabelSet, read_yaml(path), str(path))
     specs = content.labels
@@ -182,7 +183,7 @@ def _labels_in(path: Path, collector: _NameCollector, above: tuple[Path, ...]) -
     labels = []
     for i, spec in enumerate(specs):
         try:
-            labels += _labels_of(spec, path.parent, collector, (*above, resolved))
+            labels += _labels_of(spec, path.parent, collector, (*outer_files, resolved))
         except LabelError as error:
             raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
     return labels

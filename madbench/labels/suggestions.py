@@ -30,27 +30,31 @@ def message_with_suggestion(text: str) -> str | None:
     # The parsers of the families OF_NAMES and OF_PATTERNS point at the error themselves.
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):
         return None
-    named, is_family = _mixers(), colon and prefix in families()
+    labels_by_name, is_family = _mixers(), colon and prefix in families()
     names_of_family = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
-    name, rest = next(((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in named), ("", ""))
+    name, rest = next(
+        ((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in labels_by_name), ("", "")
+    )
     if name_key(name) in names_of_family:
         return None
-    suggested = [_with_rest(label, rest) for label in named.get(name_key(name), ())]
-    suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
-    if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
-        name, suggested = body, [body]
+    suggestions = [_with_rest(label, rest) for label in labels_by_name.get(name_key(name), ())]
+    suggestions = [label for label in suggestions if not is_family or not label.startswith(f"{prefix}:")]
+    if colon and not suggestions and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
+        name, suggestions = body, [body]
     # names of up to two letters resemble too many others, and a name with a dot is a module's path
     name_alone = re.split("[-!]", body)[0]
-    if (is_family or not colon) and not suggested and len(name_key(name_alone)) > 2 and "." not in name_alone:
+    if (is_family or not colon) and not suggestions and len(name_key(name_alone)) > 2 and "." not in name_alone:
         name = name_alone
-        near = difflib.get_close_matches(name_key(name), named, n=1 if is_family else 2, cutoff=0.8)
+        close_names = difflib.get_close_matches(name_key(name), labels_by_name, n=1 if is_family else 2, cutoff=0.8)
         if not is_family:
             names_of_family = set(map(name_key, _by_family().get("", ())))  # suggested by the parser of S/R/G
-        suggested = [label for key in near if key not in names_of_family for label in named[key]]
-    if not suggested:
+        suggestions = [label for key in close_names if key not in names_of_family for label in labels_by_name[key]]
+    if not suggestions:
         return None
-    suggested.sort(key=lambda label: (bool(_needs(label)), ":" in label))  # first those that train on any device
-    operator = next((label for label in named.get(name_key(name), ()) if name_key(label) == name_key(name)), "")
+    suggestions.sort(key=lambda label: (bool(_needs(label)), ":" in label))  # first those that train on any device
+    operator = next(
+        (label for label in labels_by_name.get(name_key(name), ()) if name_key(label) == name_key(name)), ""
+    )
     if is_family:
         where = f"{prefix}: has no {show(name)!r}"
     elif colon:
@@ -59,7 +63,7 @@ def message_with_suggestion(text: str) -> str | None:
         where = f"{operator} takes no letters"
     else:
         where = f"there is no label {show(name)!r}"
-    options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
+    options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggestions]
     what = f"{where}; did you mean {' or '.join(options)}? madbench ls operators lists all"
     return point_at(text, len(prefix) + len(colon), what)
 

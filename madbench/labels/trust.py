@@ -113,19 +113,23 @@ def allow_of_file(specs: Iterable[Any], path: Path) -> None:
 def is_data(folder: Path) -> bool:
     """True if a folder or one of its parents is a results folder or an unpacked archive, which contain runs."""
     places = {folder.absolute(), folder.resolve()}
-    folders = {above for place in places for above in (place, *place.parents)}
-    return any(next((above / "runs").glob("*/job.json"), None) for above in folders)
+    folders = {outer for place in places for outer in (place, *place.parents)}
+    return any(next((outer / "runs").glob("*/job.json"), None) for outer in folders)
 
 
-def _allow_spec(spec: str, folder: Path, with_files: bool, above: tuple[Path, ...]) -> None:
+def _allow_spec(spec: str, folder: Path, with_files: bool, outer_files: tuple[Path, ...]) -> None:
     for text in expand_braces(spec):
         if not text.startswith("@"):
             for part in part_texts(text.removeprefix("~")):
                 with suppress(MadbenchError):
                     if part.startswith("@"):
-                        _allow_spec(part, folder, with_files, above)
+                        _allow_spec(part, folder, with_files, outer_files)
                     elif ":" in part:  # a label without a prefix never names code
                         allow([str(parse(part))])
-        elif with_files and (path := find_set(text[1:], folder).resolve()) not in above and not is_data(path.parent):
+        elif (
+            with_files
+            and (path := find_set(text[1:], folder).resolve()) not in outer_files
+            and not is_data(path.parent)
+        ):
             for inner in read_yaml(path).get("labels") or ():
-                _allow_spec(inner, path.parent, with_files, (*above, path))
+                _allow_spec(inner, path.parent, with_files, (*outer_files, path))

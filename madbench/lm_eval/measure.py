@@ -64,8 +64,8 @@ class Tasks:
             self.manager = TaskManager(include_path=folder and str(folder))
         for name in self._unknown():
             where = f" of lm-evaluation-harness{'' if folder is None else f' or of {folder}'}"
-            near = did_you_mean(name, [*OWN, *self.manager.all_tasks], "lm-eval ls tasks")
-            raise ConfigError(f"task {short_repr(name)}: no such task{where}{near}")
+            suggestion = did_you_mean(name, [*OWN, *self.manager.all_tasks], "lm-eval ls tasks")
+            raise ConfigError(f"task {short_repr(name)}: no such task{where}{suggestion}")
 
     def _unknown(self) -> list[str]:
         return [name for name in self.names if name not in self.manager.all_tasks]
@@ -187,9 +187,9 @@ def _shots(name: str, members: Sequence[str], results: Mapping[str, Any]) -> int
     return results["n-shot"].get(name, shots.pop() if len(shots) == 1 else None)
 
 
-def _version(members: Sequence[str], known: Mapping[str, Any]) -> Any:
+def _version(members: Sequence[str], versions: Mapping[str, Any]) -> Any:
     """The version of a task, or the versions of a group's tasks if they differ."""
-    versions_of = {task: known.get(task) for task in members}
+    versions_of = {task: versions.get(task) for task in members}
     distinct = {str(version) for version in versions_of.values()}
     return versions_of if len(distinct) > 1 else versions_of[members[0]]
 

@@ -199,7 +199,7 @@ class HarnessModel(TemplateLM):
 
     def _write(self, prompts: list[list[int]], how: dict[str, Any]) -> list[str]:
         """The generated texts after prompts of one length."""
-        until, count = [text for text in how["until"] if text], how["max_gen_toks"]
+        stop_texts, count = [text for text in how["until"] if text], how["max_gen_toks"]
         if self.model.positions is not None:
             count = min(count, self.max_length + 1 - len(prompts[0]))
         generator = torch.Generator(self.device_name).manual_seed(how.get("seed", SEED))
@@ -207,9 +207,9 @@ class HarnessModel(TemplateLM):
         end = self.eot_token_id
 
         def is_over(_: int, ids: Sequence[int]) -> bool:
-            return ids[-1] == end or any(text in self.vocabulary.decode(ids) for text in until)
+            return ids[-1] == end or any(text in self.vocabulary.decode(ids) for text in stop_texts)
 
-        written = continuations(
+        continued_ids = continuations(
             self.model,
             prompts,
             count,
@@ -217,7 +217,7 @@ class HarnessModel(TemplateLM):
             draw=functools.partial(draw, generator=generator, temperature=temperature, top_k=how.get("top_k")),
             vocab_size=self.vocabulary.vocab_size,
         )
-        texts = [self.vocabulary.decode(ids[:-1] if ids[-1:] == [end] else ids) for ids in written]
-        for stop in until:
+        texts = [self.vocabulary.decode(ids[:-1] if ids[-1:] == [end] else ids) for ids in continued_ids]
+        for stop in stop_texts:
             texts = [text.split(stop)[0] for text in texts]
         return texts

@@ -211,14 +211,14 @@ def _check(paper: Paper, where: str) -> None:
     ids = [item.id for item in paper.items]
     claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
     for item in paper.items:
-        at = f"{where}: items: {item.id}"
+        place = f"{where}: items: {item.id}"
         if ids.count(item.id) > 1:
-            raise ConfigError(f"{at}: is there twice")
+            raise ConfigError(f"{place}: is there twice")
         if fault := item.fault:
-            raise ConfigError(f"{at}: {fault}")
-        _check_names(item, claims, at)
+            raise ConfigError(f"{place}: {fault}")
+        _check_names(item, claims, place)
         if item.published:
-            _check_published(paper.file(item.published), item, at)
+            _check_published(paper.file(item.published), item, place)
 
 
 def _check_published_columns(paper: Paper) -> None:
@@ -231,38 +231,38 @@ def _check_published_columns(paper: Paper) -> None:
             raise ConfigError(f"{paper.folder / PUBLISHED}: columns: {unknown_column(name)}")
 
 
-def _check_names(item: Item, claims: Collection[str], at: str) -> None:
+def _check_names(item: Item, claims: Collection[str], place: str) -> None:
     """Raise ``ConfigError`` for a name that does not exist, or for seeds or labels that cannot be read."""
     from madbench.analysis.figures import figure_names
 
     for size in item.profiles:
         if size not in SIZES:
-            raise ConfigError(f"{at}: profiles: unknown size {short_repr(size)}{did_you_mean(size, SIZES)}")
+            raise ConfigError(f"{place}: profiles: unknown size {short_repr(size)}{did_you_mean(size, SIZES)}")
     profiles = [*item.profiles.values(), *(profile for suite in suites().values() for profile in suite.Profile.names())]
-    named = {
+    names_by_key = {
         "budgets": ("profile", item.budgets, profiles),
         "figures": ("figure", item.figures, figure_names()),
         "claims": ("claim", item.claims, claims),
     }
-    for key, (noun, names, known) in named.items():
+    for key, (noun, names, known_names) in names_by_key.items():
         for name in names:
-            if name not in known:
-                raise ConfigError(f"{at}: {key}: no {noun} {short_repr(name)}{did_you_mean(name, known)}")
-    parse_seeds(item.seeds, f"{at}: seeds")
+            if name not in known_names:
+                raise ConfigError(f"{place}: {key}: no {noun} {short_repr(name)}{did_you_mean(name, known_names)}")
+    parse_seeds(item.seeds, f"{place}: seeds")
     for task in item.tasks:
-        suite_of_task(task.rpartition("/")[2], f"{at}: tasks: ")  # raises for an unknown task
+        suite_of_task(task.rpartition("/")[2], f"{place}: tasks: ")  # raises for an unknown task
     expand(item.labels)
 
 
-def _check_published(path: Path, item: Item, at: str) -> None:
+def _check_published(path: Path, item: Item, place: str) -> None:
     if not path.is_file():
-        raise ConfigError(f"{at}: published: there is no file {item.published}")
+        raise ConfigError(f"{place}: published: there is no file {item.published}")
     with open(path, newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
     for column in ("label", *item.columns.values(), *item.published_rows):
         if column not in header:
             raise ConfigError(
-                f"{at}: published: {item.published} has no column {short_repr(column)}{did_you_mean(column, header)}"
+                f"{place}: published: {item.published} has no column {short_repr(column)}{did_you_mean(column, header)}"
             )
 
 
@@ -290,10 +290,12 @@ def _refuse_taken_names(paper: Paper) -> None:
     for suite in suites().values():
         shipped_files = paper.folder.glob(f"profiles/{suite.name}/*.yaml")
         files |= {path: suite.Profile.files().get(path.stem) for path in shipped_files}
-    for path, used in files.items():
-        is_here = used is not None and not used.is_absolute()  # a set in ./variants, which may replace any other
-        if used is not None and not is_here and used.resolve() != path.resolve():
-            raise ConfigError(f"{path}: {used} has this name already; rename it")
+    for path, used_names in files.items():
+        is_here = (
+            used_names is not None and not used_names.is_absolute()
+        )  # a set in ./variants, which may replace any other
+        if used_names is not None and not is_here and used_names.resolve() != path.resolve():
+            raise ConfigError(f"{path}: {used_names} has this name already; rename it")
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:

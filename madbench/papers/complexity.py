@@ -109,10 +109,10 @@ def measured(case: Case, device: str) -> dict[str, Any]:
     times = pass_seconds(case.label, passes, device)
     with torch.inference_mode():
         bytes_ = [peak_bytes(run, device) for run in passes.values()]
-    made = {"row": case.row, "label": case.label, "path": case.path, "exponent": case.exponent}
+    fields = {"row": case.row, "label": case.label, "path": case.path, "exponent": case.exponent}
     slopes: dict[str, Sequence[float]] = {"time": times, "memory": bytes_, "flops": flops}
-    made |= {name: slope(case.lengths, values) for name, values in slopes.items()}
-    return made | {"T": f"{case.lengths[0]}-{case.lengths[-1]}", "seconds": times, "bytes": bytes_}
+    fields |= {name: slope(case.lengths, values) for name, values in slopes.items()}
+    return fields | {"T": f"{case.lengths[0]}-{case.lengths[-1]}", "seconds": times, "bytes": bytes_}
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:

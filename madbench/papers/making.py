@@ -210,13 +210,13 @@ def measure_of(item: Item) -> Measure:
 def jobs_of(request: Request) -> list[Job]:
     """The jobs of the item. Empty if nothing is trained, or if the item needs a corpus that is not prepared yet."""
     item = request.item
-    planned = measure_of(item).plan(request) if item.labels or item.measure else None
-    if isinstance(planned, Grid):
+    plan = measure_of(item).plan(request) if item.labels or item.measure else None
+    if isinstance(plan, Grid):
         try:
-            planned = prepare(planned, PlanOptions(request.device, request.results, makes_corpus=False))
+            plan = prepare(plan, PlanOptions(request.device, request.results, makes_corpus=False))
         except NoCorpusError:
             return []
-    return planned.jobs if planned else []
+    return plan.jobs if plan else []
 
 
 def judged(verdicts: Mapping[str, str]) -> str:
@@ -233,14 +233,14 @@ def judged(verdicts: Mapping[str, str]) -> str:
     return REPRODUCED if values and all(value in _FOR for value in values) else OPEN
 
 
-def state_of(request: Request, made: Made) -> str:
-    """The state of an item, from its verdicts (:func:`judged`). ``made`` for an item without verdicts.
+def state_of(request: Request, outcome: Made) -> str:
+    """The state of an item, from its verdicts (:func:`judged`). ``outcome`` for an item without verdicts.
 
     If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
     statement, as its field ``part`` says, the state is :data:`PARTLY` with this part instead of ``reproduced``. The
     whole statement is covered if the user requested tasks, or if models of the item's own profiles are not small.
     """
-    state = judged(made.verdicts) if made.verdicts else "made"
+    state = judged(outcome.verdicts) if outcome.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
         return SMALL
     is_whole = not request.item.part or request.tasks or (request.item.profiles and not request.is_small)
@@ -268,7 +268,7 @@ def chosen_settings(results: Results | None) -> str:
     return choice_note(row.protocol.profile.chosen_on for row in (results.rows if results else ()))
 
 
-def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:
+def remember(request: Request, outcome: Made, runs: Sequence[str] = (), note: str = "") -> None:
     """Store the verdicts in the results folder, under the requested size.
 
     ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
@@ -280,8 +280,8 @@ def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str =
         "runs": list(runs),
         "note": note,
         "changes": [*request.labels, *request.tasks, *map(str, request.overrides), *budget_words(request)],
-        "verdicts": dict(made.verdicts),
-        "state": state_of(request, made),
+        "verdicts": dict(outcome.verdicts),
+        "state": state_of(request, outcome),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(states, indent=2) + "\n").encode())
@@ -304,8 +304,8 @@ def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
     """The command that makes the item."""
     if not item.is_made_here:
         return ""
-    changed = "" if profile == QUICK else f" --profile {profile}"
-    return f"madbench paper {paper.name} {item.id}{changed}"
+    profile_words = "" if profile == QUICK else f" --profile {profile}"
+    return f"madbench paper {paper.name} {item.id}{profile_words}"
 
 
 def check_profile(item: Item, profile: str) -> None:

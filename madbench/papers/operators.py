@@ -16,17 +16,17 @@ from madbench.rows import Grid
 from madbench.suites import checks_of
 
 
-def operators_of(request: Request, measure: Measure, planned: Grid | Experiment | None) -> list[str]:
+def operators_of(request: Request, measure: Measure, plan: Grid | Experiment | None) -> list[str]:
     """The labels whose operators the item uses: labels that it trains or checks, or that its measure names.
 
     Empty if the item is arithmetic.
     """
     if request.item.arithmetic:
         return []
-    if isinstance(planned, Experiment):
-        return planned.labels
-    if planned is not None:
-        return list(dict.fromkeys(row.label for row in planned.rows))
+    if isinstance(plan, Experiment):
+        return plan.labels
+    if plan is not None:
+        return list(dict.fromkeys(row.label for row in plan.rows))
     return expand(request.labels or request.item.labels or measure.operators)
 
 
@@ -42,9 +42,9 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
 
 def outcome_by_loops(check: Check) -> CheckResult | None:
     """The outcome of a check if mixers are computed by float64 loops. None if the check calls no mixer with loops."""
-    with by_loops() as called:
+    with by_loops() as class_names:
         outcome = run_check(check)
-    return outcome if called else None
+    return outcome if class_names else None
 
 
 @contextmanager
@@ -55,17 +55,17 @@ def by_loops() -> Iterator[list[str]]:
     """
     from torch.nn.modules.module import register_module_forward_hook
 
-    called: list[str] = []
+    class_names: list[str] = []
 
     def replace_output(module: Any, arguments: tuple[Any, ...], output: Any) -> Any:
         if not callable(getattr(module, "reference", None)):
             return None
-        called.append(type(module).__name__)
+        class_names.append(type(module).__name__)
         return module.reference(arguments[0]).to(output.dtype)
 
     hook = register_module_forward_hook(replace_output)
     try:
-        yield called
+        yield class_names
     finally:
         hook.remove()
 

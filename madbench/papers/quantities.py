@@ -28,13 +28,13 @@ class Quantity:
 
     def stored(self, store: Store, job_id: str) -> Measurement | None:
         """The stored measurement of the run. None if there is none."""
-        matching = [each for each in store.measurements(job_id) if each.name == self.name]
-        return next((each for each in matching if each.settings == dict(self.settings)), None)
+        matching = [measurement for measurement in store.measurements(job_id) if measurement.name == self.name]
+        return next((measurement for measurement in matching if measurement.settings == dict(self.settings)), None)
 
     def of_run(self, store: Store, job: Job, measure: Callable[[Path], Values]) -> Measurement:
         """The measurement of a run: the stored one, otherwise one from its weights, which is then stored."""
-        if (known := self.stored(store, job.id)) is not None:
-            return known
+        if (measurement := self.stored(store, job.id)) is not None:
+            return measurement
         if not store.has_weights(job.id):
             raise StoreError(f"run {job.id} of {job.label} has no weights, nor {self.name}: --force trains it again")
         from madbench.training.devices import git_state, versions
@@ -46,8 +46,8 @@ class Quantity:
     def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
         """Advice on finished runs that have neither weights nor the measurement; empty if there are none."""
         finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
-        without = [job_id for job_id in finished if not store.has_weights(job_id)]
-        if not (count := sum(self.stored(store, job_id) is None for job_id in without)):
+        without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
+        if not (count := sum(self.stored(store, job_id) is None for job_id in without_weights)):
             return ""
-        counted = "1 stored run has" if count == 1 else f"{count} stored runs have"
-        return f"{counted} no weights, nor {self.name} measured, and will not be trained again; with --force they are"
+        runs_have = "1 stored run has" if count == 1 else f"{count} stored runs have"
+        return f"{runs_have} no weights, nor {self.name} measured, and will not be trained again; with --force they are"

@@ -80,13 +80,13 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
         elif row["field"]:
             if source not in jobs:
                 jobs[source] = _jobs_of_source(request, source)
-            selected = [job for job in jobs[source] if row["task"] in ("", job.task)]
-            selected = [job for job in selected if fnmatch.fnmatchcase(job.label, row["labels"] or "*")]
-            values = [_value(job, row["field"], observed) for job in selected]
-        here = sorted({*map(_text, _flat(values))}, key=_order)
-        state = INCOMPARABLE if row["reason"] else EQUAL if _is_equal(row["published"], here) else DIFFERENT
-        named = {name: row[name] for name in ("table", "task", "setting", "published")}
-        yield named | {"here": "; ".join(here), "state": state, "reason": row["reason"]}
+            task_jobs = [job for job in jobs[source] if row["task"] in ("", job.task)]
+            task_jobs = [job for job in task_jobs if fnmatch.fnmatchcase(job.label, row["labels"] or "*")]
+            values = [_value(job, row["field"], observed) for job in task_jobs]
+        our_values = sorted({*map(_text, _flat(values))}, key=_order)
+        state = INCOMPARABLE if row["reason"] else EQUAL if _is_equal(row["published"], our_values) else DIFFERENT
+        fields = {name: row[name] for name in ("table", "task", "setting", "published")}
+        yield fields | {"here": "; ".join(our_values), "state": state, "reason": row["reason"]}
 
 
 def _jobs_of_source(request: Request, source: str) -> list[Job]:
@@ -115,12 +115,12 @@ def _flat(values: list[Any]) -> Iterator[Any]:
         yield from value if isinstance(value, list) else [value]
 
 
-def _is_equal(published: str, here: list[str]) -> bool:
+def _is_equal(published: str, our_values: list[str]) -> bool:
     """True if the values are equal, or all within a published range."""
     low, _, high = published.partition(" to ")
     if high:
-        return bool(here) and all(float(low) <= float(value) <= float(high) for value in here)
-    return here == sorted({*map(_text, published.split("; "))}, key=_order)
+        return bool(our_values) and all(float(low) <= float(value) <= float(high) for value in our_values)
+    return our_values == sorted({*map(_text, published.split("; "))}, key=_order)
 
 
 def _text(value: Any) -> str:
@@ -145,8 +145,8 @@ def _listing(request: Request, rows: list[dict[str, Any]]) -> Listing:
     for heading, of_table in itertools.groupby(rows, lambda row: ", ".join(filter(None, [row["table"], row["task"]]))):
         lines.append([heading, "", ""])
         for row in of_table:
-            here = f"{row['here']} ({row['state']})" if row["here"] else row["state"]
-            lines.append([f"  {row['setting']}", row["published"], "the same" if row["state"] == EQUAL else here])
+            our_text = f"{row['here']} ({row['state']})" if row["here"] else row["state"]
+            lines.append([f"  {row['setting']}", row["published"], "the same" if row["state"] == EQUAL else our_text])
     caption = (
         f"{request.item.place} of {request.paper.title}: the paper's settings, and those of --profile full, the same"
         " for every label and task of an item, of profiles and of the code, read where they take effect."

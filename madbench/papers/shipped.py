@@ -84,10 +84,10 @@ def shipped_ids(item: Item) -> set[str]:
     return ids
 
 
-def complete_seeds(request: Request, jobs: Iterable[Job], stored: Container[str]) -> list[int]:
+def complete_seeds(request: Request, jobs: Iterable[Job], stored_ids: Container[str]) -> list[int]:
     """The seeds whose jobs are all stored. Empty if a requested seed is not among them."""
     jobs = list(jobs)
-    missing = {job.seed for job in jobs if job.id not in stored}
+    missing = {job.seed for job in jobs if job.id not in stored_ids}
     return [] if missing and request.seeds else sorted({job.seed for job in jobs} - missing)
 
 
@@ -95,16 +95,16 @@ def results_in(request: Request, measure: Measure) -> Results | None:
     """The results of the runs of the item. None if one of them is not stored."""
     from madbench.analysis.scores import Results
 
-    planned = _prepared(request, measure)
-    return None if planned.missing else Results.from_rows(planned, Snapshot.open(request.results, create=False))
+    experiment = _prepared(request, measure)
+    return None if experiment.missing else Results.from_rows(experiment, Snapshot.open(request.results, create=False))
 
 
 def _prepared(request: Request, measure: Measure) -> Experiment:
-    planned = measure.plan(request)
-    if isinstance(planned, Grid):
-        return prepare(planned, PlanOptions(request.device, request.results))
-    assert planned is not None
-    return planned
+    plan = measure.plan(request)
+    if isinstance(plan, Grid):
+        return prepare(plan, PlanOptions(request.device, request.results))
+    assert plan is not None
+    return plan
 
 
 @contextmanager

@@ -28,9 +28,11 @@ class TableMeasure(PlainMeasure):
     """Trains the labels of an item, shows our numbers beside the published ones, and tests the item's claims."""
 
     def plan(self, request: Request) -> Grid:
-        item, changed = request.item, {override.path for override in request.overrides}
-        own = (override for override in parse_overrides(item.overrides) if override.path not in changed)
-        overrides = (*own, *request.overrides)
+        item, changed_paths = request.item, {override.path for override in request.overrides}
+        item_overrides = (
+            override for override in parse_overrides(item.overrides) if override.path not in changed_paths
+        )
+        overrides = (*item_overrides, *request.overrides)
         rows = map(Row, expand(request.labels or item.labels))
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
@@ -59,11 +61,11 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
     data = CorpusOptions(corpora[0] if corpora else None)
     grid, device = replace(results.grid, budget=budget), results.rows[0].protocol.device
     try:
-        planned = prepare(grid, PlanOptions(device, results.store.root, data))
+        experiment = prepare(grid, PlanOptions(device, results.store.root, data))
     except BudgetError:  # a label has no ranks under this budget
         return None
-    stored = Results.from_rows(planned, results.store)
-    return stored if stored.suites_with_result else None
+    own_results = Results.from_rows(experiment, results.store)
+    return own_results if own_results.suites_with_result else None
 
 
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
@@ -82,12 +84,12 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
     published, first = published_numbers(request), parts[0]
     names = list(request.item.columns) or in_order(first.scores.column.unique())
     columns, lines, records = [column(name) for name in names], [], []
-    nothing = Cell(Sample(np.array([])), 0)
+    no_cell = Cell(Sample(np.array([])), 0)
     cells_by_budget = {part.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts}
     for row in {row.name: row.row for row in first.rows}.values():
         theirs = published.get(row.name, {})
         for budget, cells in cells_by_budget.items():
-            ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
+            ours = [cells.get(row.name, {}).get(name, no_cell) for name in names]
             seeds = max((cell.n for cell in ours), default=0)
             for of_column, cell in zip(columns, ours):
                 record = {"label": row.name, "budget": budget, "column": of_column.name} | cell.numbers(of_column)
@@ -100,10 +102,10 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
             lines.append([PUBLISHED, *texts, ""])
     headings = ["Label", *(c.heading for c in columns), "n"]
     notes = " ".join(first.sentences())
-    below = ", and the published numbers below them" if published else ""
+    numbers_note = ", and the published numbers below them" if published else ""
     caption = (
-        f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
-        " †: a single seed."
+        f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval"
+        f"{numbers_note}. †: a single seed."
     )
     if len(parts) > 1:
         caption += (

@@ -56,9 +56,9 @@ def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
             problem = f"{', '.join(labels)} has no check {name!r}, by which it is decided"
             raise ConfigError(f"{item.id}: {problem}; its own labels are {', '.join(item.labels)}")
         if name not in measured:
-            every = ((*family_of(label).checks(parse(label)), *checks_of(label)) for label in labels)
-            known = dict.fromkeys(check.name for checks in every for check in checks)
-            raise ConfigError(f"{item.id}: no check {name!r} of {', '.join(labels)}{did_you_mean(name, known)}")
+            all_checks = ((*family_of(label).checks(parse(label)), *checks_of(label)) for label in labels)
+            check_names = dict.fromkeys(check.name for checks in all_checks for check in checks)
+            raise ConfigError(f"{item.id}: no check {name!r} of {', '.join(labels)}{did_you_mean(name, check_names)}")
     return by_label
 
 
@@ -98,8 +98,8 @@ def check_table(request: Request, by_label: Mapping[str, Mapping[str, CheckResul
     lines = []
     for cell in cells:
         residual = "-" if cell["residual"] is None else f"{cell['residual']:.1e}".replace("0.0e+00", "0")
-        bound = cell["bound"] if cell["residual"] is not None else "-"
-        lines.append([typed_label(cell["label"]), cell["check"], cell["verdict"], residual, bound])
+        bound_text = cell["bound"] if cell["residual"] is not None else "-"
+        lines.append([typed_label(cell["label"]), cell["check"], cell["verdict"], residual, bound_text])
     item = request.item
     caption = f"{item.place} of {request.paper.title}: what was measured, and its bound."
     notes = "In float64 on small mixers or on the paper's construction; madbench verify LABEL says what each check is."
@@ -120,5 +120,5 @@ def _number(outcome: CheckResult, loops: CheckResult | None) -> str:
 def _loops_text(loops: CheckResult) -> str:
     if loops.residual is None:
         return f"by float64 loops not measured: {loops.error}"
-    who = "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"
-    return f"by float64 loops {loops.residual:.1e}: {who}"
+    who_fails = "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"
+    return f"by float64 loops {loops.residual:.1e}: {who_fails}"

@@ -28,14 +28,14 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
-    chosen: dict[str, set[str]] = {}
+    tasks_of: dict[str, set[str]] = {}
     for word in tasks:
-        suite, named = _suite_and_tasks(word)
-        chosen.setdefault(suite.name, set()).update(named)
+        suite, named_tasks = _suite_and_tasks(word)
+        tasks_of.setdefault(suite.name, set()).update(named_tasks)
     return {
-        suite.name: [task for task in suite.tasks() if task in chosen[suite.name]]
+        suite.name: [task for task in suite.tasks() if task in tasks_of[suite.name]]
         for suite in suites().values()
-        if suite.name in chosen
+        if suite.name in tasks_of
     }
 
 
@@ -48,8 +48,8 @@ def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     by_task = task_suites()
     return tuple(
         task if by_task[task].name == suite else f"{suite}/{task}"
-        for suite, named in tasks_by_suite(tasks).items()
-        for task in named
+        for suite, task_names in tasks_by_suite(tasks).items()
+        for task in task_names
     )
 
 
@@ -90,8 +90,8 @@ def suite_of_override(override: Override, leading: Suite) -> Suite:
 
     This is the suite of the override's prefix, or ``leading`` if the override has no prefix.
     """
-    named = (suite for suite in suites().values() if suite.address == override.suite)
-    return next(named, leading)
+    suites_with_address = (suite for suite in suites().values() if suite.address == override.suite)
+    return next(suites_with_address, leading)
 
 
 def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
@@ -100,7 +100,7 @@ def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -
     Overrides that only name the profile are left out.
     """
     changes = (override for override in overrides if not override.names_profile)
-    return tuple(each.without_suite() for each in changes if suite_of_override(each, leading) is suite)
+    return tuple(change.without_suite() for change in changes if suite_of_override(change, leading) is suite)
 
 
 @contextmanager
@@ -134,14 +134,16 @@ def profile_named(
     or a task of the suite was requested (``is_asked``). Raises ``ConfigError`` if the leading suite has no such
     profile, but another suite has.
     """
-    named = [each.value for each in overrides if each.names_profile and each.suite == suite.address]
+    profile_names = [
+        override.value for override in overrides if override.names_profile and override.suite == suite.address
+    ]
     if suite is leading:
-        name = named[-1] if named else profile or suite.default
+        name = profile_names[-1] if profile_names else profile or suite.default
         if name not in suite.Profile.names():
             _refuse_profile_of_another(name, suite)
         return name
-    beside = leading.Profile.load(profile or leading.default).beside
-    name = named[-1] if named else beside.get(suite.address, "")
+    beside_suites = leading.Profile.load(profile or leading.default).beside
+    name = profile_names[-1] if profile_names else beside_suites.get(suite.address, "")
     return name or (suite.default if is_asked else "")
 
 
@@ -150,10 +152,10 @@ def tasks_in_order(suite: Suite, overrides: Iterable[Override], tasks: Iterable[
 
     Raises ``ConfigError`` if an override changes a task that is not among them.
     """
-    chosen = set(suite.usual_tasks() if tasks is None else tasks)
-    ordered = [task for task in suite.tasks() if task in chosen]
-    check_tasks_of(overrides, ordered)
-    return ordered
+    chosen_tasks = set(suite.usual_tasks() if tasks is None else tasks)
+    ordered_tasks = [task for task in suite.tasks() if task in chosen_tasks]
+    check_tasks_of(overrides, ordered_tasks)
+    return ordered_tasks
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:

@@ -41,6 +41,6 @@ def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
     Otherwise it is ``name``.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
-    profiles = [suite.shipped().get(each) for each in (name, nearest)]
-    settings = [each.settings(job.task) for each in profiles if isinstance(each, TokenProfile)]
+    profiles = [suite.shipped().get(profile_name) for profile_name in (name, nearest)]
+    settings = [profile.settings(job.task) for profile in profiles if isinstance(profile, TokenProfile)]
     return nearest if len(settings) == 2 and settings[0] == settings[1] else name

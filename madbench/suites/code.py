@@ -167,12 +167,12 @@ def package_modules(
     They are the starting modules, the subpackages in which imports are followed, and the test of excluded modules.
     ``own`` are the modules of the label's own operators (:func:`madbench.labels.own_modules`).
     """
-    found = find_suite(suite)
-    trial = found.trial.partition(":")[0]
+    suite_object = find_suite(suite)
+    trial = suite_object.trial.partition(":")[0]
     imported = imports_within(trial, ["madbench.suites", *_own_packages([trial])])
     imported += imports_within("madbench.suites.trial", ["madbench.suites"])  # the schedule of learning rates
     of_suite = {name for name in (trial, *imported) if not affects_no_number(name)}
-    generators = [module for name in of_suite for module in imports_within(name, [found.data_package])]
+    generators = [module for name in of_suite for module in imports_within(name, [suite_object.data_package])]
     if task in task_names():
         generators.append(settings_class(task).__module__)
     models = [module for name in of_suite for module in imports_within(name, ["madbench.models"])]
@@ -185,7 +185,7 @@ def package_modules(
             ["madbench.mixers", "madbench.labels.traits", *_own_packages(of_families)],
             affects_no_number,
         ),
-        "task": (generators, [found.data_package, *_own_packages(generators)], affects_no_number),
+        "task": (generators, [suite_object.data_package, *_own_packages(generators)], affects_no_number),
         "suite": (sorted(of_suite), [], affects_no_number),
         "model": (models, ["madbench.models"], affects_no_number),
         "training": (["madbench.training.loop"], ["madbench.training"], affects_no_number),

@@ -72,8 +72,8 @@ class CodeMarks:
 
 def _sentence(code: RunCode, rows: Sequence[str]) -> str:
     names = list(dict.fromkeys(rows))
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    subject = f"{', '.join(names[:MOST_NAMED])}{more}"
+    and_more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    subject = f"{', '.join(names[:MOST_NAMED])}{and_more}"
     if code.state == "changed":
         return f"{of_other_version(len(rows), subject, code.what)}."
     runs = runs_of(len(rows), subject)

@@ -51,7 +51,7 @@ class Plan:
 
         Labels on which the override has an effect are left out.
         """
-        return next((why for override, why in self.without_effect.items() if override.key == key), {})
+        return next((reason for override, reason in self.without_effect.items() if override.key == key), {})
 
     @property
     def labels(self) -> list[str]:
@@ -60,11 +60,13 @@ class Plan:
 
 def check_effect(key: str, plans: Sequence[Plan]) -> None:
     """Raise ``ConfigError`` if the override of ``key`` has no effect on any job of any of the plans."""
-    why = [(label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels]
-    if why and all(reason for _, reason in why):
-        names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
+    labels_and_reasons = [
+        (label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels
+    ]
+    if labels_and_reasons and all(reason for _, reason in labels_and_reasons):
+        names = [repr(label) for label in dict.fromkeys(label for label, _ in labels_and_reasons)]
         others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        raise ConfigError(f"{key} has no effect on {', '.join(names[:MOST_NAMED])}{others}; {why[0][1]}")
+        raise ConfigError(f"{key} has no effect on {', '.join(names[:MOST_NAMED])}{others}; {labels_and_reasons[0][1]}")
 
 
 def drop_ineffective_overrides(

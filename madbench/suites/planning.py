@@ -73,7 +73,7 @@ def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
     for job in jobs:
         if job.has_outside_mixer:
             by_label.setdefault(job.label, []).append(job)
-    return {label: StoredCode.from_jobs(own) for label, own in by_label.items()}
+    return {label: StoredCode.from_jobs(code_jobs) for label, code_jobs in by_label.items()}
 
 
 _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", default=MappingProxyType({}))

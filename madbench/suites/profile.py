@@ -126,8 +126,8 @@ class Profile(abc.ABC):
         ``ConfigError`` for an override that has no effect on the label.
         """
         for override in self.overrides:
-            if why := self.why_unread(override, label):
-                raise ConfigError(f"{override.key} has no effect on {short_repr(label)}; {why}")
+            if reason := self.why_unread(override, label):
+                raise ConfigError(f"{override.key} has no effect on {short_repr(label)}; {reason}")
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
@@ -226,9 +226,9 @@ class Profile(abc.ABC):
     @classmethod
     def files(cls) -> dict[str, Path]:
         """The files of the shipped profiles by name, from the suite's folder and the folders of papers."""
-        own = vars(cls).get("suite_name", "")
-        brought = files_of_papers(f"profiles/{own}") if own else {}
-        return dict(sorted((brought | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
+        suite_name = vars(cls).get("suite_name", "")
+        files_by_name = files_of_papers(f"profiles/{suite_name}") if suite_name else {}
+        return dict(sorted((files_by_name | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
 
     @classmethod
     def names(cls) -> list[str]:
@@ -245,8 +245,10 @@ class Profile(abc.ABC):
         the profile not comparable with the paper. Raises ``ConfigError`` for an unknown profile, key or type, and for
         an override without effect.
         """
-        parsed = [each if isinstance(each, Override) else Override.parse(each) for each in overrides]
-        changes = sorted(parsed, key=lambda change: change.path.split(".")[0] == "tasks")
+        parsed_overrides = [
+            override if isinstance(override, Override) else Override.parse(override) for override in overrides
+        ]
+        changes = sorted(parsed_overrides, key=lambda change: change.path.split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
@@ -262,9 +264,9 @@ class Profile(abc.ABC):
                 raise ConfigError(
                     f"override {short_repr(key)} has no effect on a run; it belongs in the {cls.noun}'s file"
                 )
-            whole = [name for name in docs if name.endswith(f".{key}")]
-            if whole and key not in docs:
-                raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {whole[0]!r}?")
+            full_names = [name for name in docs if name.endswith(f".{key}")]
+            if full_names and key not in docs:
+                raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {full_names[0]!r}?")
         for change in changes:
             mapping = _apply_override(mapping, change)
         if set(keys) - set(cls.stays_comparable):
@@ -284,8 +286,8 @@ class Profile(abc.ABC):
             return mapping
         base = mapping.pop(LIKE)
         if not isinstance(base, str):
-            wanted = f"expected the name of one shipped {cls.noun}, such as {LIKE}: {cls.names()[0]}"
-            raise ConfigError(f"{path}: {LIKE}: {wanted}, got {short_repr(base)}")
+            expected = f"expected the name of one shipped {cls.noun}, such as {LIKE}: {cls.names()[0]}"
+            raise ConfigError(f"{path}: {LIKE}: {expected}, got {short_repr(base)}")
         if base in above or base not in cls.names():
             what = "two profiles cannot be like each other" if base in above else f"no such {cls.noun}"
             if base.endswith((".yaml", ".yml")):
@@ -340,7 +342,7 @@ class JobInProfile:
     @classmethod
     def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
         """The job in ``profile``. None if the profile lists its jobs and ``job`` is not among them."""
-        ids = [each.id for each in profile.jobs_like(job)]
+        ids = [planned_job.id for planned_job in profile.jobs_like(job)]
         if ids and job.id not in ids:
             return None
         place = ids.index(job.id) if ids else 0

@@ -86,11 +86,13 @@ def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, An
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
-    jobs = [own for own, _ in stored]
-    if (shipped := suite.shipped().get(name)) and len({protocol_id(suite, own) for own in jobs}) > 1:
-        changes = (*(change for change in changes if not is_rate_change(change)), *rate_changes(jobs, shipped))
+    jobs = [stored_job for stored_job, _ in stored]
+    if (shipped_profile := suite.shipped().get(name)) and len(
+        {protocol_id(suite, stored_job) for stored_job in jobs}
+    ) > 1:
+        changes = (*(change for change in changes if not is_rate_change(change)), *rate_changes(jobs, shipped_profile))
     profile = suite.profile_of(job, name, changes)
-    tasks = [task for task in suite.tasks() if task in {own.task for own, _ in stored}]
+    tasks = [task for task in suite.tasks() if task in {stored_job.task for stored_job, _ in stored}]
     corpus = suite.corpus_of(job, details)
     shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
     return Protocol(suite, profile, name, changes, tasks, *shared)
@@ -109,7 +111,7 @@ def changed_settings(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
 
 
-def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, list[T]]:
+def by_protocol(suite: Suite, items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
     """Group stored items of one suite by the id of their protocol. ``job_of`` returns the job of an item.
 
     A run follows every protocol that differs from its own only in settings that its label does not use. If a profile
@@ -118,23 +120,23 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     equal runs, the one with the most changed settings is kept, so that labels which use these settings can join later.
     The items of a group keep their order.
     """
-    stored = list(stored)
+    items = list(items)
     first: dict[str, Job] = {}
-    ids = [protocol_id(suite, job_of(item)) for item in stored]
-    for name, item in zip(ids, stored):
+    ids = [protocol_id(suite, job_of(item)) for item in items]
+    for name, item in zip(ids, items):
         first.setdefault(name, job_of(item))
     if len(first) < 2:
-        return {name: stored for name in first}
+        return {name: items for name in first}
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, job in first.items():
         kinds[content_id(suite.shared_without_rates(job) | {"mixer": changed_settings(job)})].append(name)
     groups: dict[str, list[T]] = {}
     for names in sorted(kinds.values(), key=lambda names: -len(changed_settings(first[names[0]]))):
-        followed = [
-            (item, {name for name in names if own == name or _follows(suite, job_of(item), first[name])})
-            for own, item in zip(ids, stored)
+        items_of_profiles = [
+            (item, {name for name in names if own_id == name or _follows(suite, job_of(item), first[name])})
+            for own_id, item in zip(ids, items)
         ]
-        groups |= _by_rates([(item, job_of(item), of_item) for item, of_item in followed if of_item])
+        groups |= _by_rates([(item, job_of(item), of_item) for item, of_item in items_of_profiles if of_item])
     members = {name: {job_of(item).id for item in group} for name, group in groups.items()}
     distinct = {frozenset(ids): name for name, ids in reversed(members.items())}.values()
     return {
@@ -144,25 +146,25 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     }
 
 
-def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
+def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
     """Group items whose protocols differ only in learning rates and weight decays.
 
-    ``followed`` has each item with its job and the ids of its protocols. There is one group per set of rates at which a
-    label was trained. It has the runs at these rates of all labels that were trained at all of them.
+    ``items_of_profiles`` has each item with its job and the ids of its protocols. There is one group per set of rates
+    at which a label was trained. It has the runs at these rates of all labels that were trained at all of them.
     """
     ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for _, job, names in followed:
+    for _, job, names in items_of_profiles:
         ids_of[job.label][job.task] |= names
     groups = {}
     for of_label in ids_of.values():
-        every = sorted(set().union(*of_label.values()))
-        name = every[0]
-        if len(every) > 1:
-            is_same = all(len(names) == len(every) for names in of_label.values())
-            name = content_id({"rates": every if is_same else {task: sorted(of_label[task]) for task in of_label}})[:8]
+        ids = sorted(set().union(*of_label.values()))
+        name = ids[0]
+        if len(ids) > 1:
+            is_same = all(len(names) == len(ids) for names in of_label.values())
+            name = content_id({"rates": ids if is_same else {task: sorted(of_label[task]) for task in of_label}})[:8]
         groups[name] = [
             item
-            for item, job, names in followed
+            for item, job, names in items_of_profiles
             if names & (wanted := of_label.get(job.task, set())) and wanted <= ids_of[job.label][job.task]
         ]
     return groups

@@ -187,12 +187,12 @@ class Scoring:
         columns |= {name: [outcome.details.get(name) for outcome in outcomes] for name in _DETAILS}
         return pd.DataFrame(columns)
 
-    def setting_scores(self, collected: pd.DataFrame) -> pd.DataFrame:
+    def setting_scores(self, job_frame: pd.DataFrame) -> pd.DataFrame:
         """A frame of scores of the runs that count, with one row per setting and an extra column ``setting``.
 
-        ``collected`` is the result of :meth:`collect`.
+        ``job_frame`` is the result of :meth:`collect`.
         """
-        jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
+        jobs = job_frame.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
         jobs["diverged"] = jobs.status == "diverged"
         jobs["done"] = jobs.diverged | (jobs.status == "finished")
         jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
@@ -209,60 +209,60 @@ class Scoring:
         scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
         usual = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
         scores["ceiling"] = scores.ceiling.fillna(usual)
-        share = scores.column.map(self._solved_shares(collected))
+        share = scores.column.map(self._solved_shares(job_frame))
         scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
 
-    def _solved_shares(self, collected: pd.DataFrame) -> Mapping[str, float]:
+    def _solved_shares(self, job_frame: pd.DataFrame) -> Mapping[str, float]:
         """:meth:`solved_share` of each task, read from the column of this name if the frame has it."""
-        if "solved_share" in collected:
-            return dict(zip(collected.column, collected.solved_share))
-        return {task: self.solved_share(task) for task in collected.column.unique()}
+        if "solved_share" in job_frame:
+            return dict(zip(job_frame.column, job_frame.solved_share))
+        return {task: self.solved_share(task) for task in job_frame.column.unique()}
 
-    def choosing_rows(self, collected: pd.DataFrame) -> pd.Series:
+    def choosing_rows(self, job_frame: pd.DataFrame) -> pd.Series:
         """A mask of the rows of first seeds that choose among several rates for the other seeds of their label.
 
         All False if the frame has no rates.
         """
-        if not {"rate", "is_held"} <= set(collected):
-            return pd.Series(False, collected.index)
-        by_setting = collected.groupby(_OF_SEEDS, sort=False)
-        first = collected.groupby(["suite", "label"], sort=False).seed.transform("min")
+        if not {"rate", "is_held"} <= set(job_frame):
+            return pd.Series(False, job_frame.index)
+        by_setting = job_frame.groupby(_OF_SEEDS, sort=False)
+        first = job_frame.groupby(["suite", "label"], sort=False).seed.transform("min")
         several = by_setting.rate.transform("nunique") > 1
-        return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
+        return job_frame.is_held & several & (by_setting.seed.transform("nunique") > 1) & (job_frame.seed == first)
 
     def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
         """The smallest number of seeds of a label, among labels whose first seed chooses rates for the other seeds.
 
         0 if there is no such label. See :meth:`choosing_rows`.
         """
-        tried = {outcome.job.rates for outcome in outcomes}
-        if len(tried) < 2:
+        rates = {outcome.job.rates for outcome in outcomes}
+        if len(rates) < 2:
             return 0
-        collected = self.collect(outcomes)
-        choosing = collected[self.choosing_rows(collected)]
-        seeds = collected.groupby("label", sort=False).seed.nunique()
+        job_frame = self.collect(outcomes)
+        choosing = job_frame[self.choosing_rows(job_frame)]
+        seeds = job_frame.groupby("label", sort=False).seed.nunique()
         return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
 
-    def chosen_rows(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """The rows of ``collected`` that count: at most one per label, task, setting and seed.
+    def chosen_rows(self, job_frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of ``job_frame`` that count: at most one per label, task, setting and seed.
 
         Choosing seeds (:meth:`choosing_rows`) do not count. Other seeds count only after the choosing seed has all its
         runs. If all these runs diverged, the first planned rate counts.
         """
-        choosing = self.choosing_rows(collected)
-        finished = collected[(collected.status == "finished") & ~choosing].astype({"selection": float})
-        ordered = finished.sort_values("selection", ascending=self.is_lower_better, kind="stable")
+        choosing = self.choosing_rows(job_frame)
+        finished = job_frame[(job_frame.status == "finished") & ~choosing].astype({"selection": float})
+        best_first = finished.sort_values("selection", ascending=self.is_lower_better, kind="stable")
         if choosing.any():
-            runs = collected[choosing].astype({"selection": float})
+            runs = job_frame[choosing].astype({"selection": float})
             runs = runs[(runs.status != "missing").groupby([runs[name] for name in _OF_SEEDS]).transform("all")]
             runs = runs.sort_values("selection", ascending=self.is_lower_better, kind="stable")  # diverged runs last
             rates = runs.drop_duplicates(_OF_SEEDS).set_index(_OF_SEEDS).rate.to_dict()
-            held = set(map(tuple, collected[choosing][_OF_SEEDS].itertuples(index=False)))
-            keys = ordered[_OF_SEEDS].itertuples(index=False, name=None)
-            counts = [key not in held or rates.get(key) == rate for key, rate in zip(keys, ordered.rate)]
-            ordered = ordered[np.array(counts, dtype=bool)]
-        return ordered.drop_duplicates(SETTING)
+            choosing_jobs = set(map(tuple, job_frame[choosing][_OF_SEEDS].itertuples(index=False)))
+            keys = best_first[_OF_SEEDS].itertuples(index=False, name=None)
+            counts = [key not in choosing_jobs or rates.get(key) == rate for key, rate in zip(keys, best_first.rate)]
+            best_first = best_first[np.array(counts, dtype=bool)]
+        return best_first.drop_duplicates(SETTING)
 
     def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
         """The scores of outcomes of one protocol, and their averages over tasks.
@@ -272,9 +272,9 @@ class Scoring:
         """
         return self.scores_of(self.collect(outcomes))
 
-    def scores_of(self, collected: pd.DataFrame) -> pd.DataFrame:
+    def scores_of(self, job_frame: pd.DataFrame) -> pd.DataFrame:
         """The scores as in :meth:`frame`, computed from the result of :meth:`collect`."""
-        settings = self.setting_scores(collected)
+        settings = self.setting_scores(job_frame)
         settings["lacks"] = (settings.done > 0) & settings.value.isna()
         scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
             **{name: (name, "mean") for name in ("value", "budget_ratio", *SCALE)},
@@ -302,8 +302,8 @@ class Scoring:
 
     def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         """Ids of the jobs that enter a number of a table."""
-        collected = self.collect(outcomes)
-        return {*self.chosen_rows(collected).id, *collected[self.choosing_rows(collected)].id}
+        job_frame = self.collect(outcomes)
+        return {*self.chosen_rows(job_frame).id, *job_frame[self.choosing_rows(job_frame)].id}
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         """A frame with suite, label, column, budget_ratio and mixer_parameters per outcome. Unknown numbers are NaN."""
@@ -389,22 +389,25 @@ def lacking_sentences(outcomes: Sequence[JobOutcome]) -> list[str]:
 
 def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on devices, on diverged runs (if any), and on shared training steps (if only some runs share them)."""
-    stored = [outcome for outcome in outcomes if outcome.record]
-    devices = sorted({str(device) for outcome in stored if (device := outcome.details.get("device"))})
-    count = sum(outcome.status == "diverged" for outcome in stored)
-    where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored else 'no device yet')}."
-    texts = [where, f"{count} of {len(stored)} runs diverged."] if count else [where]
-    grouped = sum(outcome.details.get("group", 1) > 1 for outcome in stored)
-    if 0 < grouped < len(stored):
-        texts.append(f"{grouped} of {len(stored)} runs shared training steps (--group), which changes last digits.")
+    stored_outcomes = [outcome for outcome in outcomes if outcome.record]
+    devices = sorted({str(device) for outcome in stored_outcomes if (device := outcome.details.get("device"))})
+    count = sum(outcome.status == "diverged" for outcome in stored_outcomes)
+    where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored_outcomes else 'no device yet')}."
+    texts = [where, f"{count} of {len(stored_outcomes)} runs diverged."] if count else [where]
+    grouped_count = sum(outcome.details.get("group", 1) > 1 for outcome in stored_outcomes)
+    if 0 < grouped_count < len(stored_outcomes):
+        texts.append(
+            f"{grouped_count} of {len(stored_outcomes)} runs shared training steps (--group), which changes last"
+            " digits."
+        )
     return texts
 
 
 def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on the Budget column, and on rows whose budget does not match softmax attention."""
     outcomes = list(outcomes)
-    stored = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
-    below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]
+    ratio_by_row = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
+    rows_below = [f"{row} {ratio:.2f}" for row, ratio in ratio_by_row.items() if ratio < LEAST_MATCHED]
     rules = dict.fromkeys(BUDGETS[outcome.job.budget] for outcome in outcomes)
     counted = [
         "Budget is mixer parameters over softmax attention's, both with the conv taps of the label; mean over tasks."
@@ -414,7 +417,7 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     ]
     if any(rule.chooses_steps for rule in rules):
         counted.append("Each label trains as many steps as have the training FLOPs of softmax attention.")
-    return [*counted, *([f"Not matched to it, and smaller: {', '.join(below)}."] if below else [])]
+    return [*counted, *([f"Not matched to it, and smaller: {', '.join(rows_below)}."] if rows_below else [])]
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:

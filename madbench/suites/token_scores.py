@@ -55,9 +55,9 @@ class TokenScoring(Scoring):
     def about(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
-        collected = self.collect(outcomes)
-        limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
-        below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
+        job_frame = self.collect(outcomes)
+        limits = job_frame.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
+        tasks_below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
         is_comparable = protocol.profile.comparable_with_paper
         is_theirs = (protocol.fidelity, protocol.budget) == ("published", "paper")
         notes = {
@@ -66,7 +66,7 @@ class TokenScoring(Scoring):
             **dict.fromkeys(outcome_sentences(outcomes), True),
             **dict.fromkeys(budget_sentences(outcomes), True),
             **dict.fromkeys(lacking_sentences(outcomes), True),
-            f"Token accuracy without guessing is at most: {', '.join(below)}.": below,
+            f"Token accuracy without guessing is at most: {', '.join(tasks_below)}.": tasks_below,
             "This profile is not comparable with the published rows, which are full size.": not is_comparable,
             "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
         }

@@ -245,14 +245,14 @@ class Tracking:
         if job.id not in self._runs:
             self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
         if event["event"] == "progress":
-            values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
+            values = _numbers(event["progress"], "progress/", left_out=("step", "total_steps"))
             # the same values are reported several times between evaluations
             if values and values != self._last.get(job.id):
                 self._last[job.id] = values
                 self._each(job, "log", event["progress"]["step"], values)
         elif record := event.get("record"):
             for row in record.curve:
-                self._each(job, "log", int(row["step"]), _numbers(row, "curve/", but=("step",)))
+                self._each(job, "log", int(row["step"]), _numbers(row, "curve/", left_out=("step",)))
             self._each(job, "end", job, record, _numbers(record.metrics, "final/"))
             del self._runs[job.id]
             self._last.pop(job.id, None)
@@ -271,11 +271,11 @@ class Tracking:
             self.warn(f"tracker {name} failed and is left out of the rest of the sweep: {reason}")
 
 
-def _numbers(values: Mapping[str, Any], prefix: str, but: tuple[str, ...] = ()) -> dict[str, float]:
+def _numbers(values: Mapping[str, Any], prefix: str, left_out: tuple[str, ...] = ()) -> dict[str, float]:
     return {
         prefix + name: value
         for name, value in values.items()
-        if name not in but and isinstance(value, (int, float)) and math.isfinite(value)
+        if name not in left_out and isinstance(value, (int, float)) and math.isfinite(value)
     }
 
 

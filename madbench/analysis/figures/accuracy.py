@@ -230,7 +230,7 @@ def _score_notes(frame: pd.DataFrame) -> list[str]:
     return [*notes, *(text for mark, text in references.items() if mark in set(frame.mark))]
 
 
-def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
+def difficulty_frame(scoring: Scoring, job_frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """The data of :func:`difficulty_figure`. Empty if no task is stored with several settings.
 
     The first setting of each task is its baseline. A setting is used if it differs from the baseline in at most one
@@ -238,13 +238,13 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
     Args:
         scoring: the scoring of the suite.
-        collected: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
+        job_frame: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
         protocol: a sentence about the runs.
     """
-    scores = scoring.setting_scores(collected)
-    places = {label: i for i, label in enumerate(collected.label.unique())}
+    scores = scoring.setting_scores(job_frame)
+    places = {label: i for i, label in enumerate(job_frame.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
-    baselines = collected.groupby("column").setting.first().map(settings)
+    baselines = job_frame.groupby("column").setting.first().map(settings)
     sort_columns = ["column", "label", "setting"]
     rows: list[dict[str, Any]] = []
     complete_scores = scores[scores.done == scores.expected]

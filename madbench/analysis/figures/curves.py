@@ -124,7 +124,7 @@ def join_lines(lines: Sequence[np.ndarray]) -> np.ndarray:
 
 def learning_frame(
     scoring: Scoring,
-    collected: pd.DataFrame,
+    job_frame: pd.DataFrame,
     record: Callable[[str], Record],
     protocol: str,
     heuristics: Mapping[str, float] = {},
@@ -136,13 +136,13 @@ def learning_frame(
 
     Args:
         scoring: the scoring of the suite.
-        collected: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
+        job_frame: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
         record: returns the record of a run, with its curve, from the id of the run.
         protocol: sentences about the runs.
         heuristics: the score of the best answer that ignores the context, by task.
     """
-    baselines = collected.groupby("column", sort=False).setting.first()
-    of_baseline = collected[collected.setting == collected.column.map(baselines)]
+    baselines = job_frame.groupby("column", sort=False).setting.first()
+    of_baseline = job_frame[job_frame.setting == job_frame.column.map(baselines)]
     keys = ["label", "column", "seed"]
     chosen_ids = scoring.chosen_rows(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id

@@ -74,12 +74,12 @@ def measured_runs(
 
     Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
     """
-    chosen = scoring_of(MAD).chosen_rows(results.job_frame(MAD)).sort_index()  # in the order of the jobs
-    if chosen.empty:
+    chosen_rows = scoring_of(MAD).chosen_rows(results.job_frame(MAD)).sort_index()  # in the order of the jobs
+    if chosen_rows.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.store.root)
     jobs = {job.id: job for job in results.jobs}
-    for row in chosen.itertuples():
+    for row in chosen_rows.itertuples():
         job = jobs[row.id]
 
         def of_weights(weights: Path, job: Job = job) -> Values:
@@ -111,17 +111,17 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 
     There is one correlation per seed, over labels.
     """
-    rows, shown = measure(results), study.shown or (*CORRELATED, READOUT)
-    lines, of_correlations, verdicts, listed = [], [], {}, []
+    rows, panels = measure(results), study.shown or (*CORRELATED, READOUT)
+    lines, of_correlations, verdicts, listings = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
         lines.append([title(task)])
         for label, seeds in of_task.groupby("label", sort=False):
             means = (form.format(seeds[quantity].mean()) for quantity, (_, form) in COLUMNS.items())
             lines.append([f"  {label}", *means, str(len(seeds))])
-        for quantity in filter(shown.__contains__, CORRELATED):
+        for quantity in filter(panels.__contains__, CORRELATED):
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)
-            listed.append(f"{panel}: {', '.join(with_minus(f'{rho:+.2f}') for rho in sample.values)}")
+            listings.append(f"{panel}: {', '.join(with_minus(f'{rho:+.2f}') for rho in sample.values)}")
             identity = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
             numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
             of_correlations.append(identity | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
@@ -129,7 +129,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
     caption = (
         f"Accuracy in percent; shares of normalized coefficients near zero (at most {NEAR_ZERO}; raw: before"
         f" normalization) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
-        f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
+        f" correlation of accuracy over labels, by seed: {'; '.join(listings)}."
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
     table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *of_correlations])
@@ -137,18 +137,18 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks
         for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
-        if quantity in shown
+        if quantity in panels
     }
     notes, protocol = ["A point a seed."], " ".join(results.sentences(MAD))
     bands: dict[str, float] = {}
-    if READOUT in shown:
+    if READOUT in panels:
         axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
         notes.append(f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set.")
         bands[READOUT_PANEL] = NEAR_ZERO
     verdicts |= group_verdicts(contrasts)
     of_shares, remarks = compare_shares(study.shares, rows)
     verdicts |= of_shares
-    points = figure_points(rows, shown)
+    points = figure_points(rows, panels)
     return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, notes=notes, bands=bands)
 
 
@@ -184,14 +184,14 @@ def _panel(task: str, quantity: str) -> str:
     return f"{title(task)}, {CORRELATED[quantity]}"
 
 
-def figure_points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
+def figure_points(rows: pd.DataFrame, panels: Sequence[str]) -> list[dict[str, Any]]:
     points = [
         {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
         for row in rows.itertuples()
-        for quantity in filter(shown.__contains__, CORRELATED)
+        for quantity in filter(panels.__contains__, CORRELATED)
     ]
-    return [*points, *readout_points(rows.label.unique())] if READOUT in shown else points
+    return [*points, *readout_points(rows.label.unique())] if READOUT in panels else points
 
 
 def readout_points(labels: Iterable[str]) -> Iterator[dict[str, Any]]:

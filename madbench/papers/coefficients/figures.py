@@ -44,8 +44,8 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
             if (sample := of_label.get(name)) is None:
                 continue
             head = label.readout if is_by_readout else label.gate + label.mirror
-            rest = str(label).removeprefix("cd:").replace(head, "", 1).replace("--", "-").strip("-")
-            place = {"task": task, "group": head, "variant": rest or "-"}
+            remainder = str(label).removeprefix("cd:").replace(head, "", 1).replace("--", "-").strip("-")
+            place = {"task": task, "group": head, "variant": remainder or "-"}
             low, high = sample.interval
             state = "diverged" if sample.all_diverged else ""
             numbers = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n}

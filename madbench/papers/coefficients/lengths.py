@@ -45,11 +45,11 @@ def decide_lengths(request: Request, results: Results) -> Made:
         points += count_points(job.label, job.seed, measured, f"{job.label}, {length} tokens")
     verdicts, remarks = judge_lengths(pd.DataFrame(rows))
     table = count_table(rows, "length", str, ", by length of the task")
-    drawn = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    axes = dict.fromkeys(dict.fromkeys(drawn.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
+    frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
+    axes = dict.fromkeys(dict.fromkeys(frame.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
     notes = ["The layer and head with the most."]
-    draw = functools.partial(point_figure, drawn, principle("2.2"), axes, notes=notes, is_line=True)
-    figure = Drawn(f"coefficients_{request.item.id}", draw, drawn)
+    draw = functools.partial(point_figure, frame, principle("2.2"), axes, notes=notes, is_line=True)
+    figure = Drawn(f"coefficients_{request.item.id}", draw, frame)
     tables = [*result_tables(results), table]
     return Made(tables, verdicts, {"rows": table.records()}, [figure], remarks)
 
@@ -68,12 +68,12 @@ def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
             gaps[label] = difference(samples[longest], samples[shortest])
     verdicts, remarks = {}, {}
     for (label, gap), p in zip(gaps.items(), holm([gap.p for gap in gaps.values()])):
-        said = f"{label}: more coefficients are zero at {longest} tokens than at {shortest}"
+        sentence = f"{label}: more coefficients are zero at {longest} tokens than at {shortest}"
         if gap.n < LEAST_SEEDS:
-            verdicts[said] = "too few seeds"
+            verdicts[sentence] = "too few seeds"
         elif p <= LEVEL:
-            verdicts[said] = SUPPORTED if gap.estimate > 0 else CONTRADICTED
+            verdicts[sentence] = SUPPORTED if gap.estimate > 0 else CONTRADICTED
         else:
-            verdicts[said] = OPEN
-        remarks[said] = with_minus(f"{gap.estimate:+.1f} of a row, p {p_text(p)}, {gap.n} seeds")
+            verdicts[sentence] = OPEN
+        remarks[sentence] = with_minus(f"{gap.estimate:+.1f} of a row, p {p_text(p)}, {gap.n} seeds")
     return verdicts, remarks

@@ -65,21 +65,26 @@ class PrincipleMeasure(Measure):
         return [line for line in lines if line]
 
     def plan(self, request: Request) -> Grid | None:
-        chosen, study = principle_of(request), study_of(request)
-        if chosen.judge == "time":
-            refuse_choices(request, f"principle {chosen.number}")
+        principle, study = principle_of(request), study_of(request)
+        if principle.judge == "time":
+            refuse_choices(request, f"principle {principle.number}")
             return None
         if request.labels:
-            raise ConfigError(f"{request.labels[0]} has no effect on principle {chosen.number}, which has its labels")
+            raise ConfigError(
+                f"{request.labels[0]} has no effect on principle {principle.number}, which has its labels"
+            )
         overrides = request.overrides
-        of_tasks = [each for each in study.overrides if each.key.startswith("tasks.")]
-        others = [each for each in of_tasks if each.key.split(".")[1] not in study.tasks]
-        changed = {override.path for override in (*overrides, *others)}
+        of_tasks = [one_override for one_override in study.overrides if one_override.key.startswith("tasks.")]
+        others = [one_override for one_override in of_tasks if one_override.key.split(".")[1] not in study.tasks]
+        changed_paths = {override.path for override in (*overrides, *others)}
         return Grid(
             rows_of(study),
             profile=request.profile_name,
             tasks=study.tasks,
-            overrides=(*(each for each in study.overrides if each.path not in changed), *overrides),
+            overrides=(
+                *(one_override for one_override in study.overrides if one_override.path not in changed_paths),
+                *overrides,
+            ),
             seeds=seeds_of(request),
             budget=request.budget or "paper",
         )
@@ -108,8 +113,8 @@ class PrincipleMeasure(Measure):
         stem = f"principle_{principle.number}"
         if request.item.id in FIGURES:
             stem = f"coefficients_{request.item.id}"
-        drawn = Drawn(stem, decision.draw, decision.frame)
-        return Made(listings, decision.verdicts, content, [drawn], decision.remarks)
+        figure = Drawn(stem, decision.draw, decision.frame)
+        return Made(listings, decision.verdicts, content, [figure], decision.remarks)
 
 
 class LengthsMeasure(PlainMeasure):

@@ -44,11 +44,11 @@ def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[d
             if len(pairs) < len(in_group):
                 continue  # a label without a finished run
             gaps = [difference(*pair) for pair in pairs]
-            p_values, said = holm([gap.p for gap in gaps]), f"{title(task)}, {group}"
-            verdicts[said] = _verdict([gap.estimate for gap in gaps], p_values, min(gap.n for gap in gaps))
-            listed = (f"{c.better} less {c.worse} {gap.estimate:+.3f}" for c, gap in zip(in_group, gaps))
+            p_values, prefix = holm([gap.p for gap in gaps]), f"{title(task)}, {group}"
+            verdicts[prefix] = _verdict([gap.estimate for gap in gaps], p_values, min(gap.n for gap in gaps))
+            gap_texts = (f"{c.better} less {c.worse} {gap.estimate:+.3f}" for c, gap in zip(in_group, gaps))
             largest = max((p for p in p_values if not math.isnan(p)), default=math.nan)
-            remarks[said] = with_minus(f"{'; '.join(listed)}; largest p {p_text(largest)}")
+            remarks[prefix] = with_minus(f"{'; '.join(gap_texts)}; largest p {p_text(largest)}")
     return verdicts, remarks
 
 

@@ -38,13 +38,13 @@ class SpacesMeasure(PlainMeasure):
         of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
         for name, (label, is_positive, is_one) in CLASSES.items():
             a = of_class[name]
-            kept = (a.min() >= 0) == is_positive and (abs(a.sum(1) - 1).max() <= ROUNDING) == is_one
-            which = f"{name} combinations, {typed_label(label)}: "
-            which += "coefficients have the restrictions of the class and no other"
-            verdicts[which] = REPRODUCED if kept else "not reproduced"
+            is_in_space = (a.min() >= 0) == is_positive and (abs(a.sum(1) - 1).max() <= ROUNDING) == is_one
+            subject = f"{name} combinations, {typed_label(label)}: "
+            subject += "coefficients have the restrictions of the class and no other"
+            verdicts[subject] = REPRODUCED if is_in_space else "not reproduced"
         frame = space_frame(of_class)
-        drawn = Drawn(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
-        return Made((), verdicts, {"points": len(frame)}, [drawn])
+        figure = Drawn(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
+        return Made((), verdicts, {"points": len(frame)}, [figure])
 
 
 def coefficients(label: str) -> np.ndarray:

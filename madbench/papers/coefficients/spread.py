@@ -34,10 +34,10 @@ def spreads(results: Results) -> pd.DataFrame:
     """
     scores = whole_seeds(results.scores)
     rows = []
-    for planned in results.rows:
-        label, job = coefficient_label(planned.row.label), planned.jobs[0]
-        for task, values in scores[scores.label == planned.name].groupby("column").value:
-            if task in planned.protocol.tasks:
+    for suite_row in results.rows:
+        label, job = coefficient_label(suite_row.row.label), suite_row.jobs[0]
+        for task, values in scores[scores.label == suite_row.name].groupby("column").value:
+            if task in suite_row.protocol.tasks:
                 identity = {"task": task, "label": str(label), "scaling": label.scaling}
                 identity |= {"group": str(replace(label, scaling="")), "key_width": key_width(job)}
                 identity |= {"init_std": job.mixer["init_std"]}
@@ -60,10 +60,10 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
     if any(kind.empty for kind in kinds):
         return math.nan, math.nan
     groups = [np.concatenate([v - np.median(v) for v in kind]) for kind in kinds]
-    without, with_it = (math.sqrt(float(np.square(group).mean())) for group in groups)
+    without_change, with_it = (math.sqrt(float(np.square(group).mean())) for group in groups)
     if not any(group.any() for group in groups):
         return 0.0, math.nan
-    return without - with_it, float(levene(*groups, center="median").pvalue)
+    return without_change - with_it, float(levene(*groups, center="median").pvalue)
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
@@ -83,8 +83,8 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         verdicts[panel] = verdict
         if not math.isnan(p):
             widths = [(n, brown_forsythe(of_width)[1]) for n, of_width in of_group.groupby("key_width")]
-            alone = ", ".join(f"{p_text(p_of_width)} at n = {n}" for n, p_of_width in widths)
-            remarks[panel] = f"p {p_text(p)}; alone {alone}" if len(widths) > 1 else f"p {p_text(p)}"
+            widths_text = ", ".join(f"{p_text(p_of_width)} at n = {n}" for n, p_of_width in widths)
+            remarks[panel] = f"p {p_text(p)}; alone {widths_text}" if len(widths) > 1 else f"p {p_text(p)}"
         identity = {"task": task, "group": group, "init_std": start}
         tests.append(identity | {"spread_gap": gap, "p": p, "verdict": verdict})
     lines = []

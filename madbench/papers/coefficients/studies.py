@@ -181,4 +181,4 @@ An item names its tasks if its principle has other tasks.
 
 def principle(number: str) -> Principle:
     """The principle with a number such as ``2.1``. Raises ``KeyError`` if no principle has it."""
-    return {each.number: each for each in PRINCIPLES}[number]
+    return {known.number: known for known in PRINCIPLES}[number]

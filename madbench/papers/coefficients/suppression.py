@@ -79,15 +79,17 @@ def count_points(label: str, seed: int, measured: Measurement, panel: str) -> li
     return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
 
 
-def count_table(rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
+def count_table(
+    rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[Any], str], group_columns: str = ""
+) -> Listing:
     """The table of ``rows``, which are those of :func:`count_row`.
 
-    ``place`` is the key of the second column, and ``text_of`` formats its values. ``by`` is text that the caption
-    appends to the list of what the maximum is taken over.
+    ``place`` is the key of the second column, and ``text_of`` formats its values. ``group_columns`` is text that the
+    caption appends to the list of what the maximum is taken over.
     """
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
-        f" heads{by}; largest rank of their states; the paper's bound on them."
+        f" heads{group_columns}; largest rank of their states; the paper's bound on them."
     )
     lines = [
         [

@@ -36,8 +36,8 @@ def principle_table(caption: str, headings: list[str], lines: list[list[str]], c
 
     ``cells`` has the numbers of the table as mappings for JSON.
     """
-    padded = [line + [""] * (len(headings) - len(line)) for line in lines]
-    return Listing(cells, headings, padded, [*map(without_nan, cells)], caption, "", "tab:principle")
+    padded_lines = [line + [""] * (len(headings) - len(line)) for line in lines]
+    return Listing(cells, headings, padded_lines, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
@@ -64,22 +64,22 @@ def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcom
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
     """Decide a principle by contrasts of accuracy, with bars of accuracy as its figure."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
-    decided = outcomes(study.contrasts, scores)
+    decisions = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
     draw = functools.partial(bar_figure, frame, principle)
-    return Decision(_contrast_table(decided), verdicts(decided), frame, draw, measured=_growth(results))
+    return Decision(_contrast_table(decisions), verdicts(decisions), frame, draw, measured=_growth(results))
 
 
-def _contrast_table(decided: Sequence[Outcome]) -> Listing:
+def _contrast_table(decisions: Sequence[Outcome]) -> Listing:
     lines: list[list[str]] = []
-    for contrast, rows in itertools.groupby(decided, lambda row: row[0]):
+    for contrast, rows in itertools.groupby(decisions, lambda row: row[0]):
         lines += [[contrast.better], [f"less {contrast.worse}"], *(_text(row) for _, row in rows)]
     caption = (
         "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
     headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
-    return principle_table(caption, headings, lines, [_record(*outcome) for outcome in decided])
+    return principle_table(caption, headings, lines, [_record(*outcome) for outcome in decisions])
 
 
 def _growth(results: Results) -> Listing | None:
@@ -90,7 +90,7 @@ def _growth(results: Results) -> Listing | None:
         of_seed: dict[int, list[float]] = {seed: [] for seed in seeds}
         for job in row.jobs:
             curve = results.store.read(job.id).record.curve if results.store.has(job) else []
-            values = (at.get(LARGEST_COEFFICIENT, math.nan) for at in curve)
+            values = (metrics.get(LARGEST_COEFFICIENT, math.nan) for metrics in curve)
             of_seed[job.seed] += [value for value in values if not math.isnan(value)]
         if any(of_seed.values()):
             largest[row.name] = [max(values, default=math.nan) for values in of_seed.values()]

@@ -201,11 +201,11 @@ def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
         of_case = [row for row in rows if (row.label, row.change, row.rank) == (label, change, rank)]
         high, low = (_sample([row.after for row in of_case if row.side == side]) for side in (better, worse))
         gain = difference(high, low)
-        said = f"{label}, {change}, rank {rank}"
-        decided = gain.p <= LEVEL
-        verdicts[said] = (SUPPORTED if gain.estimate > 0 else CONTRADICTED) if decided else OPEN
+        subject = f"{label}, {change}, rank {rank}"
+        is_significant = gain.p <= LEVEL
+        verdicts[subject] = (SUPPORTED if gain.estimate > 0 else CONTRADICTED) if is_significant else OPEN
         p = gain.reason or f"p {gain.p:.2g}"
-        remarks[said] = with_minus(f"{gain.estimate:+.1f} points of accuracy by {better}, {p}, {gain.n} seeds")
+        remarks[subject] = with_minus(f"{gain.estimate:+.1f} points of accuracy by {better}, {p}, {gain.n} seeds")
     return verdicts, remarks
 
 

@@ -64,17 +64,19 @@ class AllocationMeasure(PlainMeasure):
             mixer = build(parse(label), d, length, n_head=HEADS, budget="paper")
             counts, width = built_count(mixer), mixer.q.weight.shape[0]
             is_counted = counts == printed_count(label, d, length, d // width)
-            at = f"{name} at d {d}, T {length} ({size})"
-            said = f"{at}: V, O and their gate take 3 d^2, with d_vo = d / n_head and r_s = {RANK} (eq. 57)"
+            place = f"{name} at d {d}, T {length} ({size})"
+            sentence = f"{place}: V, O and their gate take 3 d^2, with d_vo = d / n_head and r_s = {RANK} (eq. 57)"
             is_so = counts["VO"] == 3 * d * d and mixer.v.weight.shape == (d, d) and mixer.mix1.A.shape[-1] == RANK
-            verdicts[said] = (REPRODUCED if is_so else CONTRADICTED) if is_counted else FAILS
-            remarks[said] = f"{counts['VO'] / d**2:.3g} d^2" if is_counted else "built and printed counts differ"
+            verdicts[sentence] = (REPRODUCED if is_so else CONTRADICTED) if is_counted else FAILS
+            remarks[sentence] = f"{counts['VO'] / d**2:.3g} d^2" if is_counted else "built and printed counts differ"
             for share in SHARES:
-                printed = printed_count(label, d, length, share)
-                taken = first_share(counts if share == d // width else printed, d)
-                said = f"{at}: QK of d / ({share} n_head) and the sequence mixing take the remaining d^2"
-                verdicts[said] = (REPRODUCED if taken <= 1 else CONTRADICTED) if is_counted else FAILS
-                bare = taken - printed["tables"] / d**2
-                remarks[said] = f"{taken:.3g} d^2, and {bare:.3g} d^2 without the tables A, B and p"
-                rows.append({"label": label, "size": size, "share": share, "first": taken, "without_tables": bare})
+                printed_total = printed_count(label, d, length, share)
+                share_taken = first_share(counts if share == d // width else printed_total, d)
+                sentence = f"{place}: QK of d / ({share} n_head) and the sequence mixing take the remaining d^2"
+                verdicts[sentence] = (REPRODUCED if share_taken <= 1 else CONTRADICTED) if is_counted else FAILS
+                bare = share_taken - printed_total["tables"] / d**2
+                remarks[sentence] = f"{share_taken:.3g} d^2, and {bare:.3g} d^2 without the tables A, B and p"
+                rows.append(
+                    {"label": label, "size": size, "share": share, "first": share_taken, "without_tables": bare}
+                )
         return Made((), verdicts, {"rows": rows}, (), remarks)

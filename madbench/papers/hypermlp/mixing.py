@@ -56,7 +56,7 @@ class LearnedMixing(TableMeasure):
         return KERNELS
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        made = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
+        outcome = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
         trained = of_training(results)
         kernels, store = [], Store(trained.store.root)
         first: dict[tuple[str, str], Job] = {}
@@ -73,8 +73,8 @@ class LearnedMixing(TableMeasure):
             remarks[statement] = "share of kernels above random, by seed: " + ", ".join(
                 f"{x:.2f}" for x in row["shares"]
             )
-        content = {"kernels": kernels, **made.content}
-        return Made([*made.tables, table], verdicts, content, _figures(first, store), remarks)
+        content = {"kernels": kernels, **outcome.content}
+        return Made([*outcome.tables, table], verdicts, content, _figures(first, store), remarks)
 
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
@@ -97,8 +97,8 @@ def inspection_of(weights: Path, job: Job) -> Inspection:
 
 def _measured(weights: Path, job: Job) -> Values:
     rows = inspection_of(weights, job).tables.get("kernels", [])
-    above = {name: [row[name] > row[f"{name}_random"] for row in rows] for name, _, _ in STRUCTURE.values()}
-    shares = {f"{name}_above_random": sum(values) / len(values) for name, values in above.items() if values}
+    is_above_random = {name: [row[name] > row[f"{name}_random"] for row in rows] for name, _, _ in STRUCTURE.values()}
+    shares = {f"{name}_above_random": sum(values) / len(values) for name, values in is_above_random.items() if values}
     return shares, {"kernels": rows}
 
 
@@ -120,8 +120,8 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     cells, lines = [], []
     for (label, task), rows in kernels.groupby(["label", "task"], sort=False) if len(kernels) else ():
         name, what, _ = STRUCTURE[task]
-        above = rows[name] > rows[f"{name}_random"]
-        shares = above.groupby(rows.seed).mean().tolist()
+        is_above_random = rows[name] > rows[f"{name}_random"]
+        shares = is_above_random.groupby(rows.seed).mean().tolist()
         means: Mapping[str, Any] = rows[[name, f"{name}_random", "size"]].mean()
         cells.append({"label": label, "task": task, "structure": name, "shares": shares, "mean": float(means[name])})
         numbers = (f"{100 * means[name]:.0f}", f"{100 * means[f'{name}_random']:.0f}", f"{means['size']:.2f}")

@@ -107,9 +107,9 @@ def differences(rows: Sequence[PublishedRow]) -> list[str]:
     """One text per printed Avg Rank or #Top1 that differs from the value computed from the columns."""
     texts = []
     for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
-        exact, printed = standing.average_rank, row.average_rank
-        if abs(exact - printed) > 0.005 + 1e-9:
-            texts.append(f"{row.model}: Avg Rank {exact:.4f}, printed {printed:.2f}")
+        exact, printed_rank = standing.average_rank, row.average_rank
+        if abs(exact - printed_rank) > 0.005 + 1e-9:
+            texts.append(f"{row.model}: Avg Rank {exact:.4f}, printed {printed_rank:.2f}")
         if standing.top1 != row.top1:
             texts.append(f"{row.model}: #Top1 {standing.top1}, printed {row.top1}")
     return texts
@@ -133,7 +133,7 @@ class Table2(Measure):
 
     def introduction(self, request: Request) -> Sequence[str]:
         lacking = _lacking(_labels(request), request)
-        texts = [f"left out: {label} ({why})" for label, why in lacking.items()]
+        texts = [f"left out: {label} ({reason})" for label, reason in lacking.items()]
         return [request.item.rule, *texts]
 
     def plan(self, request: Request) -> Grid:
@@ -155,11 +155,11 @@ class Table2(Measure):
             ours = stored_benchmarks(request, group[0].profile)
             tables.append(_published_table(request.item, group, ours))
             cells += tables[-1].records()
-            said = f"Avg Rank and #Top1 at {scale} follow from the columns"
-            verdicts[said] = CONTRADICTED if (wrong := differences(group)) else REPRODUCED
-            remarks[said] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"
-            said = f"{BEST} has the best Avg Rank at {scale}"
-            verdicts[said], remarks[said] = _is_best(group, ours)
+            sentence = f"Avg Rank and #Top1 at {scale} follow from the columns"
+            verdicts[sentence] = CONTRADICTED if (wrong := differences(group)) else REPRODUCED
+            remarks[sentence] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"
+            sentence = f"{BEST} has the best Avg Rank at {scale}"
+            verdicts[sentence], remarks[sentence] = _is_best(group, ours)
         return Made(tables, verdicts, {"cells": cells}, (), remarks)
 
 
@@ -203,8 +203,8 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
     from madbench.training.multiple_choice import TASKS
 
     store, device = Store.open(request.results, create=False), resolve_device(request.device)
-    opened = (row.protocol.corpus for row in results.rows_of(LANGUAGE))
-    corpora = {corpus.digest: corpus for corpus in opened if isinstance(corpus, Corpus)}
+    corpora_of_rows = (row.protocol.corpus for row in results.rows_of(LANGUAGE))
+    corpora = {corpus.digest: corpus for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
     answers: dict[str, dict[str, list[float]]] = {}
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if device == "cpu" else threads)
@@ -254,8 +254,8 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
         is_same = run.job.budget == request.budget_at(profile) and run.job.setting["vocab_size"] == ids
         if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (profile, ()):
             continue
-        if known := _benchmarks(store.measurements(run.job.id)):
-            of_text.setdefault(run.job.setting["corpus"], {}).setdefault(run.job.label, []).append(known)
+        if scores := _benchmarks(store.measurements(run.job.id)):
+            of_text.setdefault(run.job.setting["corpus"], {}).setdefault(run.job.label, []).append(scores)
     return max(of_text.values(), key=lambda by_label: sum(map(len, by_label.values())), default={})
 
 
@@ -276,19 +276,19 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
     Not decided if a model has too few seeds or lacks a benchmark.
     """
-    whole = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
+    complete = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
-    lacking = [label for label in labels if label not in whole]
+    lacking = [label for label in labels if label not in complete]
     if lacking:
         return OPEN, (
             f"{len(labels) - len(lacking)} of {len(labels)} models have all {len(COLUMNS)} benchmarks of "
             f"{FEWEST_SEEDS} seeds here; {_command(ours, labels)}"
         )
-    ranks = standings({label: whole[label] for label in labels})
+    ranks = standings({label: complete[label] for label in labels})
     best = min(ranks, key=lambda label: ranks[label].average_rank)
     text = ", ".join(f"{label} {standing.average_rank:.2f}" for label, standing in ranks.items())
-    (said,) = [row.label for row in group if row.model == BEST]
-    return (REPRODUCED if best == said else CONTRADICTED), text
+    (published_best,) = [row.label for row in group if row.model == BEST]
+    return (REPRODUCED if best == published_best else CONTRADICTED), text
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
@@ -341,12 +341,12 @@ def _published_table(
     """
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 
-    printed = standings({row.model: [*row.values.values()] for row in group})
+    printed_standings = standings({row.model: [*row.values.values()] for row in group})
     own_ranks = standings(_whole({row.label: ours[row.label] for row in group if row.label in ours}))
     lines, cells = [], []
     for row in group:
         name, runs = f"{row.model} {row.label}", ours.get(row.label, ())
-        means, standing = _means(runs), printed[row.model]
+        means, standing = _means(runs), printed_standings[row.model]
         cells += [
             without_nan({"scale": row.scale, "model": row.model, "label": row.label, "column": heading})
             | without_nan({"published": value, "mean": means.get(heading, math.nan), "n": len(runs)})

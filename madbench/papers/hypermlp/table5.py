@@ -37,17 +37,19 @@ class Table5Measure(PlainMeasure):
                 paper_flops_per_token(row, label, heads, qk_rank=qk_rank) / 1e6,
                 float(published[name]["fwd_mflop_per_token"]),
             )
-            said = f"{name}: forward MFLOPs per token follow from the products of the blocks"
-            verdicts[said] = _verdict(abs(ours - theirs) <= NEAR * theirs)
-            remarks[said] = f"{ours:.2f} counted, {theirs:.2f} printed"
+            sentence = f"{name}: forward MFLOPs per token follow from the products of the blocks"
+            verdicts[sentence] = _verdict(abs(ours - theirs) <= NEAR * theirs)
+            remarks[sentence] = f"{ours:.2f} counted, {theirs:.2f} printed"
             cells.append({"model": name, "mflop_per_token": ours, "published": theirs})
         for column in ("fwd", "train"):
             seconds = {name: float(row[f"{column}_latency_s"]) for name, row in published.items()}
             others = {name: seconds["HyperGLU"] / value for name, value in seconds.items() if name != "HyperGLU"}
-            said = f"HyperGLU is of the same order of magnitude as every other model, {column} (section 2.6)"
-            verdicts[said] = _verdict(max(others.values()) <= ORDER)
+            sentence = f"HyperGLU is of the same order of magnitude as every other model, {column} (section 2.6)"
+            verdicts[sentence] = _verdict(max(others.values()) <= ORDER)
             slower = max(others, key=others.__getitem__)
-            remarks[said] = f"at most {others[slower]:.2f} times as slow as another, {slower}; of the printed latencies"
+            remarks[sentence] = (
+                f"at most {others[slower]:.2f} times as slow as another, {slower}; of the printed latencies"
+            )
         return Made((), verdicts, {"cells": cells}, (), remarks)
 
 

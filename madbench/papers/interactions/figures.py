@@ -110,8 +110,8 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
         world.solution[0],
         world.vectors,
     )
-    own = {"learned E C Eᵀ": vectors @ c @ vectors.T, "devised E C Eᵀ": vectors @ devised @ vectors.T}
-    figures = {"": Matrices(title, note, own | panels)}
+    matrices = {"learned E C Eᵀ": vectors @ c @ vectors.T, "devised E C Eᵀ": vectors @ devised @ vectors.T}
+    figures = {"": Matrices(title, note, matrices | panels)}
     if world.embedding == "sinusoidal":
         note = f"Seed {row.seeds[0]}. Factors differ from the devised ones; their product T does not."
         figures["_coordinates"] = Matrices(
@@ -141,8 +141,8 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
     heading, size = "Error against the number of agents", (3.3, 3.3)
     panels = Panels(layout, "errors", heading, lines, size, 0.6, len(entries))
     for axes, task in zip(panels.axes, tasks):
-        first, own = next(row for row in rows if row.task == task), frame[frame.task == task]
-        for name, of_row in own.groupby("row", sort=False):
+        first, task_rows = next(row for row in rows if row.task == task), frame[frame.task == task]
+        for name, of_row in task_rows.groupby("row", sort=False):
             worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
             axes.plot(worst.mse, linewidth=1.6, **looks[name])
             axes.plot(of_row.length, of_row.mse.clip(lower=LEAST), linestyle="", **looks[name])
@@ -153,7 +153,7 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
             axes.axhline(PAPER_ERROR, **entries["the paper, N 360"])
         axes.axvline(first.world.length, color=GREY, linewidth=0.8, alpha=0.6)
         axes.set(xlim=(0.8 * min(lengths), max(lengths) / 0.8), xscale="log", title=first.world.title)
-        if np.isfinite(own[["mse", "variance"]]).any(axis=None):
+        if np.isfinite(task_rows[["mse", "variance"]]).any(axis=None):
             axes.set_yscale("log")
         else:
             axes.set_yticks([])  # every seed diverged
@@ -168,7 +168,9 @@ def _diverged(frame: pd.DataFrame) -> str:
     """A sentence on the rows with diverged seeds, whose errors are infinite and not drawn. Empty if there are none."""
     is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
     counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
-    texts = [f"{task} {row} {diverged} of {of} seeds" for (task, row), diverged, of in counts.itertuples() if diverged]
+    texts = [
+        f"{task} {row} {diverged} of {count} seeds" for (task, row), diverged, count in counts.itertuples() if diverged
+    ]
     return f"Diverged: {', '.join(texts)}." if texts else ""
 
 

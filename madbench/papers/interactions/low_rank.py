@@ -32,10 +32,10 @@ class LowRankMeasure(PlainMeasure):
 
     def decide(self, request: Request, results: Results | None) -> Made:
         frame = errors()
-        at = frame[frame.tokens == TOKENS[-1]].pivot(index="size", columns="degree", values="error")
-        is_falling = bool((at.diff(axis=1).iloc[:, 1:] < 0).all(axis=None))
-        is_less = bool((at.diff().iloc[1:, 1:] > 0).all(axis=None))
-        first = at[1] <= 0.01
+        error_table = frame[frame.tokens == TOKENS[-1]].pivot(index="size", columns="degree", values="error")
+        is_falling = bool((error_table.diff(axis=1).iloc[:, 1:] < 0).all(axis=None))
+        is_less = bool((error_table.diff().iloc[1:, 1:] > 0).all(axis=None))
+        first = error_table[1] <= 0.01
         verdicts = {
             "the error falls with the rank R2, at every size of the entries": _verdict(is_falling),
             "smaller entries have a smaller error at the same rank (Alman and Song)": _verdict(is_less),
@@ -44,13 +44,15 @@ class LowRankMeasure(PlainMeasure):
             ),
         }
         remarks = dict.fromkeys(
-            verdicts, f"entries up to {SIZES[0]}: " + ", ".join(f"{x:.0e}" for x in at.iloc[0]) + " by degree"
+            verdicts, f"entries up to {SIZES[0]}: " + ", ".join(f"{x:.0e}" for x in error_table.iloc[0]) + " by degree"
         )
-        remarks[[*verdicts][2]] = ", ".join(f"entries up to {size}: {error:.2g}" for size, error in at[1].items())
+        remarks[[*verdicts][2]] = ", ".join(
+            f"entries up to {size}: {error:.2g}" for size, error in error_table[1].items()
+        )
         draw = functools.partial(_draw, frame)
-        drawn = [Drawn("interactions_low_rank", draw, frame)]
+        figures = [Drawn("interactions_low_rank", draw, frame)]
         table = _table(frame, request)
-        return Made([table], verdicts, {"cells": table.records()}, drawn, remarks)
+        return Made([table], verdicts, {"cells": table.records()}, figures, remarks)
 
 
 def _verdict(is_so: bool) -> str:
@@ -95,10 +97,16 @@ def _table(frame: pd.DataFrame, request: Request) -> Listing:
     from madbench.analysis.rendering import Listing
 
     lines = []
-    for (tokens, degree), own in frame.groupby(["tokens", "degree"], sort=False):
-        cost = own.iloc[0].flops / own.iloc[0].exact_flops
+    for (tokens, degree), group in frame.groupby(["tokens", "degree"], sort=False):
+        cost = group.iloc[0].flops / group.iloc[0].exact_flops
         lines.append(
-            [str(tokens), str(degree), str(int(own["rank"].iloc[0])), *(f"{x:.1e}" for x in own.error), f"{cost:.2g}"]
+            [
+                str(tokens),
+                str(degree),
+                str(int(group["rank"].iloc[0])),
+                *(f"{x:.1e}" for x in group.error),
+                f"{cost:.2g}",
+            ]
         )
     headings = ["T", "Degree", "R2", *(f"entries to {size:g}" for size in SIZES), "FLOPs / exact"]
     caption = (
@@ -128,8 +136,8 @@ def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
         panels = Panels(layout, "low rank", heading, lines, (2.6, 2.2), 0.6, len(entries))
         for axes, tokens in zip(panels.axes, TOKENS):
             for size, look in looks.items():
-                own = frame[(frame.tokens == tokens) & (frame["size"] == size)]
-                axes.plot(own.flops, own.error, **look)
+                line = frame[(frame.tokens == tokens) & (frame["size"] == size)]
+                axes.plot(line.flops, line.error, **look)
             axes.axvline(frame[frame.tokens == tokens].exact_flops.iloc[0], color=GREY, linestyle=":")
             axes.set(title=f"T = {tokens}", xscale="log", yscale="log")
         panels.name_axes("FLOPs", "largest error")

@@ -61,39 +61,39 @@ class WorldMeasure(Measure):
         return True
 
     def plan(self, request: Request) -> Experiment:
-        asked = list(request.tasks or request.item.tasks)
-        for task in asked:
+        requested_tasks = list(request.tasks or request.item.tasks)
+        for task in requested_tasks:
             check_task(task, "--task: ")
         overrides = tuple(map(_long_form, request.overrides))
         labels = expand(request.labels)
         seeds = parse_seeds(request.seeds or request.item.seeds)
-        loaded = InteractionProfile.load(request.profile_name, overrides)
-        check_tasks_of(overrides, asked)
+        profile = InteractionProfile.load(request.profile_name, overrides)
+        check_tasks_of(overrides, requested_tasks)
         device = "cpu" if request.device == "auto" else resolve_device(request.device)
-        shared: tuple[Any, ...] = ("corrected", "strict", loaded.precision, device)
-        protocol = Protocol(INTERACTIONS, loaded, request.profile_name, overrides, asked, *shared)
-        jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds)
+        shared: tuple[Any, ...] = ("corrected", "strict", profile.precision, device)
+        protocol = Protocol(INTERACTIONS, profile, request.profile_name, overrides, requested_tasks, *shared)
+        jobs = INTERACTIONS.jobs(labels, profile, tasks=requested_tasks, seeds=seeds)
         if not jobs:
             raise ConfigError(
-                f"nothing to train: the profile {request.profile_name} names no labels of {', '.join(asked)}"
+                f"nothing to train: the profile {request.profile_name} names no labels of {', '.join(requested_tasks)}"
             )
         by_row: dict[tuple[str, str], list[Job]] = {}
         for job in jobs:
             by_row.setdefault((job.task, row_name(job)), []).append(job)
         rows = []
-        for (_, name), own in by_row.items():
-            rows.append(SuiteRow(GridRow(own[0].label, variant=name), protocol, own))
+        for (_, name), row_jobs in by_row.items():
+            rows.append(SuiteRow(GridRow(row_jobs[0].label, variant=name), protocol, row_jobs))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         results = of_training(results)
         store = results.store
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
-        made = claims(rows)
+        decisions = claims(rows)
         tasks = dict.fromkeys(row.task for row in rows)
-        verdicts = {f"{claim.statement} ({claim.source})": claim.verdict for claim in made}
-        numbers = {f"{claim.statement} ({claim.source})": claim.numbers for claim in made}
-        content = {"rows": [row.summary() for row in rows], "claims": [vars(claim) for claim in made]}
+        verdicts = {f"{claim.statement} ({claim.source})": claim.verdict for claim in decisions}
+        numbers = {f"{claim.statement} ({claim.source})": claim.numbers for claim in decisions}
+        content = {"rows": [row.summary() for row in rows], "claims": [vars(claim) for claim in decisions]}
         tables = [error_table([row for row in rows if row.task == task]) for task in tasks]
         return Made(tables, verdicts, content, _figures(rows, store), numbers)
 
@@ -106,20 +106,20 @@ class FigureMeasure(WorldMeasure):
 
     def plan(self, request: Request) -> Experiment:
         embedding, _ = FIGURES[request.item.id]
-        chosen = (Override.of("embeddings", embedding), NO_CONTROLS)
-        changed = {_long_form(override).key for override in request.overrides}
-        own = tuple(override for override in chosen if override.key not in changed)
-        return super().plan(replace(request, overrides=(*own, *request.overrides)))
+        figure_overrides = (Override.of("embeddings", embedding), NO_CONTROLS)
+        changed_keys = {_long_form(override).key for override in request.overrides}
+        unchanged_overrides = tuple(override for override in figure_overrides if override.key not in changed_keys)
+        return super().plan(replace(request, overrides=(*unchanged_overrides, *request.overrides)))
 
     def decide(self, request: Request, results: Results | None) -> Made:
         results = of_training(results)
-        made, (embedding, end) = super().decide(request, results), FIGURES[request.item.id]
+        outcome, (embedding, end) = super().decide(request, results), FIGURES[request.item.id]
         stem = f"interactions_colliding_hfa_C1_{embedding}{end}"
         own = (
-            replace(figure, stem=f"interactions_{request.item.id}") for figure in made.figures if figure.stem == stem
+            replace(figure, stem=f"interactions_{request.item.id}") for figure in outcome.figures if figure.stem == stem
         )
         if not end:
-            return replace(made, figures=own)
+            return replace(outcome, figures=own)
         verdicts, remarks, store = {}, {}, results.store
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         for row in (row for row in rows if row.records[0].status == "finished"):
@@ -128,8 +128,8 @@ class FigureMeasure(WorldMeasure):
             statement = f"{embedding}: the learned C is not a multiple of the devised one (Figure 2)"
             verdicts[statement] = REPRODUCED if distance >= APART else "not reproduced"
             remarks[statement] = f"distance {distance:.2f} of at most 1, seed {row.seeds[0]}"
-        verdicts, remarks = verdicts | dict(made.verdicts), remarks | dict(made.remarks)
-        return replace(made, figures=own, verdicts=verdicts, remarks=remarks)
+        verdicts, remarks = verdicts | dict(outcome.verdicts), remarks | dict(outcome.remarks)
+        return replace(outcome, figures=own, verdicts=verdicts, remarks=remarks)
 
 
 def _measured(weights: Path, row: Row) -> Values:

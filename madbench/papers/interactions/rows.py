@@ -208,9 +208,9 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         if isinstance(row.world, Genotype) and row.label == "hfa:C1":
             statements += _genotype_claims(row)
     for task in ("hunters", "alliances"):
-        own = [row for row in rows if row.task == task]
-        able = [row for row in own if row.floor(row.world.length) == 0.0]
-        unable = [row for row in own if row.floor(row.world.length)]
+        task_rows = [row for row in rows if row.task == task]
+        able = [row for row in task_rows if row.floor(row.world.length) == 0.0]
+        unable = [row for row in task_rows if row.floor(row.world.length)]
         if able and unable:
             statements.append(_contrast(task, able, unable))
         if task == "alliances":
@@ -232,10 +232,12 @@ def _colliding_claims(row: Row) -> list[Claim]:
         if world.control == "without_itself" and is_so:
             claim = replace(claim, verdict=CONTRADICTED)
         return [claim]
-    at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
+    length, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
     distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
-    claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= LEARNED_MSE, f"{at:.1e}; {paper}")]
+    claims = [
+        _claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", length <= LEARNED_MSE, f"{length:.1e}; {paper}")
+    ]
     if others:
         elsewhere = max(max(row.errors(n)) for n in others)
         text = f"{name}: no error at other lengths"

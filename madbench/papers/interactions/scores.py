@@ -30,11 +30,11 @@ class InteractionScoring(Scoring):
         uncontrolled = [outcome for outcome in outcomes if not outcome.job.setting.get("control")]
         if not uncontrolled:
             return no_scores()
-        at = self.collect(uncontrolled)
+        frame = self.collect(uncontrolled)
         values, chances = zip(*map(_elsewhere, uncontrolled))
-        elsewhere = at.assign(column=at.column + ELSEWHERE, value=values, chance=chances)
-        at = at.assign(chance=[_variance(outcome, [world_of(outcome.job).length]) for outcome in uncontrolled])
-        return self.scores_of(pd.concat([at, elsewhere], ignore_index=True))
+        elsewhere = frame.assign(column=frame.column + ELSEWHERE, value=values, chance=chances)
+        frame = frame.assign(chance=[_variance(outcome, [world_of(outcome.job).length]) for outcome in uncontrolled])
+        return self.scores_of(pd.concat([frame, elsewhere], ignore_index=True))
 
 
 def _log(error: float) -> float:

@@ -46,11 +46,15 @@ def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]
     ``of_labels`` has the rows of Table 1, and ``of_models`` those of Table 2.
     """
     for (scale, name), row in _rows("talk/slides.csv", "scale", "name").items():
-        printed, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
+        printed_numbers, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
         for column, number in row.items():
             if column not in ("scale", "name") and number:
                 statement = f"{name}{scale and ' at '}{scale}: {column} is {number}"
-                yield statement, _is(float(number) == float(printed[column])), f"{table} has {printed[column]}"
+                yield (
+                    statement,
+                    _is(float(number) == float(printed_numbers[column])),
+                    f"{table} has {printed_numbers[column]}",
+                )
 
 
 def _gains(of_models: Rows) -> Iterator[tuple[str, str, str]]:

@@ -74,9 +74,9 @@ def loss_curves(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(CURVES)).astype(CURVES)
 
 
-def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float:
+def steps_to(evaluation_rows: Sequence[Mapping[str, float]], threshold: float) -> float:
     """The step of the first evaluation with a training loss below ``threshold``; NaN if there is none."""
-    return next((row["step"] for row in evaluated if row["train_loss"] < threshold), math.nan)
+    return next((row["step"] for row in evaluation_rows if row["train_loss"] < threshold), math.nan)
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
@@ -90,7 +90,7 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
     if not -math.inf < lowest < MOST_THRESHOLD:
         return ()
     tenths = next(tenths for tenths in itertools.count(math.floor(10 * max(lowest, 0.1))) if lowest < tenths / 10)
-    return tuple((tenths + above) / 10 for above in (3, 2, 1, 0))
+    return tuple((tenths + tenth) / 10 for tenth in (3, 2, 1, 0))
 
 
 _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_loss"}
@@ -106,8 +106,8 @@ def common_seconds(runs: Iterable[RecordedRun]) -> float:
 
     NaN if no finished run has an evaluation.
     """
-    evaluated = [evaluations(run) for run in runs if _record(run).status == "finished"]
-    return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
+    evaluations_of_runs = [evaluations(run) for run in runs if _record(run).status == "finished"]
+    return min((rows[-1]["seconds"] for rows in evaluations_of_runs if rows), default=math.nan)
 
 
 def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
@@ -127,17 +127,17 @@ def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list
     common = common_seconds(runs)
     losses = []
     for run in runs:
-        evaluated = evaluations(run)
+        evaluation_rows = evaluations(run)
         numbers = dict.fromkeys(LOSSES, math.nan)
-        numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
+        numbers |= {steps_name(threshold): steps_to(evaluation_rows, threshold) for threshold in thresholds}
         numbers |= dict.fromkeys((SPEED, *PERPLEXITIES), math.nan)
         record = _record(run)
-        if record.status == "finished" and evaluated:
-            validation = [row["validation_loss"] for row in evaluated]
-            in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
-            numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluated])
+        if record.status == "finished" and evaluation_rows:
+            validation = [row["validation_loss"] for row in evaluation_rows]
+            in_time = [row["validation_loss"] for row in evaluation_rows if row["seconds"] <= common]
+            numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluation_rows])
             numbers["validation_loss"] = validation[-1]
-            numbers["validation_bits_per_byte"] = evaluated[-1].get("validation_bits_per_byte", math.nan)
+            numbers["validation_bits_per_byte"] = evaluation_rows[-1].get("validation_bits_per_byte", math.nan)
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             with np.errstate(over="ignore"):  # a loss above 709 overflows
                 numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))

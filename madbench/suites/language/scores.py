@@ -101,18 +101,20 @@ class LanguageScoring(Scoring):
             assert found is not None
             return found
 
-        chosen = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
+        first_columns = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
         if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
-            chosen.append(column("validation_bits_per_byte"))
+            first_columns.append(column("validation_bits_per_byte"))
         published = profile_scores(protocol.profile_name, protocol.overrides)
         perplexities = PERPLEXITIES if any(PERPLEXITIES[0] in numbers for numbers in published.values()) else ()
-        chosen += [column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)]
+        first_columns += [
+            column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)
+        ]
         if not timing_differences(runs):
             common = common_seconds(runs)
             if scores.label.nunique() > 1 and math.isfinite(common):
-                chosen.append(replace(column("equal_time_validation_loss"), heading=equal_time_heading(common)))
-            chosen.append(column(SPEED))
-        return chosen
+                first_columns.append(replace(column("equal_time_validation_loss"), heading=equal_time_heading(common)))
+            first_columns.append(column(SPEED))
+        return first_columns
 
     def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         return {outcome.job.id for outcome in outcomes if outcome.status == "finished"}
