@@ -107,8 +107,7 @@ def main() -> None:
             raise
     except MadbenchError as error:
         # the caret below a label has to stay below the same letter
-        text = str(error) if isinstance(error, LabelError) else with_typed_labels(str(error))
-        problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", text)
+        problem = str(error) if isinstance(error, LabelError) else with_typed_labels(str(error))
     except OSError as error:
         if error.filename is not None:
             problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
@@ -120,5 +119,6 @@ def main() -> None:
 
     from madbench.cli.shared.printing import in_words
 
+    problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", problem)
     print(in_words(problem, Console(stderr=True)), file=sys.stderr)
     sys.exit(2)
