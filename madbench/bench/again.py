@@ -26,6 +26,7 @@ import numpy as np
 from madbench.errors import MadbenchError, StoreError, UntrustedCodeError
 from madbench.execute.base import OnEvent, ignore_event, reason
 from madbench.execute.local import run_jobs
+from madbench.execute.products import DETAIL
 from madbench.files import write_atomically
 from madbench.identity.package import Pairs, known_pairs
 from madbench.jobs import Job, Record
@@ -65,7 +66,15 @@ class Repeat:
     @property
     def processors(self) -> tuple[str, str]:
         """The processors of both runs, as recorded."""
-        old, new = (record.details.get("processor", "not recorded") for record in (self.run.record, self.record))
+        return self._both("processor")
+
+    @property
+    def products(self) -> tuple[str, str]:
+        """The libraries of matrix products of both runs, as recorded (:mod:`madbench.execute.products`)."""
+        return self._both(DETAIL)
+
+    def _both(self, detail: str) -> tuple[str, str]:
+        old, new = (record.details.get(detail, "not recorded") for record in (self.run.record, self.record))
         return old, new
 
 

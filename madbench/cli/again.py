@@ -163,6 +163,8 @@ def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: R
     for repeat in differing:
         job, (old, new) = repeat.run.job, repeat.processors
         processors = f"; processor {old}, again {new}" if old != new else ""
+        old, new = repeat.products
+        processors += f"; matrix products {old}, again {new}" if old != new else ""
         texts.append(f"{job.id} {typed_label(job.label)} {job.task} seed {job.seed}: {repeat.change}{processors}")
     for text in first_of(texts, MOST_NAMED, "and {:,} more; -f json has them all"):
         console.print(in_words(text, console), **PLAIN)
@@ -176,6 +178,8 @@ def _content(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable:
     for repeat in differing:
         job, (old, new) = repeat.run.job, repeat.processors
         run = {"id": job.id, "label": job.label, "task": job.task, "seed": job.seed, "change": repeat.change}
-        runs.append(run | {"processor": old, "processor_again": new})
+        run |= {"processor": old, "processor_again": new}
+        old, new = repeat.products
+        runs.append(run | {"products": old, "products_again": new})
     left_out = Counter(repeatable.left_out)
     return {"tasks": rows_by_task(repeats), "available": repeatable.count, "left_out": left_out, "differing": runs}

@@ -11,6 +11,7 @@ from typing import Any
 
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
+from madbench.execute.products import with_products
 from madbench.jobs import Job, Record, Report, StopTraining
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group
@@ -75,6 +76,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         except Exception as error:
             failure, record = error, Record("failed", error=failure_text(error))
         if is_first():
+            record = with_products(record)
             execution.store.finish(job, record, replace=execution.policy.redo)
         execution.finish(job, record, slot=0)
         if failure:

@@ -23,6 +23,7 @@ from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
 from madbench.execute.base import Policy, Train, failure_text
 from madbench.execute.messages import Files, JobResult, WorkerResult
+from madbench.execute.products import with_products
 from madbench.files import explain_os_errors
 from madbench.identity.scripts import importing_scripts
 from madbench.jobs import KEEP, Job, Record, Report, StopTraining
@@ -80,7 +81,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             raise StopTraining
 
     def end(job: Job, record: Record) -> None:
-        records_by_id[job.id] = record
+        record = records_by_id[job.id] = with_products(record)
         if hand_in is not None:
             hand_in(JobResult(job.id, record, files_of(job)))
 
@@ -109,7 +110,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
         try:
             works = _work_folders(assignment, stack)
             records, error = train(jobs)
-            records_by_id.update(zip([job.id for job in jobs], records))
+            records_by_id.update(zip([job.id for job in jobs], map(with_products, records)))
             for job in [job for job in jobs if job.id not in records_by_id]:
                 for record in train([job])[0]:
                     end(job, record)

@@ -40,7 +40,7 @@ _DETAILS: dict[str, Any] = {
     "git": (dict, _NONE),
     "group_jobs": list,
     "versions": dict,
-    **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor"), str),
+    **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor", "products"), str),
     **dict.fromkeys(("budget", "budget_ratio", "flops_per_token", "group", "micro_batch"), _NUMBER),
     **dict.fromkeys(("mixer_parameters", "mixer_parameters_published", "model_parameters"), _NUMBER),
     **dict.fromkeys(("seconds", "steps", "steps_per_second", "threads", "tokens_per_second", "world_size"), _NUMBER),

@@ -86,17 +86,20 @@ def test_a_run_with_another_number_is_named_and_the_exit_code_is_1(trained, tmp_
     again = Store.open(tmp_path / "again")
     altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)
     metrics = altered.record.metrics | {"accuracy": altered.record.metrics["accuracy"] + 0.25}
-    again.finish(altered.job, replace(altered.record, metrics=metrics))
+    details = altered.record.details | {"products": "another library"}
+    again.finish(altered.job, replace(altered.record, metrics=metrics, details=details))
     words = ["again", trained.root, "--share", 1, "--alone", "--keep", again.root]
     shown = main(*words)
     assert shown.code == 1
     assert rows(shown.stdout)["memorization"][:3] == ["4", "3", "0.25"]
     change = f"accuracy {altered.record.metrics['accuracy']}, again {metrics['accuracy']}"
     assert f"{altered.job.id} {altered.job.label} memorization seed 1: {change}" in shown.stdout
+    assert f"{change}; matrix products not recorded, again another library" in shown.stdout
     assert "Drawn from 8 of 10 stored runs. Left out: 2 (shared a step with others)." in shown.stdout
     assert "1 of 8 jobs already in the store" in shown.stderr and "[8/8]" in shown.stderr
     (run,) = (content := json.loads(main(*words, "--format", "json").stdout))["differing"]
     assert (run["id"], run["change"]) == (altered.job.id, change)
+    assert (run["products"], run["products_again"]) == ("not recorded", "another library")
     assert (content["available"], content["left_out"]) == (8, {"shared a step with others": 2})
     assert [(row["task"], row["runs"], row["equal"]) for row in content["tasks"]] == [
         ("compression", 4, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from dataclasses import replace
 
@@ -61,9 +62,17 @@ def test_sets_are_listed_under_the_word_for_them_too(listed):
 def test_runs_are_listed_by_a_spelling_that_tables_show_and_verbs_take(invoke, store, language_run):
     run = language_run("cd:id-dg", [2.0])
     store.finish(run.job, run.record)
-    assert "cd:gla" in invoke(ls, "runs", "--results", store.root).stdout
+    assert "cd:gla" in (text := invoke(ls, "runs", "--results", store.root).stdout)
+    assert "matrix products" not in text
     (row,) = json.loads(invoke(ls, "runs", "--results", store.root, "-f", "json").stdout)
     assert row["label"] == "cd:id-dg"
+
+
+def test_runs_are_listed_with_the_libraries_of_their_products(invoke, store, language_run):
+    run = language_run("S", [2.0])
+    details = run.record.details | {"products": "MKL"}
+    store.finish(run.job, dataclasses.replace(run.record, details=details))
+    assert invoke(ls, "runs", "--results", store.root).stdout.endswith("matrix products on a CPU: MKL\n")
 
 
 def test_variants_tasks_profiles_and_families(listed):

@@ -99,6 +99,9 @@ def ls(
     if kind == "runs":
         if rows:
             _print_runs(console, rows)
+            libraries = dict.fromkeys(row["details"]["products"] for row in rows if "products" in row["details"])
+            if libraries:
+                console.print(f"matrix products on a CPU: {'; '.join([*libraries][:3])}", **PLAIN)
         else:
             which_runs = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
             console.print(f"no runs in {results or RESULTS}{which_runs}")
