@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -89,6 +90,17 @@ def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
     if not has_several or len(seeds) < 2:
         return []
     return [f"{choosing_note(len(seeds))} {choosing_advice(len(seeds))}".strip()]
+
+
+def note_on_groups(jobs: Sequence[Job], group: int | None) -> str:
+    """A note on jobs that train alone although ``--group`` asks for shared steps. Empty if there are none."""
+    if group is None or group < 2:
+        return ""
+    optimizers = Counter(job.training.optimizer for job in jobs)
+    alone = [f"{count} of {len(jobs)} jobs by {name}" for name, count in optimizers.items() if name != "adamw"]
+    if not alone:
+        return ""
+    return f"--group {group} has no effect on {' and '.join(alone)}: each trains alone, as only AdamW shares steps"
 
 
 def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:

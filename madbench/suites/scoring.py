@@ -388,7 +388,10 @@ def lacking_sentences(outcomes: Sequence[JobOutcome]) -> list[str]:
 
 
 def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
-    """Sentences on devices, on diverged runs (if any), and on shared training steps (if only some runs share them)."""
+    """Sentences on the devices and on other properties of runs.
+
+    They give the number of diverged runs, of runs by Muon, and, if only some runs shared training steps, of these.
+    """
     stored_outcomes = [outcome for outcome in outcomes if outcome.record]
     devices = sorted({str(device) for outcome in stored_outcomes if (device := outcome.details.get("device"))})
     count = sum(outcome.status == "diverged" for outcome in stored_outcomes)
@@ -399,6 +402,11 @@ def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
         texts.append(
             f"{grouped_count} of {len(stored_outcomes)} runs shared training steps (--group), which changes last"
             " digits."
+        )
+    muon_count = sum(outcome.job.training.optimizer == "muon" for outcome in stored_outcomes)
+    if muon_count:
+        texts.append(
+            f"{muon_count} of {len(stored_outcomes)} runs were trained by Muon, which never shares a step (--group)."
         )
     return texts
 

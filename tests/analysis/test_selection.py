@@ -11,6 +11,7 @@ import pytest
 
 import madbench
 from madbench.analysis.selection import Selection, in_grammar_order
+from madbench.config import Override
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -206,6 +207,14 @@ def test_runs_that_shared_steps_beside_runs_that_did_not_are_noted(store, sizes,
         store.finish(job, Record("finished", METRICS, details={"group": size} if size > 1 else {}))
     noted = "1 of 2 runs shared training steps (--group), which changes last digits."
     assert Selection(results=store.root).select().sentences().count(noted) == count
+
+
+def test_runs_by_muon_are_noted_as_trained_alone(store):
+    profile = MAD.Profile.load("quick", ["training.optimizer=muon"])
+    for job in MAD.jobs(["S"], profile, precision="float32", tasks=["compression"]):
+        store.finish(job, Record("finished", METRICS))
+    chosen = Selection(results=store.root, overrides=(Override.parse("training.optimizer=muon"),)).select()
+    assert "1 of 1 runs were trained by Muon, which never shares a step (--group)." in chosen.sentences()
 
 
 def test_failed_runs_alone_make_no_table(store):

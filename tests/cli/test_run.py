@@ -111,6 +111,15 @@ def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_a_plan_says_which_jobs_train_alone_in_spite_of_group(main, tiny, optimizer):
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "--seeds", "0,1", "--group", "2", "--dry-run")
+    ended = main(*words, "-f", "json", f"training.optimizer={optimizer}")
+    notes = [note for note in json.loads(ended.stdout)["notes"] if "--group 2 has no effect on 2 of 2 jobs" in note]
+    assert len(notes) == (optimizer == "muon") and all(note in ended.stderr for note in notes)
+
+
+@pytest.mark.slow
 def test_a_dry_run_counts_stored_runs_and_leaves_them(main, first, tiny, tmp_path):
     before = mtimes(tmp_path / "results")
     planned = main(*words_of_two(tiny), "--seeds", "0,1", "--dry-run", "-f", "json")

@@ -19,6 +19,7 @@ from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment
+from madbench.experiment.notes import note_on_groups
 from madbench.jobs import Job
 from madbench.labels.budgets import budget_words
 from madbench.labels.names import with_typed_labels
@@ -100,7 +101,8 @@ def make_plan(
             batches.append({"suites": [suite.name for suite in suites], **batch_content, "estimated_seconds": duration})
     counts = {state: list(states.values()).count(state) for state in STATES}
     duration = sum(batch["estimated_seconds"] for batch in batches)
-    totals = {"jobs": len(states), **counts, "estimated_seconds": duration, "notes": experiment.notes}
+    notes = [*experiment.notes, *filter(None, [note_on_groups(experiment.jobs, options.group)])]
+    totals = {"jobs": len(states), **counts, "estimated_seconds": duration, "notes": notes}
     totals |= {"untimed": untimed_reasons}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "batches": batches} | totals

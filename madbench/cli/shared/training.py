@@ -23,6 +23,7 @@ from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, PlanOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
+from madbench.experiment.notes import note_on_groups
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.rows import Grid, Row
@@ -103,6 +104,8 @@ def train_grid(
         experiment.check_keep_weights()
         if not policy.redo and (note := experiment.note_on_weights()):
             notes.append(note)
+    if note := note_on_groups(experiment.jobs, execution.group):
+        notes.append(note)
     for note in notes:
         console.print(in_words(note, console), **PLAIN)
     if execution.compile == "auto" and not is_remote and not has_compiler():
