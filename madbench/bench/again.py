@@ -4,31 +4,24 @@ Runs are drawn at random and trained on the CPU, with the number of threads in t
 included if their corpus is given. Runs that were trained together in one step are drawn together and trained together
 again. Records of earlier versions have the number of runs in a group but not their ids. Groups are then formed from
 consecutive seeds, and a label whose seeds do not fill its groups is left out.
-
-Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair consists of the digest of a
-stored run's code and the digest of the installed code. A pair is proven if all runs with it are equal to the last bit.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from madbench.errors import MadbenchError, StoreError, UntrustedCodeError
+from madbench.errors import MadbenchError, UntrustedCodeError
 from madbench.execute.base import OnEvent, ignore_event, reason
 from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
-from madbench.files import write_atomically
-from madbench.identity.package import Pairs, known_pairs
 from madbench.jobs import Job, Record
 from madbench.store.runs import Run, Store
 from madbench.suites import size_of, suite_of
@@ -210,51 +203,6 @@ def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
         row |= {"largest_difference": largest if math.isfinite(largest) else None}
         rows.append(row | {"seconds": sum(repeat.record.details.get("seconds", 0.0) for repeat in of_task)})
     return rows
-
-
-def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
-    """The proven pairs of unequal digests, by part of the code: all runs with such a pair are equal to the last bit."""
-    are_equal: dict[tuple[str, str, str], bool] = {}
-    for repeat in repeats:
-        stored_digests, present_digests = (
-            record.details.get("package_code", {}) for record in (repeat.run.record, repeat.record)
-        )
-        for part in stored_digests.keys() & present_digests.keys():
-            if stored_digests[part] != present_digests[part]:
-                pair = (part, stored_digests[part], present_digests[part])
-                are_equal[pair] = are_equal.get(pair, True) and repeat.difference == 0
-    pairs: Pairs = {}
-    for (part, stored_digest, digest), is_equal in sorted(are_equal.items()):
-        if is_equal:
-            pairs.setdefault(part, []).append([stored_digest, digest])
-    return pairs
-
-
-def pairs_in(path: Path) -> Pairs:
-    """The pairs in a file; empty if there is no file. Raises ``StoreError`` if it has other content."""
-    try:
-        pairs = known_pairs(path)
-        if all(len(pair) == 2 and all(map(str.isalnum, pair)) for of_part in pairs.values() for pair in of_part):
-            return pairs
-        problem = "not pairs of digests by part"
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-    raise StoreError(f"{path}: no file of --pairs: {problem}")
-
-
-def add_pairs(pairs: Pairs, path: Path) -> int:
-    """Add pairs to a file, and return the number of new pairs."""
-    all_pairs = {part: list(of_part) for part, of_part in pairs_in(path).items()}
-    count = 0
-    for part, of_part in pairs.items():
-        new = [pair for pair in of_part if pair not in all_pairs.get(part, [])]
-        all_pairs[part] = sorted([*all_pairs.get(part, []), *new])
-        count += len(new)
-    if count:
-        write_atomically(path, (json.dumps(dict(sorted(all_pairs.items())), indent=1) + "\n").encode())
-    return count
 
 
 if __name__ == "__main__":

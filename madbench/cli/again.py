@@ -16,7 +16,6 @@ from madbench.cli.shared import options
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import (
     PLAIN,
-    counted,
     first_of,
     in_words,
     print_json,
@@ -58,14 +57,6 @@ def again(
             metavar="LABEL",
         ),
     ] = None,
-    pairs: Annotated[
-        Path | None,
-        option(
-            "For maintainers: a file in which the digests of code that gave equal numbers are recorded.",
-            metavar="FILE",
-            rare="again",
-        ),
-    ] = None,
     format: FormatOption = "terminal",
 ) -> None:
     """Train stored runs again, and compare them to the last bit.
@@ -90,15 +81,13 @@ def again(
       madbench again results --alone -f json
       madbench again small.tar.xz --corpus corpora/shakespeare
     """
-    from madbench.bench.again import Repeatable, add_pairs, pairs_in, proven_pairs, repeat
+    from madbench.bench.again import Repeatable, repeat
     from madbench.labels.trust import allow_typed
     from madbench.text.corpus import open_corpus
 
     allow_typed(trust or ())
     if not 0 < share <= 1:
         raise ConfigError(f"--share {share:g}: expected a number above 0 and at most 1")
-    if pairs is not None:
-        pairs_in(pairs)  # check before hours of training
     with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:
         stored_runs = _unpacked(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
         corpora = {opened.digest: opened for opened in ([open_corpus(corpus)] if corpus else [])}
@@ -114,7 +103,6 @@ def again(
                 kept_text = f"finished runs are in {keep}, the same command resumes" if keep else "nothing was kept"
                 screen.console.print(f"stopped; {kept_text}", **PLAIN)
                 raise
-    count = None if pairs is None else add_pairs(proven_pairs(repeats), pairs)
     differing = sorted(
         (repeated_run for repeated_run in repeats if repeated_run.change),
         key=lambda repeated_run: -repeated_run.difference,
@@ -123,8 +111,6 @@ def again(
         print_json(_content(repeats, differing, repeatable))
     else:
         _print(repeats, differing, repeatable)
-    if count is not None:
-        Console(stderr=True).print(f"{pairs}: {counted(count, 'new pair')} of digests", **PLAIN)
     if differing:
         raise typer.Exit(1)
 

@@ -8,32 +8,24 @@ from __future__ import annotations
 import ast
 import functools
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from madbench.identity.comparable import untyped, without_places
 from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 
-HOME = Path(__file__).resolve().parents[1]
+_home = Path(__file__).resolve().parents[1]  # the folder of the package whose files are digested
 DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
-"""A file with pairs of digests, by part of the code. The code of the two digests of a pair gave the same numbers, to
-the last bit.
-
-``madbench again ARCHIVE --pairs FILE`` adds pairs to it.
-"""
+"""The shipped :data:`EqualDigests`. ``python studies/equal_code.py`` trains stored runs again and adds to it."""
 COVERED = ("mixers", "models", "papers", "suites", "tasks", "text", "training")
 """The subpackages whose code a digest can cover."""
-ANNOTATED = Path(__file__).with_name("annotated.json")
-"""A file with the digests of this package's files from the time when a digest still covered all annotations, and the
-names of all imported modules.
-
-It maps the digest of a file without them (:func:`comparable`), in 16 digits, to the digest with them. A file has its
-digest of that time until its code changes. So runs of that time are not marked when only annotations change, or when a
-module that no digest covers is renamed. Made by ``studies/annotated.py``.
+EqualDigests = dict[str, list[list[str]]]
+"""Lists of digests by part of the code. The code of all digests of a list gives the same numbers. No digest is in two
+lists of a part.
 """
-Pairs = dict[str, list[list[str]]]
 
 
 class _Code(NamedTuple):
@@ -42,6 +34,17 @@ class _Code(NamedTuple):
     digest: str
     imported: tuple[str, ...]
     """The modules of this package that the file imports."""
+
+
+@contextmanager
+def files_of(home: Path) -> Iterator[None]:
+    """Digest another copy of this package in the block. ``home`` is the copy's folder ``madbench``."""
+    global _home
+    before, _home = _home, home
+    try:
+        yield
+    finally:
+        _home = before
 
 
 def package_digest(
@@ -54,7 +57,7 @@ def package_digest(
     ``is_left_out`` are neither read nor followed. Empty if there is no module to read.
     """
     found = sorted(modules_reached(starts, within, is_left_out))
-    texts = [f"{name} {_code_of(file).digest}" for name in found if (file := file_of(name))]
+    texts = [f"{name} {module_digest(name)}" for name in found]
     return short_digest("\n".join([f"normal {NORMAL}", *texts]).encode())[:DIGITS] if texts else ""
 
 
@@ -81,30 +84,21 @@ def imports_within(module: str, within: Collection[str]) -> list[str]:
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
-    """True if the code of two digests of a ``part`` is known to give the same numbers, to the last bit.
+    """True if the code of two digests of a ``part`` gives the same numbers, to the last bit.
 
-    The digests are equal, or a chain of pairs in the file ``path`` connects them.
+    The digests are equal, or one list of the file ``path`` has both.
     """
-    if one == other:
-        return True
-    pairs = known_pairs(path).get(part, [])
-    reached, waiting = {one}, [one]
-    while waiting:
-        digest = waiting.pop()
-        near = {each for pair in pairs if digest in pair for each in pair} - reached
-        reached |= near
-        waiting += near
-    return other in reached
+    return one == other or any(one in equal and other in equal for equal in equal_digests(path).get(part, []))
 
 
-def known_pairs(path: Path = KNOWN_EQUAL) -> Pairs:
-    """The pairs of digests in a file like :data:`KNOWN_EQUAL`, by part of the code."""
+def equal_digests(path: Path = KNOWN_EQUAL) -> EqualDigests:
+    """The content of a file like :data:`KNOWN_EQUAL`."""
     state = path.stat()
-    return _pairs(path, state.st_mtime_ns, state.st_size)
+    return _equal_digests(path, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=10)
-def _pairs(path: Path, modified: int, size: int) -> Pairs:
+def _equal_digests(path: Path, modified: int, size: int) -> EqualDigests:
     return json.loads(path.read_bytes())
 
 
@@ -113,9 +107,15 @@ def file_of(module: str) -> Path | None:
     first, *parts = module.split(".")
     if first != "madbench":
         return None
-    place = HOME.joinpath(*parts)
+    place = _home.joinpath(*parts)
     files = (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py")
     return next((file for file in files if file.is_file()), None)
+
+
+def module_digest(module: str) -> str:
+    """The digest of the code of one module, in 32 hexadecimal digits. Empty if there is no such module."""
+    file = file_of(module)
+    return _code_of(file).digest if file else ""
 
 
 def _code_of(file: Path) -> _Code:
@@ -133,20 +133,5 @@ def _read(file: Path, modified: int, size: int) -> _Code:
         elif node.module:
             below = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= dict.fromkeys(name if file_of(name) else node.module for name in below)
-    imported = tuple(name for name in names if file_of(name))
-    return _Code(_file_digest(tree), imported)
-
-
-def comparable(tree: ast.Module) -> ast.Module:
-    """The part of a file's syntax tree that its digest covers."""
-    return without_places(untyped(tree), "madbench", COVERED)
-
-
-def _file_digest(tree: ast.Module) -> str:
-    digest = short_digest(normal_text(comparable(tree)).encode())
-    return _annotated(ANNOTATED).get(digest[:DIGITS], digest)
-
-
-@functools.cache
-def _annotated(path: Path) -> dict[str, str]:
-    return json.loads(path.read_bytes())
+    covered = without_places(untyped(tree), "madbench", COVERED)
+    return _Code(short_digest(normal_text(covered).encode()), tuple(name for name in names if file_of(name)))

@@ -32,6 +32,8 @@ from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
+Modules = tuple[list[str], list[str], Callable[[str], bool]]
+"""The arguments of :func:`madbench.identity.package.package_digest`."""
 PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = (
     "madbench.mixers.bfloat16_checks",
@@ -147,10 +149,20 @@ def package_code(job: Job) -> dict[str, str]:
 
     A part that comes from a plugin has no digest.
     """
+    return dict(_package_code(*_code_names(job)))
+
+
+def job_modules(job: Job) -> dict[str, Modules]:
+    """The :func:`package_modules` of the code that trains the job, by part."""
+    return package_modules(*_code_names(job))
+
+
+def _code_names(job: Job) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """The suite, the task, the families and the modules of the label's own operators."""
     parts = part_texts(job.label)
     families = dict.fromkeys(map(family_name, parts))
     own = dict.fromkeys(name for part in parts for name in own_modules(part))
-    return dict(_package_code(job.suite, job.task, tuple(families), tuple(own)))
+    return job.suite, job.task, tuple(families), tuple(own)
 
 
 @functools.cache
@@ -159,12 +171,11 @@ def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[s
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def package_modules(
-    suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()
-) -> dict[str, tuple[list[str], list[str], Callable[[str], bool]]]:
-    """The arguments of :func:`madbench.identity.package.package_digest` for each of ``PARTS``, by part.
+def package_modules(suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()) -> dict[str, Modules]:
+    """The modules whose code trains a job, for each of ``PARTS``, by part.
 
-    They are the starting modules, the subpackages in which imports are followed, and the test of excluded modules.
+    They are given by the starting modules, the subpackages in which imports are followed, and the test of excluded
+    modules.
     ``own`` are the modules of the label's own operators (:func:`madbench.labels.own_modules`).
     """
     suite_object = find_suite(suite)

@@ -1,16 +1,13 @@
-"""Training stored runs again: the sample of runs, differences of metrics, and pairs of equal code digests."""
+"""Training stored runs again: the sample of runs and differences of metrics."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from madbench.bench.again import Repeat, Repeatable, add_pairs, proven_pairs
-from madbench.identity.package import gives_equal_bits
+from madbench.bench.again import Repeat, Repeatable
 from madbench.jobs import Record
 from madbench.store.runs import Run, Store
 from sample_jobs import mad_job
@@ -78,24 +75,3 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
 def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
     assert Repeat(run, again).difference == difference
-
-
-def repeats(digests, metrics=(1.0, 1.0)):
-    """A stored run with one digest of its task's code, and the same job again with another."""
-    records = [
-        replace(RECORD, metrics={"accuracy": value}, details={"package_code": {"task": digest, "family": "f"}})
-        for digest, value in zip(digests, metrics, strict=True)
-    ]
-    return Repeat(Run(make_job(), records[0], Path()), records[1])
-
-
-def test_digests_of_code_that_gave_equal_bits_are_written_once_and_hold_in_chains(tmp_path):
-    path = tmp_path / "pairs.json"
-    path.write_text("{}")
-    equal = [repeats(("a", "b")), repeats(("b", "c"))]
-    unequal = [repeats(("c", "d")), repeats(("c", "d"), (1.0, 2.0))]
-    assert add_pairs(proven_pairs([*equal, *unequal]), path) == 2
-    assert add_pairs(proven_pairs(equal), path) == 0
-    assert json.loads(path.read_text()) == {"task": [["a", "b"], ["b", "c"]]}
-    assert gives_equal_bits("task", "c", "a", path) and gives_equal_bits("family", "x", "x", path)
-    assert not gives_equal_bits("task", "c", "d", path) and not gives_equal_bits("family", "a", "b", path)

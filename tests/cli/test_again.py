@@ -155,29 +155,9 @@ def test_what_is_no_results_folder_is_a_sentence(tmp_path, main):
     assert ended.code == 2 and "there is no such results folder" in ended.stderr
 
 
-@pytest.mark.slow
-def test_pairs_are_recorded_only_where_they_are_asked_for(trained, tmp_path, main, monkeypatch):
-    """A stranger's archive says nothing about the code that is installed here."""
-    monkeypatch.setattr(again_module, "run_jobs", run_here)
-    known = again_module.known_pairs
-    store, pairs = Store.open(tmp_path / "results"), tmp_path / "pairs.json"
-    run = next(iter(trained.runs()))
-    here = run.record.details["package_code"]
-    details = {name: value for name, value in run.record.details.items() if name != "group"}
-    store.finish(run.job, replace(run.record, details=details | {"package_code": here | {"model": "0123"}}))
-    before = known()
-    assert "digests" not in main("again", store.root, "--share", 1).stderr and known() == before
-    assert "pairs.json: 1 new pair of digests" in main("again", store.root, "--share", 1, "--pairs", pairs).stderr
-    assert json.loads(pairs.read_text()) == {"model": [["0123", here["model"]]]}
-    assert known() == before
-
-
-@pytest.mark.parametrize("content", ["[", "[]", '{"model": 3}', '{"model": [["a"]]}', '{"model": [[1, 2]]}'])
-def test_a_file_without_pairs_is_refused_before_anything_is_trained(content, tmp_path, main):
-    (pairs := tmp_path / "pairs.json").write_text(content)
-    ended = main("again", tmp_path, "--pairs", pairs)
-    assert ended.code == 2 and "pairs.json: no file of --pairs" in ended.stderr
-    assert pairs.read_text() == content
+def test_the_former_option_of_maintainers_says_what_does_the_same_now(tmp_path, main):
+    ended = main("again", tmp_path, "--pairs", tmp_path / "pairs.json")
+    assert ended.code == 2 and "python studies/equal_code.py" in ended.stderr
 
 
 @pytest.mark.slow

@@ -189,8 +189,8 @@ def test_code_that_was_shown_to_give_equal_bits_has_no_mark(main, tiny, fill_edi
     from madbench.suites import code
 
     (job,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=TASKS[:1], seeds=(0,))[:1]
-    pairs = {"model": [["0123456789abcdef", code.package_code(job)["model"]]]}
-    monkeypatch.setattr(package, "known_pairs", lambda path: pairs)
+    equal = {"model": [["0123456789abcdef", code.package_code(job)["model"]]]}
+    monkeypatch.setattr(package, "equal_digests", lambda path: equal)
     assert "¶" not in table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
 
 

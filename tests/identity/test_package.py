@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 import madbench
 from madbench.identity import package
-from madbench.identity.text import NORMAL, normal_text, short_digest
 from madbench.labels import own_modules
 from madbench.suites.code import PARTS, package_modules
 
@@ -19,12 +17,12 @@ MEMORIZATION = ("mad", "memorization", "")
 
 
 @pytest.fixture
-def copied(tmp_path, monkeypatch):
+def copied(tmp_path):
     """A copy of the package, which digests are of."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(package, "HOME", home)
-    return home
+    with package.files_of(home):
+        yield home
 
 
 def digests(job):
@@ -117,7 +115,7 @@ def test_every_part_of_every_suite_has_files(job):
 
 
 def replace_once(file, old, new):
-    """Replace the first ``old`` in the text of a file, which must contain it."""
+    """Replaces the first ``old`` in the text of a file, which must contain it."""
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
@@ -152,24 +150,21 @@ def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied,
     assert changed(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
-def test_a_file_keeps_the_digest_with_annotations_until_its_code_changes(tmp_path, monkeypatch):
-    file, annotated = tmp_path / "loss.py", short_digest(normal_text(ast.parse("x: int = 1")).encode())
-    monkeypatch.setattr(package, "HOME", tmp_path)
-
-    def digest(text):
-        file.write_text(text)
-        return package.package_digest(["madbench.loss"], [])
-
-    without = digest("x = 1")
-    key = short_digest(normal_text(ast.parse("x = 1")).encode())[: package.DIGITS]
-    (tmp_path / "annotated.json").write_text(json.dumps({key: annotated}))
-    monkeypatch.setattr(package, "ANNOTATED", tmp_path / "annotated.json")
-    kept = digest("x: int = 1 ")
-    assert kept != without and kept == digest("x: str = 1  ")
-    assert kept == short_digest(f"normal {NORMAL}\nmadbench.loss {annotated}".encode())[: package.DIGITS]
-    assert digest("x: int = 20") != kept
+@pytest.mark.parametrize(
+    ("part", "one", "other", "is_equal"),
+    [
+        ("task", "a", "c", True),
+        ("task", "a", "d", False),
+        ("model", "a", "c", False),
+        ("model", "x", "x", True),
+    ],
+)
+def test_digests_of_one_list_give_equal_bits(tmp_path, part, one, other, is_equal):
+    (path := tmp_path / "equal.json").write_text(json.dumps({"task": [["a", "b", "c"], ["d", "e"]]}))
+    assert package.gives_equal_bits(part, one, other, path) == is_equal
 
 
-def test_each_kept_digest_is_of_one_file():
-    kept = json.loads(package.ANNOTATED.read_bytes())
-    assert len({*kept.values()}) == len(kept)
+def test_no_digest_is_in_two_lists_of_a_part():
+    for lists in package.equal_digests().values():
+        digests = [digest for equal in lists for digest in equal]
+        assert len({*digests}) == len(digests)

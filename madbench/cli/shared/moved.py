@@ -30,5 +30,8 @@ MOVED_OPTIONS = {
     "--wall-time": "minutes in the file of --on",
 }
 """Former options, and the options, commands or keys of files that do the same now."""
-OTHER_OPTIONS = {("again", "--results"): "--keep FOLDER keeps the new runs"}
+OTHER_OPTIONS = {
+    ("again", "--results"): "--keep FOLDER keeps the new runs",
+    ("again", "--pairs"): "python studies/equal_code.py, in a clone, records the code that gives equal numbers",
+}
 """Options of most commands that a command does not have, and its option for the purpose, by command and option."""

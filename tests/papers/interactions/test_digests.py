@@ -15,12 +15,12 @@ AGENTS, TOKENS = ("interactions", "hunters", ["ha"]), ("mad", "memorization", ["
 
 
 @pytest.fixture
-def copied(tmp_path, monkeypatch):
+def copied(tmp_path):
     """A copy of the package, which digests are of."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(package, "_HOME", home)
-    return home / "papers" / "interactions"
+    with package.files_of(home):
+        yield home / "papers" / "interactions"
 
 
 def digests(job):
