@@ -12,7 +12,7 @@ import time
 import pytest
 
 from madbench.errors import StoreError
-from madbench.jobs import Record
+from madbench.jobs import KEEP, Record
 from madbench.store.runs import Store, StoreBusyError
 from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
@@ -46,6 +46,26 @@ def test_a_failed_run_is_replaced_by_a_later_one(store, later):
     assert store.status(make_job()) == later.status
     assert store.has(make_job()) == (later.status != "failed")
     assert tree(store) == [*run_tree(make_job()), "work"]
+
+
+def test_what_a_run_did_not_write_is_named_also_in_its_folders(store):
+    with store.lock(make_job()) as work:
+        (work / KEEP / "probes" / "deep").mkdir(parents=True)
+        (work / KEEP / "probes" / "deep" / "a.npy").write_bytes(b"a")
+        store.finish(make_job(), RECORD)
+    folder = store.read(make_job().id).folder
+    assert store.problems_of(make_job().id) == []
+    (folder / "probes" / "deep" / "notes.txt").touch()
+    (folder / "probes" / "b.npy").touch()
+    (folder / "other").symlink_to(folder / "probes")
+    strays = ("other", "probes/b.npy", "probes/deep/notes.txt")
+    assert store.problems_of(make_job().id) == [f"{folder / name}: not of this run; delete it" for name in strays]
+    (folder / "other").unlink()
+    (folder / "probes").rename(folder / "elsewhere")
+    (folder / "probes").symlink_to(folder / "elsewhere")  # whose files are not in the folder of the run
+    assert [line for line in store.problems_of(make_job().id) if "not of this run" in line] == [
+        f"{folder / name}: not of this run; delete it" for name in ("elsewhere", "probes")
+    ]
 
 
 def test_a_result_removes_the_checkpoint_and_a_failure_keeps_it(store):
