@@ -65,6 +65,22 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
     assert steps == [] and [(one.metrics, one.curve) for one in again] == [(one.metrics, one.curve) for one in records]
 
 
+@pytest.mark.slow
+def test_of_two_members_one_that_fails_leaves_the_other_its_record(make_job, together, monkeypatch):
+    finish, records = token_trial.TokenTrial.finish, []
+
+    def broken(self, curve):
+        if self.job.seed == 0:
+            raise ValueError("no such data")
+        return finish(self, curve)
+
+    monkeypatch.setattr(token_trial.TokenTrial, "finish", broken)
+    with pytest.raises(ValueError, match="no such data"):
+        jobs = [make_job(label="S-q-1", seed=seed, epochs=1) for seed in range(2)]
+        together(jobs, Report(lambda *_: None, lambda job, record: records.append((job.seed, record.status))))
+    assert records == [(1, "finished")]
+
+
 def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three, together, monkeypatch):
     is_done, records = token_trial.TokenTrial.is_done, []
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
