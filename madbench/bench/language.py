@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.bench.mixer import Shape as MixerShape
-from madbench.bench.mixer import check_error, check_path, make, resolved
+from madbench.bench.mixer import check_error, check_path, make, resolved_path
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import all_timed, in_turns, peak_bytes, reason
 from madbench.config import PAPERS
@@ -96,7 +96,7 @@ def published_rows() -> dict[str, dict[str, float]]:
     return {name: rows[theirs] for name, theirs in PUBLISHED_ROWS.items()}
 
 
-def _published(name: str, label: str, n_head: int) -> Row:
+def _published_row(name: str, label: str, n_head: int) -> Row:
     """The paper's numbers for a row, and our count of the same quantity at the paper's size if there is one."""
     row: Row = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
@@ -140,9 +140,9 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
     for name, label, path, heads in setup.in_time(_models(setup)):
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
-            row |= _published(name, label, SOFTMAX_HEADS if name in ("S flash", "S naive") else 2)
+            row |= _published_row(name, label, SOFTMAX_HEADS if name in ("S flash", "S naive") else 2)
             of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
-            row["path"] = resolved(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
+            row["path"] = resolved_path(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
             check_path(label, of_mixer, setup, row["path"], heads)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)

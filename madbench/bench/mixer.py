@@ -80,7 +80,7 @@ def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int
     return cast("Mixer", module)
 
 
-def resolved(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
+def resolved_path(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
     """The path that the mixer takes in this precision."""
     if path != "auto" or not hasattr(mixer, "resolve_path"):
         return path
@@ -166,7 +166,7 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
     for path in paths or all_paths:
         try:
             mixer = make(label, shape, setup, path)
-            path = resolved(mixer, shape, setup, path)
+            path = resolved_path(mixer, shape, setup, path)
             check_path(label, shape, setup, path)
             cases.append(Case(label, path, mixer))
         except TrainingError as error:
@@ -177,7 +177,7 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
     return cases
 
 
-def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
+def _compile(case: Case, x: Tensor, setup: Setup) -> Case:
     """The compiled version of ``case``, checked against it."""
     mixer = make(case.label, Shape(*x.shape), setup, case.path)
     compiled_case = Case(case.label, COMPILED.format(case.path), mixer)
@@ -230,7 +230,7 @@ def core_passes(
     }
 
 
-def _measured(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
+def _measure_paths(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
     """One row per label and path, all timed in turns. Paths of a label are compared with its chunked path."""
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]
@@ -238,7 +238,7 @@ def _measured(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: Shape,
     compiled_paths = [by_path[path] for path in ("chunked", "fused") if path in by_path and "sdpa" not in by_path]
     if setup.compiles and compiled_paths:
         torch.compiler.reset()
-        cases += [_compiled(case, x, setup) for case in compiled_paths]
+        cases += [_compile(case, x, setup) for case in compiled_paths]
     passes = {
         (case.label, case.path, way): pass_of(case.mixer, x, setup, way)
         for case in cases
@@ -299,13 +299,13 @@ def _long(setup: Setup) -> list[Shape]:
 def measure_paths(setup: Setup) -> Iterator[Row]:
     """Measure every path of every label at every shape, or the requested ones."""
     for label, shape in setup.in_time(itertools.product(setup.labels, _shapes(setup))):
-        yield from _measured([(label, setup.paths)], shape, setup)
+        yield from _measure_paths([(label, setup.paths)], shape, setup)
 
 
 def measure_lengths(setup: Setup) -> Iterator[Row]:
     """Measure the automatic path of every label against length, for one sequence."""
     for shape in setup.in_time(_long(setup)):
-        yield from _measured([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
+        yield from _measure_paths([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 
 
 _TIMES = [

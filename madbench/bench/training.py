@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from madbench.bench.mixer import Shape, check_path, resolved
+from madbench.bench.mixer import Shape, check_path, resolved_path
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
 from madbench.bench.timing import Timing, ceiling_flops, in_turns, reason
 from madbench.jobs import Job
@@ -104,7 +104,7 @@ def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: Shape, setup: Se
     """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
     labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
     return {
-        str(mixer_label): resolved(mixer, shape, setup, "auto")
+        str(mixer_label): resolved_path(mixer, shape, setup, "auto")
         for mixer_label, mixer in zip(labels, mixers, strict=True)
     }
 

@@ -21,7 +21,7 @@ from madbench.cli.shared.printing import (
     print_json,
     print_lines,
     table_lines,
-    tracked,
+    track_progress,
 )
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, StoreError
@@ -89,7 +89,7 @@ def again(
     if not 0 < share <= 1:
         raise ConfigError(f"--share {share:g}: expected a number above 0 and at most 1")
     with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:
-        stored_runs = _unpacked(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
+        stored_runs = _unpack(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
         corpora = {opened.digest: opened for opened in ([open_corpus(corpus)] if corpus else [])}
         repeatable = Repeatable.from_store(stored_runs, alone, corpora)
         if not repeatable.groups:
@@ -115,12 +115,12 @@ def again(
         raise typer.Exit(1)
 
 
-def _unpacked(file: Path, folder: Path) -> Store:
+def _unpack(file: Path, folder: Path) -> Store:
     """A store with the sound runs of an archive. Warns of the others."""
     from madbench.store.archive import unpack
 
     store = Store.open(folder)
-    report = unpack(file, store, functools.partial(tracked, description="reading runs"))
+    report = unpack(file, store, functools.partial(track_progress, description="reading runs"))
     for problem in first_of(report.problems, MOST_NAMED, "and {:,} more problems"):
         options.warn(problem)
     return store

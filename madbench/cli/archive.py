@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.parameters import output_option
-from madbench.cli.shared.printing import counted, tracked
+from madbench.cli.shared.printing import count_text, track_progress
 from madbench.config.options import option
 from madbench.errors import ConfigError, StoreError
 from madbench.store.runs import Store
@@ -68,10 +68,10 @@ def archive(
         raise ConfigError(f"{output}: expected a name that ends in {SUFFIX}")
     if output.exists() and not force:
         raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
-    store, ids = _chosen(words, stored_options)
-    track = functools.partial(tracked, description="packing runs")
+    store, ids = _chosen_runs(words, stored_options)
+    track = functools.partial(track_progress, description="packing runs")
     report = pack(store, ids, output, weights, track, folders, not no_source)
-    print(f"{output}: {counted(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
+    print(f"{output}: {count_text(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
     _print_other_code(store, ids)
     if report.sources:
         print(f"with source code as text: {', '.join(sorted(report.sources))}; --no-source leaves it out")
@@ -80,7 +80,7 @@ def archive(
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 
-def _chosen(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
+def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
     """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
     if words or vars(stored_options) != vars(StoredOptions(results=stored_options.results)):
         results = stored_options.selection(words).select()
@@ -102,9 +102,9 @@ def _write_tables(words: list[str] | None, stored_options: StoredOptions, output
 
     if output.exists():
         raise ConfigError(f"{output}: already exists; delete it, or give another --output")
-    store, ids = _chosen(words, stored_options)
-    write_parquet(store, ids, output, functools.partial(tracked, description="reading runs"))
-    print(f"{output}: runs, curves and measurements of {counted(len(ids), 'run')}")
+    store, ids = _chosen_runs(words, stored_options)
+    write_parquet(store, ids, output, functools.partial(track_progress, description="reading runs"))
+    print(f"{output}: runs, curves and measurements of {count_text(len(ids), 'run')}")
     _print_other_code(store, ids)
 
 

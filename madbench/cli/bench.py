@@ -19,7 +19,7 @@ from rich.progress import Progress
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import PLAIN, counted, print_json, print_text_table
+from madbench.cli.shared.printing import PLAIN, count_text, print_json, print_text_table
 from madbench.cli.shared.words import names_and_labels
 from madbench.config import parse_seeds, short_repr
 from madbench.config.options import EVERY_VERB, argument, option
@@ -257,7 +257,7 @@ def _machine(setup: Setup) -> str:
     """A sentence on the machine and the arithmetic of the measurements."""
     import torch
 
-    threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
+    threads = f", {count_text(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
     compile_note = ", compiled" if setup.compiles else ""
     return f"{device_name(setup.device)}{threads}, {setup.precision}{compile_note}, torch {torch.__version__}."
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from madbench import tasks as mad_tasks
 from madbench.cli.shared.options import ProfileOption, warn
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, tracked
+from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, track_progress
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import settings_of, short_repr
 from madbench.config.options import argument, option
@@ -203,7 +203,7 @@ def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]
     """Print counts for each task and split. Raises ``DataError`` with the first violations and their positions."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     faults: list[str] = []
-    for task, setting, split in tracked(work):
+    for task, setting, split in track_progress(work):
         started = time.perf_counter()
         examples = mad_tasks.generate(task, setting, split, seed)
         violations = mad_tasks.find_violations(setting, examples, split)

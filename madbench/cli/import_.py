@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.printing import counted, first_of, tracked
+from madbench.cli.shared.printing import count_text, first_of, track_progress
 from madbench.config.options import argument, option
 from madbench.errors import StoreError
 from madbench.store.runs import Store
@@ -46,8 +46,8 @@ def import_(
 
     limits = NO_LIMITS if no_limits else Limits()
     with _no_empty_folder(results):
-        report = unpack(file, Store.open(results), functools.partial(tracked, description="adding runs"), limits)
-    print(f"{results}: {counted(len(report.added), 'run')} of {file} added")
+        report = unpack(file, Store.open(results), functools.partial(track_progress, description="adding runs"), limits)
+    print(f"{results}: {count_text(len(report.added), 'run')} of {file} added")
     for ids, what in (
         (report.already_stored, "the same numbers"),
         (report.conflicts, "other numbers, which stay as they are"),
@@ -58,7 +58,9 @@ def import_(
         print(f"to see the others: madbench import {shlex.quote(str(file))} --results FOLDER, another folder")
     if report.problems:
         lines = first_of(report.problems, PROBLEMS, "and {:,} more problems")
-        raise StoreError("\n".join([f"{counted(len(report.problems), 'problem')}; these runs are left out:", *lines]))
+        raise StoreError(
+            "\n".join([f"{count_text(len(report.problems), 'problem')}; these runs are left out:", *lines])
+        )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.printing import counted
+from madbench.cli.shared.printing import count_text
 from madbench.config import seed_list
 from madbench.config.options import argument
 
@@ -41,7 +41,7 @@ def register(
 
     frozen, experiment, path = registration.register(file, results, claims or "")
     names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
-    print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
+    print(f"{path}: {names}; {count_text(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
     print(f"hash {frozen.id}; keep the file where its date can be proved, such as in version control")
     if frozen.stored:
         print(f"{len(frozen.stored)} runs existed before the registration; results that use them are exploratory")

@@ -15,7 +15,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
-from madbench.cli.shared.printing import counted, quantity
+from madbench.cli.shared.printing import count_text, quantity
 from madbench.config.options import option
 from madbench.errors import ConfigError
 from madbench.execute.journal import command_line
@@ -69,7 +69,9 @@ def report(
         choices = {"labels": words, "--claims": claims is not None, "--baselines": baselines}
         path = output or Path("leaderboard.html")
         _write(
-            path, _leaderboard(archive, choices, stored_options, spread, written_at), counted(len(archive), "archive")
+            path,
+            _leaderboard(archive, choices, stored_options, spread, written_at),
+            count_text(len(archive), "archive"),
         )
         _open(path, open_it)
         return

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from madbench.cli.shared.options import LABELS_HELP
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import counted, print_json, tracked
+from madbench.cli.shared.printing import count_text, print_json, track_progress
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError
@@ -65,7 +65,7 @@ def verify(
         )
     canonical_labels = expand(words)
     check_code(canonical_labels)
-    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(canonical_labels, "checking")}
+    outcomes_of = {label: run_checks(label, checks_of) for label in track_progress(canonical_labels, "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])
     else:
@@ -104,7 +104,7 @@ def _print(
     if outcomes:
         _print_checks(console, outcomes)
     if is_whole and "not applicable" not in shown_verdicts and (count := counts["not applicable"]):
-        console.print(f"{counted(count, 'check')} not applicable to the label; --all lists them", style="dim")
+        console.print(f"{count_text(count, 'check')} not applicable to the label; --all lists them", style="dim")
     if outcomes and is_whole:
         console.print(line, soft_wrap=True)
     if outcomes:

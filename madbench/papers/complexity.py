@@ -63,7 +63,7 @@ class ComplexityMeasure(PlainMeasure):
 
         device = resolve_device(request.device)
         with one_thread():
-            rows = [measured(case, device) for case in self.cases]
+            rows = [measure_case(case, device) for case in self.cases]
         verdicts, remarks = {}, {}
         for row in rows:
             statement = f"{row['row']}, {row['label']}: time of T^{row['exponent']:g}"
@@ -99,7 +99,7 @@ def judge(actual: float, expected: float) -> str:
     return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN
 
 
-def measured(case: Case, device: str) -> dict[str, Any]:
+def measure_case(case: Case, device: str) -> dict[str, Any]:
     """The row of a case: its slopes of time, memory and FLOPs, and the measured values."""
     passes, flops = {}, []
     for length in case.lengths:

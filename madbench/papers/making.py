@@ -219,7 +219,7 @@ def jobs_of(request: Request) -> list[Job]:
     return plan.jobs if plan else []
 
 
-def judged(verdicts: Mapping[str, str]) -> str:
+def state_of_verdicts(verdicts: Mapping[str, str]) -> str:
     """The state from the verdicts: ``reproduced`` if all agree with the paper, ``contradicted`` if one disagrees.
 
     ``fails here`` if an operator is wrong, ``differs here`` if a setting differs, and otherwise ``not decided``.
@@ -234,13 +234,13 @@ def judged(verdicts: Mapping[str, str]) -> str:
 
 
 def state_of(request: Request, outcome: Made) -> str:
-    """The state of an item, from its verdicts (:func:`judged`). ``outcome`` for an item without verdicts.
+    """The state of an item, from its verdicts (:func:`state_of_verdicts`). ``outcome`` for an item without verdicts.
 
     If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
     statement, as its field ``part`` says, the state is :data:`PARTLY` with this part instead of ``reproduced``. The
     whole statement is covered if the user requested tasks, or if models of the item's own profiles are not small.
     """
-    state = judged(outcome.verdicts) if outcome.verdicts else "made"
+    state = state_of_verdicts(outcome.verdicts) if outcome.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
         return SMALL
     is_whole = not request.item.part or request.tasks or (request.item.profiles and not request.is_small)
@@ -273,7 +273,7 @@ def remember(request: Request, outcome: Made, runs: Sequence[str] = (), note: st
 
     ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
     """
-    path, states = _record(request), remembered(request)
+    path, states = _record(request), read_remembered(request)
     states[request.profile] = {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "seeds": request.seeds or request.item.seeds,
@@ -287,7 +287,7 @@ def remember(request: Request, outcome: Made, runs: Sequence[str] = (), note: st
     write_atomically(path, (json.dumps(states, indent=2) + "\n").encode())
 
 
-def remembered(request: Request) -> dict[str, Any]:
+def read_remembered(request: Request) -> dict[str, Any]:
     """The entries that :func:`remember` stored for the item, by size. Empty if the item was not made."""
     try:
         states = parse_json(read_file(_record(request)))

@@ -49,7 +49,7 @@ class SettingsMeasure(PlainMeasure):
     """Compares published settings with ours. Trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        rows = list(compared(request))
+        rows = list(compare_settings(request))
         verdicts, remarks = {}, {}
         for table in dict.fromkeys(row["table"] for row in rows):
             of_table = [row for row in rows if row["table"] == table]
@@ -66,7 +66,7 @@ class SettingsMeasure(PlainMeasure):
         return Made([_listing(request, rows)], verdicts, {"settings": rows}, (), remarks)
 
 
-def compared(request: Request) -> Iterator[dict[str, Any]]:
+def compare_settings(request: Request) -> Iterator[dict[str, Any]]:
     """Yield one row per published setting: our values, the state, and the reason if it cannot be compared."""
     from madbench.papers.observed import Observed
 

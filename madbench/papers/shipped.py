@@ -95,11 +95,11 @@ def results_in(request: Request, measure: Measure) -> Results | None:
     """The results of the runs of the item. None if one of them is not stored."""
     from madbench.analysis.scores import Results
 
-    experiment = _prepared(request, measure)
+    experiment = _prepare(request, measure)
     return None if experiment.missing else Results.from_rows(experiment, Snapshot.open(request.results, create=False))
 
 
-def _prepared(request: Request, measure: Measure) -> Experiment:
+def _prepare(request: Request, measure: Measure) -> Experiment:
     plan = measure.plan(request)
     if isinstance(plan, Grid):
         return prepare(plan, PlanOptions(request.device, request.results))
@@ -119,7 +119,7 @@ def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Reques
         return
     with shipped_store(request.paper) as folder:
         request = replace(request, results=folder)
-        jobs = _prepared(request, measure).jobs
+        jobs = _prepare(request, measure).jobs
         seeds = complete_seeds(request, jobs, {*Store(folder).job_ids()})
         if not seeds:
             yield None

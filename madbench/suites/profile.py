@@ -293,7 +293,7 @@ class Profile(abc.ABC):
             if base.endswith((".yaml", ".yml")):
                 what += f"; {LIKE} takes the name of a shipped {cls.noun}, not a file"
             raise ConfigError(f"{path}: {LIKE}: {short_repr(base)}: {what}{did_you_mean(base, cls.names())}")
-        return _merged(cls.read(cls.files()[base], (*above, base)), mapping)
+        return _merge(cls.read(cls.files()[base], (*above, base)), mapping)
 
     @classmethod
     def docs(cls) -> dict[str, str]:
@@ -388,12 +388,12 @@ class StoredProfile:
         return getattr(self._load(), name)
 
 
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with ``changes``; mappings are merged key by key."""
     merged = dict(base)
     for key, value in changes.items():
         ours = merged.get(key)
-        merged[key] = _merged(ours, value) if isinstance(ours, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = _merge(ours, value) if isinstance(ours, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 

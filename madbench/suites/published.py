@@ -112,19 +112,19 @@ def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
 def paper_scores(paper: str) -> Scores:
     """The published numbers of a paper, from the rows that name no profile."""
     folder, published = published_by_paper()[paper]
-    return _merged((label, numbers) for label, row, numbers in published.rows(folder) if not row.get("profile"))
+    return _merge((label, numbers) for label, row, numbers in published.rows(folder) if not row.get("profile"))
 
 
 @functools.cache
 def published_scores() -> Scores:
     """The published numbers of all papers, without those rows of their tables that name a profile."""
-    return _merged(item for paper in published_by_paper() for item in paper_scores(paper).items())
+    return _merge(item for paper in published_by_paper() for item in paper_scores(paper).items())
 
 
 @functools.cache
 def profile_scores(profile: str, overrides: tuple[Override, ...] = ()) -> Scores:
     """The published numbers of the models that a profile trains with these overrides."""
-    return _merged(
+    return _merge(
         (label, numbers)
         for folder, published in published_by_paper().values()
         for label, row, numbers in published.rows(folder)
@@ -156,7 +156,7 @@ def published_numbers(protocol: Protocol, name: str, shows_always: bool = False)
     return published_under(name, protocol.profile_name, protocol.overrides).shown(protocol.profile, shows_always)
 
 
-def _merged(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:
+def _merge(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:
     """The numbers of each label, by column. If several rows have a number for a column, the first row counts."""
     scores: Scores = {}
     for label, numbers in rows:

@@ -40,7 +40,7 @@ class File(Source):
         if self.format == "parquet":
             yield from self._parquet()
         else:
-            with io.BufferedReader(io.FileIO(self.path), _CHUNK) as file, self._unpacked(file) as content:
+            with io.BufferedReader(io.FileIO(self.path), _CHUNK) as file, self._unpack(file) as content:
                 head = content.peek(_CHUNK)
                 if problem := problem_of(head):
                     raise ConfigError(f"{self.name}: {problem}")
@@ -63,7 +63,7 @@ class File(Source):
         unit = "row" if self.format == "parquet" else "line"
         return ConfigError(f"{self.name}: damaged after {unit} {self._number}: {reason}")
 
-    def _unpacked(self, file: io.BufferedReader[io.FileIO]) -> Content:
+    def _unpack(self, file: io.BufferedReader[io.FileIO]) -> Content:
         if not self.packing:
             return file
         if self.size == 0:

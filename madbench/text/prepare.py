@@ -91,7 +91,7 @@ def prepare(
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), options.text_key)
 
     partial_folder = folder / PARTIAL
-    if not force and (corpus := _finished(folder, recipe, sources)):
+    if not force and (corpus := _finished_corpus(folder, recipe, sources)):
         if not partial_folder.exists() or not os.access(folder, os.W_OK):
             return corpus  # no lock: the folder may be read-only
     with explain_os_errors(folder):
@@ -101,7 +101,7 @@ def prepare(
             refuse_link(path)
         if (partial_folder / MANIFEST).exists():
             install(folder)
-        if not force and (corpus := _finished(folder, recipe, sources)):
+        if not force and (corpus := _finished_corpus(folder, recipe, sources)):
             if not (partial_folder / PROGRESS).exists():  # nothing can be resumed from it
                 with explain_os_errors(folder):
                     remove(partial_folder)
@@ -109,7 +109,7 @@ def prepare(
         enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
         count = sum(1 for _ in itertools.islice(_documents(sources), enough))
         rule = SplitRule(recipe.validation, by_tail=count < enough)
-        state = _unfinished(folder, recipe, sources, rule, force)
+        state = _unfinished_state(folder, recipe, sources, rule, force)
         if state is None:
             notes = (chosen.note,) if chosen and chosen.note else ()
             if chosen is None:
@@ -150,7 +150,7 @@ def _default_folder(results: Path | str) -> Path:
     return Path(results) / "corpora" / f"stdlib-{platform.python_version()}"
 
 
-def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
+def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
     """The finished corpus of this request in ``folder``; None if there is none.
 
     Raises ``ConfigError`` if the folder holds another corpus.
@@ -165,7 +165,9 @@ def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | N
     return open_corpus(folder)
 
 
-def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool) -> State | None:
+def _unfinished_state(
+    folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool
+) -> State | None:
     """The state to resume; None to begin. The state of another request is an error, or is removed with ``force``."""
     try:
         if state := load(State, folder / PARTIAL / PROGRESS):

@@ -239,7 +239,7 @@ class Tracking:
         while (event := self._events.get()) is not None:
             self._handle(event["job"], event)
         for job, _ in list(self._runs.values()):
-            self._each(job, "end", job, None, {})
+            self._call_trackers(job, "end", job, None, {})
 
     def _handle(self, job: Job, event: Event) -> None:
         if job.id not in self._runs:
@@ -249,15 +249,15 @@ class Tracking:
             # the same values are reported several times between evaluations
             if values and values != self._last.get(job.id):
                 self._last[job.id] = values
-                self._each(job, "log", event["progress"]["step"], values)
+                self._call_trackers(job, "log", event["progress"]["step"], values)
         elif record := event.get("record"):
             for row in record.curve:
-                self._each(job, "log", int(row["step"]), _numbers(row, "curve/", left_out=("step",)))
-            self._each(job, "end", job, record, _numbers(record.metrics, "final/"))
+                self._call_trackers(job, "log", int(row["step"]), _numbers(row, "curve/", left_out=("step",)))
+            self._call_trackers(job, "end", job, record, _numbers(record.metrics, "final/"))
             del self._runs[job.id]
             self._last.pop(job.id, None)
 
-    def _each(self, job: Job, method: str, *arguments: Any) -> None:
+    def _call_trackers(self, job: Job, method: str, *arguments: Any) -> None:
         for name, run in self._runs[job.id][1].items():
             self._call(name, method, run, *arguments)
 

@@ -133,7 +133,7 @@ def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str
 
 def why_untimed(job: Job, device: str) -> str:
     """The reason why a job cannot be timed on ``device``: too little memory, or a missing package. Empty if it can."""
-    job = _cut(job) if torch.device(device).type == "cpu" else job
+    job = _shorten(job) if torch.device(device).type == "cpu" else job
     memory, parameters = memory_bytes(), size_of(job).parameters
     if 8 * parameters > memory:  # weights and gradients in float32
         return (
@@ -162,7 +162,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     if reason := why_untimed(job, device):
         raise TrainingError(reason)
     is_cpu = torch.device(device).type == "cpu"
-    job = _cut(job) if is_cpu else job
+    job = _shorten(job) if is_cpu else job
     size = size_of(job)
     flops = 3 * size.flops_per_token * size.seq_len
     batch = sequences_at_once(job)
@@ -194,7 +194,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     return best / (batch * flops)
 
 
-def _cut(job: Job) -> Job:
+def _shorten(job: Job) -> Job:
     """The job to time on a CPU in place of ``job``, with about the same seconds per FLOP.
 
     It has one block and at most ``LARGE_TOKENS`` tokens if a sequence of ``job`` takes more than ``LARGE_FLOPS``.

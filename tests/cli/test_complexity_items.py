@@ -14,7 +14,7 @@ from madbench.papers import complexity, load_paper
 from madbench.papers.complexity import judge, slope
 from madbench.papers.hypermlp.complexity import Table3Measure as HyperMLPTable
 from madbench.papers.interactions.complexity import Table3Measure as InteractionsTable
-from madbench.papers.making import Request, judged
+from madbench.papers.making import Request, state_of_verdicts
 
 TABLES = {"interactions": InteractionsTable, "hypermlp": HyperMLPTable}
 
@@ -44,10 +44,10 @@ def fast(monkeypatch):
 def test_exponents_as_in_the_table_reproduce_it_and_others_do_not(name, fast):
     paper = load_paper(name)
     request = Request(paper, paper.item("table3_measured"), device="cpu")
-    assert judged(TABLES[name]().decide(request, None).verdicts) == "reproduced"
+    assert state_of_verdicts(TABLES[name]().decide(request, None).verdicts) == "reproduced"
     fast["linear_time"], fast["tiled"] = 2, 3
     made = TABLES[name]().decide(request, None)
-    assert judged(made.verdicts) == "contradicted" and "contradicted" in made.verdicts.values()
+    assert state_of_verdicts(made.verdicts) == "contradicted" and "contradicted" in made.verdicts.values()
     assert torch.get_num_threads() > 0
 
 

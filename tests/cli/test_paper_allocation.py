@@ -7,7 +7,7 @@ from collections import Counter
 from madbench.mixers import build
 from madbench.papers import load_paper
 from madbench.papers.hypermlp import allocation, table5
-from madbench.papers.making import FAILS, Request, judged, measure_of
+from madbench.papers.making import FAILS, Request, measure_of, state_of_verdicts
 
 PAPER = load_paper("hypermlp")
 
@@ -19,7 +19,10 @@ def verdicts(item: str) -> dict[str, str]:
 
 def test_narrow_qk_and_mixing_fit_a_quarter_of_the_budget_at_the_width_of_gpt_2_alone():
     found = verdicts("section2.6")
-    assert judged(found) == "contradicted" and Counter(found.values()) == {"reproduced": 6, "contradicted": 6}
+    assert state_of_verdicts(found) == "contradicted" and Counter(found.values()) == {
+        "reproduced": 6,
+        "contradicted": 6,
+    }
     rest = {said: verdict for said, verdict in found.items() if "remaining d^2" in said}
     assert {said for said, verdict in rest.items() if verdict == "reproduced"} == {
         f"{name} at d 768, T 1024 (GPT-2): QK of d / (8 n_head) and the sequence mixing take the remaining d^2"
@@ -30,14 +33,14 @@ def test_narrow_qk_and_mixing_fit_a_quarter_of_the_budget_at_the_width_of_gpt_2_
 def test_a_mixer_that_is_not_the_text_s_fails_here(monkeypatch):
     monkeypatch.setattr(allocation, "build", lambda *args, **options: build(*args, **options | {"budget": "strict"}))
     found = verdicts("section2.6")
-    assert judged(found) == FAILS
+    assert state_of_verdicts(found) == FAILS
     monkeypatch.undo()
     monkeypatch.setattr(allocation, "RANK", 15)
-    assert judged(verdicts("section2.6")) == FAILS
+    assert state_of_verdicts(verdicts("section2.6")) == FAILS
 
 
 def test_counted_flops_decide_table_5(monkeypatch):
-    assert judged(verdicts("table5_counted")) == "reproduced"
+    assert state_of_verdicts(verdicts("table5_counted")) == "reproduced"
     count = table5.paper_flops_per_token
     monkeypatch.setattr(table5, "paper_flops_per_token", lambda *args, **options: 1.01 * count(*args, **options))
     assert Counter(verdicts("table5_counted").values()) == {"contradicted": 3, "reproduced": 2}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from madbench.papers import load_paper, settings
 from madbench.papers.coefficients import studies
-from madbench.papers.making import DIFFERS, Request, judged
+from madbench.papers.making import DIFFERS, Request, state_of_verdicts
 
 pytestmark = pytest.mark.slow  # plans the jobs of items at their own size, and builds their models
 COEFFICIENTS, HYPERMLP = ("coefficients", "tables4to12"), ("hypermlp", "settings")
@@ -40,7 +40,7 @@ def test_all_rows_of_every_table_are_there_and_those_that_can_be_compared_are_eq
     assert {"Positional Embedding"} <= {row["setting"] for row in rows if row["table"] == "Table 12"}
     assert {row["state"] for row in rows} == {settings.EQUAL, settings.INCOMPARABLE}
     assert all(row["reason"] for row in rows if row["state"] == settings.INCOMPARABLE)
-    assert judged(found.verdicts) == "reproduced"
+    assert state_of_verdicts(found.verdicts) == "reproduced"
     assert found.remarks["Table 8: what can be compared is the same here"] == "8 of 10 rows equal, 2 not comparable"
 
 
@@ -54,7 +54,7 @@ def test_no_value_of_ours_is_typed_beside_the_published_one():
 
 def test_values_that_differ_are_printed_with_both_sides_and_decide_the_verdict():
     found = made(HYPERMLP)
-    assert judged(found.verdicts) == DIFFERS
+    assert state_of_verdicts(found.verdicts) == DIFFERS
     assert "differs here" in found.verdicts.values() and "contradicted" not in found.verdicts.values()
     (table,) = found.tables
     assert ["  End of the cosine in steps", "600000", "40000 (different)"] in table.lines
@@ -128,7 +128,7 @@ def test_a_fault_planted_where_a_setting_takes_effect_is_noticed(setting, monkey
     found = made(item, tmp_path, **chosen)
     (row,) = [row for row in found.content["settings"] if row["setting"] == setting]
     assert row["state"] == settings.DIFFERENT and row["here"] not in ("", row["published"])
-    assert judged(found.verdicts) == DIFFERS
+    assert state_of_verdicts(found.verdicts) == DIFFERS
 
 
 def test_principle_6_without_positions_is_noticed(monkeypatch, tmp_path):

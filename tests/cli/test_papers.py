@@ -19,7 +19,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.experiment import PlanOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import load_paper
-from madbench.papers.making import Request, jobs_of, measure_of, remembered
+from madbench.papers.making import Request, jobs_of, measure_of, read_remembered
 from madbench.papers.quantities import Quantity
 from madbench.store.runs import Store
 from madbench.suites import main_suite
@@ -101,7 +101,7 @@ def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     with pytest.raises(typer.Exit) if code else contextlib.nullcontext():
         call_verb(request, lambda words, **_: called.append(words) or code)
     assert called == [["verify", "@cd-table1"]]
-    assert remembered(request)["quick"]["state"] == state
+    assert read_remembered(request)["quick"]["state"] == state
 
 
 def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):

@@ -22,7 +22,7 @@ from madbench.papers import built_in, load_paper
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.mixers.ha.operator import HyperAttention
 from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
-from madbench.papers.making import Request, judged, measure_of
+from madbench.papers.making import Request, measure_of, state_of_verdicts
 from madbench.papers.operators import failing_operators, operators_of
 from madbench.papers.settings import SettingsMeasure
 from madbench.suites import checks_of
@@ -115,7 +115,7 @@ def every_check(label: str) -> Iterable[Check]:
 
 
 def state(request: Request) -> str:
-    return judged(measure_of(request.item).decide(request, None).verdicts)
+    return state_of_verdicts(measure_of(request.item).decide(request, None).verdicts)
 
 
 @pytest.mark.slow

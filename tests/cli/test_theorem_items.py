@@ -14,7 +14,7 @@ from madbench.labels import expand, family_of, parse
 from madbench.mixers import Check
 from madbench.mixers.checks import CheckResult, sample
 from madbench.papers import Item, built_in, load_paper
-from madbench.papers.making import Request, judged
+from madbench.papers.making import Request, state_of_verdicts
 from madbench.papers.operators import by_loops
 from madbench.papers.theorems import TheoremMeasure, outcomes_of, verdict
 from madbench.suites import checks_of
@@ -228,7 +228,7 @@ def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_erro
     monkeypatch.setattr("madbench.papers.interactions.theorems.representation.wave_couplings", lambda effect: 0)
     made = TheoremMeasure().decide(Request(paper, paper.item("theoremB.6")), None)
     (wrong,) = [statement for statement, value in made.verdicts.items() if value == "fails here"]
-    assert judged(made.verdicts) == "fails here" and wrong.startswith("effects of shifts")
+    assert state_of_verdicts(made.verdicts) == "fails here" and wrong.startswith("effects of shifts")
 
 
 def test_what_trains_nothing_takes_no_settings_of_training(main):

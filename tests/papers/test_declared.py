@@ -12,7 +12,7 @@ import madbench
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.papers import Paper, built_in, load_paper
-from madbench.papers.making import Made, Request, jobs_of, judged, measure_of, state_of, statement_verdict
+from madbench.papers.making import Made, Request, jobs_of, measure_of, state_of, state_of_verdicts, statement_verdict
 from madbench.papers.table_measure import published_numbers
 from madbench.suites.addressing import parse_overrides
 
@@ -87,14 +87,14 @@ def test_every_item_that_trains_or_verifies_says_what_it_costs(name):
 
 
 def test_a_verdict_against_a_paper_is_not_outweighed():
-    assert judged({"a": "supported", "b": "contradicted"}) == "contradicted"
-    assert judged({"a": "supported", "b": "not enough data"}) == "not decided"
-    assert judged({"a": "supported", "b": "reproduced"}) == "reproduced"
-    assert judged({}) == "not decided"
+    assert state_of_verdicts({"a": "supported", "b": "contradicted"}) == "contradicted"
+    assert state_of_verdicts({"a": "supported", "b": "not enough data"}) == "not decided"
+    assert state_of_verdicts({"a": "supported", "b": "reproduced"}) == "reproduced"
+    assert state_of_verdicts({}) == "not decided"
 
 
 def test_an_operator_that_fails_here_says_nothing_of_the_paper():
-    assert judged({"a": "contradicted", "b": "fails here"}) == "fails here"
+    assert state_of_verdicts({"a": "contradicted", "b": "fails here"}) == "fails here"
 
 
 @pytest.mark.parametrize("item", ["figure2", "figure3", "figure4"])

@@ -61,7 +61,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
     short = {"mix_rank": options.mix_rank, "rank_multiple": options.rank_multiple}
     sizes = [replace(override, key=override.key.removeprefix("model.")) for override in overrides]
     settings = settings_of([*sizes, *(Override.of(name, value) for name, value in short.items() if value is not None)])
-    options = _resized(options, settings)
+    options = _resize(options, settings)
     budget = canonical_budget(options.budget)
     allocations: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
@@ -107,7 +107,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
 
 
-def _resized(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
+def _resize(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
     """The options with the sizes among the settings, such as ``d_model``. These are removed from ``settings``."""
     for name in SIZES:
         if name in settings:

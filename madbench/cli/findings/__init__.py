@@ -16,7 +16,7 @@ from madbench.cli.findings.registrations import print_registered
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import print_text_table, tracked
+from madbench.cli.shared.printing import print_text_table, track_progress
 from madbench.cli.shared.words import split_list
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError, did_you_mean
@@ -269,7 +269,7 @@ def print_power(
         stored_results.scores,
         chosen_claims,
         stored_results.sentences(),
-        functools.partial(tracked, description="simulating"),
+        functools.partial(track_progress, description="simulating"),
         true_gain,
     )
     print_text_table(table, print_options)

@@ -14,7 +14,7 @@ from madbench.cli.plot import LayoutOptions
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import counted, print_json, print_lines
+from madbench.cli.shared.printing import count_text, print_json, print_lines
 from madbench.cli.shared.trained_models import TrainedModel, TrustOption
 from madbench.cli.shared.words import split_list
 from madbench.config import short_repr
@@ -164,7 +164,7 @@ def inspect(
     console = Console()
     for name, job, (count, length) in zip(names, jobs, sizes):
         what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
-        console.print(f"{name}: {what}; {counted(count, 'input')} of {length} tokens", markup=False, highlight=False)
+        console.print(f"{name}: {what}; {count_text(count, 'input')} of {length} tokens", markup=False, highlight=False)
     for lines in page(models[0]) if other is None else [comparison(names, models)]:
         console.print()
         print_lines(console, lines)

@@ -128,10 +128,10 @@ def ask(
     for run in dict.fromkeys(runs):
         trained = TrainedModel(run, results, trust=trust)
         job, measured = trained.job, []
-        measurements = [_own(trained, questions, data, device)]
+        measurements = [_own_measurements(trained, questions, data, device)]
         if harness:
             cache = results / CACHE if questions.cache else None
-            measurements.append(_others(trained, harness, questions, data, device, cache))
+            measurements.append(_harness_measurements(trained, harness, questions, data, device, cache))
         for measurement in (answer for answers in measurements for answer in answers):
             measured.append(measurement)
             trained.measure(measurement)
@@ -165,7 +165,9 @@ def _harness_tasks(questions: QuestionOptions) -> Tasks:
         return Tasks(questions.of_harness, questions.include)
 
 
-def _own(trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str) -> Iterator[Measurement]:
+def _own_measurements(
+    trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str
+) -> Iterator[Measurement]:
     """The answers to madbench's own tasks, on the validation text of the model's corpus."""
     from madbench.store.benchmarks import answer
     from madbench.training.multiple_choice import QUESTIONS
@@ -178,7 +180,7 @@ def _own(trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions,
             yield answer(name, job, trained.model, text, device, questions.seq_len or job.model.seq_len, count)
 
 
-def _others(
+def _harness_measurements(
     trained: TrainedModel,
     tasks: Tasks,
     questions: QuestionOptions,

@@ -10,7 +10,7 @@ from rich.console import Console
 from madbench.cli.lm.answers import QuestionOptions, ask
 from madbench.cli.shared import options
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import counted, print_json
+from madbench.cli.shared.printing import count_text, print_json
 from madbench.cli.shared.trained_models import ModelsArgument, TrainedModel, TrustOption, check_stored
 from madbench.labels import parse
 from madbench.labels.names import display_name
@@ -84,7 +84,7 @@ def _loss(
         numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
         print(f"{display_name(job.label)}: validation loss {', '.join(numbers)}")
         distance = f", one every {description['val_stride']:,.0f} tokens" if description["windows"] > 1 else ""
-        print(f"{counted(description['windows'], 'window')} of {length} tokens{distance}")
+        print(f"{count_text(description['windows'], 'window')} of {length} tokens{distance}")
         if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
             print(
                 f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used"

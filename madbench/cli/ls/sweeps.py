@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from madbench.cli.ls.listings import MOST_ENDED
-from madbench.cli.shared.printing import counted, duration, first_of, print_json
+from madbench.cli.shared.printing import count_text, duration, first_of, print_json
 from madbench.cli.shared.progress import SKIPPED, job_name, view
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.journal import read_sweeps
@@ -72,7 +72,8 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         return [f"damaged  {sweep['error']}"]
     parts: list[RenderableType] = [
         f"{state:<11} {sweep['command']}",
-        f"{counted(sweep['total'], 'job')}, {sweep['title']}; since {sweep['started']}, {sweep['host']} {sweep['pid']}",
+        f"{count_text(sweep['total'], 'job')}, {sweep['title']}; "
+        f"since {sweep['started']}, {sweep['host']} {sweep['pid']}",
     ]
     if state == "running":
         parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
@@ -86,7 +87,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         parts.append(sweep["error"])
     if state in _ENDINGS:
         if open_count := len(set(sweep["open"]) - set(names_in(results / "runs"))):
-            parts.append(f"{_ENDINGS[state]}, {counted(open_count, 'job')} left: the same command resumes")
+            parts.append(f"{_ENDINGS[state]}, {count_text(open_count, 'job')} left: the same command resumes")
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:
             parts.append("all its jobs are in the store by now")

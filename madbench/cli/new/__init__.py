@@ -160,7 +160,7 @@ def _identifier(kind: str, name: str) -> str:
         raise ConfigError(f"{where}: there is a {kind} of this name already; choose another, such as my_{snake}")
     code = [path for path in _files(EXAMPLE[kind]) if path.suffix == ".py"]
     words = {word for path in code for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
-    pascal = _spelled(snake)["pascal"]
+    pascal = _spellings(snake)["pascal"]
     if keyword.iskeyword(pascal) or yaml.safe_load(snake) != snake or pascal in words:
         raise ConfigError(
             f"{where}: {snake} or {pascal} means something else in its files; choose another, such as my_{snake}"
@@ -168,7 +168,7 @@ def _identifier(kind: str, name: str) -> str:
     return snake
 
 
-def _spelled(snake: str) -> dict[str, str]:
+def _spellings(snake: str) -> dict[str, str]:
     words = snake.replace("_", " ")
     pascal = "".join(part.capitalize() for part in snake.split("_"))
     return {"snake": snake, "pascal": pascal, "sentence": words.capitalize(), "words": words}
@@ -188,7 +188,7 @@ def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[st
         f"examples/{example.folder}": name,
         example.package: package,
         example.package.replace("_", "-"): package.replace("_", "-"),
-    } | {old: new.format(**_spelled(snake)) for old, new in example.spellings.items()}
+    } | {old: new.format(**_spellings(snake)) for old, new in example.spellings.items()}
 
     def replacement(match: re.Match[str]) -> str:
         old = next(old for old in spellings if re.compile(old).match(match.string, match.start()))

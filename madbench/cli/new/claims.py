@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from madbench.analysis.marked_text import MINUS
-from madbench.cli.shared.printing import counted, print_json
+from madbench.cli.shared.printing import count_text, print_json
 
 
 def write_claim(sentence: str, name: str | None, output: Path | None, as_json: bool) -> None:
@@ -24,5 +24,8 @@ def write_claim(sentence: str, name: str | None, output: Path | None, as_json: b
     else:
         shown_pairs = [f"{a} {MINUS} {b}" for a, b in claim.pairs[:5]]
         pairs = ", ".join([*shown_pairs, "..."] if len(claim.pairs) > 5 else shown_pairs)
-        print(f"{output}: {claim.name}, {counted(len(claim.pairs), 'pair')}: {pairs}; {counted(count, 'claim')} in all")
+        print(
+            f"{output}: {claim.name}, {count_text(len(claim.pairs), 'pair')}: {pairs}; "
+            f"{count_text(count, 'claim')} in all"
+        )
         print(f"next: madbench findings --claims {output}")

@@ -12,10 +12,10 @@ from rich.console import Console
 from madbench.cli.shared.options import warn
 from madbench.cli.shared.plan import job_states
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import PLAIN, counted, duration, in_words, print_json, print_text_table
+from madbench.cli.shared.printing import PLAIN, count_text, duration, in_words, print_json, print_text_table
 from madbench.execute.base import Policy
 from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
-from madbench.papers.making import STATES, Request, command_of, jobs_of, remembered
+from madbench.papers.making import STATES, Request, command_of, jobs_of, read_remembered
 from madbench.papers.shipped import archive_names, shipped_state
 
 NOT_RUN, NOT_MADE = "not run", "not made here"
@@ -24,12 +24,12 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
     """The states of an item that was made on this machine, by the size with which it was made."""
-    return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
+    return {size: entry["state"] for size, entry in read_remembered(Request(paper, item, results=results)).items()}
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """The row of an item: its state, jobs, cost and command."""
-    entries = remembered(Request(paper, item, results=results))
+    entries = read_remembered(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     ways = []
     for size, entry in entries.items():
@@ -107,7 +107,7 @@ def print_items(paper: Paper, results: Path, print_options: PrintOptions) -> Non
     for row in rows:
         heading = f"{row['item']}  {row['title']} ({row['place']})"
         console.print(in_words(heading, console), style="bold", **PLAIN)
-        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] if row["jobs"] else []
+        jobs = [f"{row['stored']} of {count_text(row['jobs'], 'job')} stored"] if row["jobs"] else []
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
         kind, state = ["arithmetic"] if row["arithmetic"] else [], row["state"]
         if row["is_shipped"] and state != NOT_RUN:

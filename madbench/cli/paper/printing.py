@@ -10,7 +10,7 @@ from madbench.cli.shared.plan import job_states
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import (
     PLAIN,
-    counted,
+    count_text,
     in_words,
     print_json,
     print_lines,
@@ -40,7 +40,7 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
         return
     console = Console(highlight=False)
     print_lines(console, table_lines(lines, right=("jobs", "to do", "parameters", "steps", "FLOPs")))
-    console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
+    console.print(f"{count_text(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
 def print_made(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from madbench.cli.shared.printing import in_words, tracked
+from madbench.cli.shared.printing import in_words, track_progress
 from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.config.options import EVERY_VERB, Parameter, argument, option
 from madbench.errors import ConfigError
@@ -295,7 +295,7 @@ class StoredOptions:
         return Selection(labels=canonical_labels, given_store=store, track=track_reading, warn=warn, **settings)
 
 
-track_reading = functools.partial(tracked, description="reading runs")
+track_reading = functools.partial(track_progress, description="reading runs")
 """Shows a progress bar while runs are read that the index of a store does not have."""
 
 

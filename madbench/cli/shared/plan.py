@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
+from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
@@ -211,9 +211,9 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         console.print(f"  {node['commands']['two']}\n", **PLAIN)
     failures = f", {plan['failed']} failed (--retry trains them again)" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
-    common = f" {counted(shared, 'job')} shared by several rows counted once." if shared else ""
+    common = f" {count_text(shared, 'job')} shared by several rows counted once." if shared else ""
     console.print(
-        f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
+        f"{count_text(plan['jobs'], 'job')} in {count_text(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{failures}.{common} time: jobs to do, one after the other, estimated from a few steps; "
         "less if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the "
         f"whole model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and "
@@ -286,7 +286,7 @@ def ask_before_long(experiment: Experiment, options: RunOptions, policy: Policy)
     seconds = plan["estimated_seconds"]
     if seconds <= LONG:
         return
-    text = f"{counted(todo, 'job')} to train, about {duration(seconds)}"
+    text = f"{count_text(todo, 'job')} to train, about {duration(seconds)}"
     if not sys.stdin.isatty():
         raise ConfigError(f"{text}: give --yes to train them without being asked")
     typer.confirm(f"{text}. Train them?", abort=True, err=True)

@@ -44,7 +44,7 @@ def quantity(value: float) -> str:
     raise AssertionError
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """A count with its noun: ``1 job``, ``2 jobs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -76,7 +76,7 @@ def first_of(lines: Sequence[str], most: int, more_text: str) -> list[str]:
     return [*lines[:most], more_text.format(len(lines) - most)] if len(lines) > most else [*lines]
 
 
-def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
+def track_progress(items: Sequence[Any], description: str = "") -> Iterable[Any]:
     """Return ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
@@ -142,7 +142,7 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
     With a ``width`` the last column is folded, and if necessary the one before it. Otherwise every cell is on one line.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+    cells = [names, *([_cell_text(row.get(name)) for name in names] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells)]
     if width is not None:
         for i in range(-1, -1 - min(2, len(names)), -1):
@@ -164,7 +164,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
     console.out("\n".join(lines[1:]), highlight=False)
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return (
         "-"
         if value is None

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, in_words, quantity
+from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, in_words, quantity
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.options import RunOptions
@@ -129,7 +129,7 @@ class RunScreen:
 
     def announce(self, slots: str = "") -> None:
         """Print the title once, and the number of parallel jobs whenever it changes."""
-        what = [] if self._is_announced else [f"{counted(self._count, 'job')}, {self.title}"]
+        what = [] if self._is_announced else [f"{count_text(self._count, 'job')}, {self.title}"]
         self._is_announced = True
         if parts := [*what, *filter(None, [slots])]:
             self._print("; ".join(parts))
@@ -163,7 +163,7 @@ class RunScreen:
     def _print_skipped(self) -> None:
         for what, text in SKIPPED.items():
             if count := self.state.counts[what] - self._counts_printed[what]:
-                self._print(f"{count} of {counted(self._count, 'job')} {text}")
+                self._print(f"{count} of {count_text(self._count, 'job')} {text}")
         self._counts_printed = self.state.counts.copy()
 
     def _print(self, text: str) -> None:
@@ -236,7 +236,7 @@ def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     names = first_of(names_with_checkpoint, MOST_NAMED, "and {:,} more")
     return (
-        f"kept as {counted(len(names_with_checkpoint), 'checkpoint')} in {results / 'work'}: {', '.join(names)}"
+        f"kept as {count_text(len(names_with_checkpoint), 'checkpoint')} in {results / 'work'}: {', '.join(names)}"
         if names_with_checkpoint
         else ""
     )

@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.cli.shared.options import GridOptions, TrainingOptions, canonical_budget
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
-from madbench.cli.shared.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
+from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
 from madbench.cli.shared.words import split_list
 from madbench.config import Override, parse_seeds, settings_of
@@ -160,10 +160,10 @@ def _print_rest(
 ) -> None:
     """Print the jobs that were not trained and those that failed. Exits with code 1 if jobs failed."""
     if summary.busy:
-        console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
+        console.print(f"{count_text(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
-        most = f"after {counted(policy.max_failures or 0, 'job')} had failed"
-        console.print(f"{counted(summary.left, 'job')} not started {most}; the same command trains them")
+        most = f"after {count_text(policy.max_failures or 0, 'job')} had failed"
+        console.print(f"{count_text(summary.left, 'job')} not started {most}; the same command trains them")
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
         lines = [f"  {job_name({**failure, 'label': failure['row']})}: {failure['reason']}" for failure in failures]

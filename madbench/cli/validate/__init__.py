@@ -15,7 +15,7 @@ from rich.text import Text
 
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import counted, print_json
+from madbench.cli.shared.printing import count_text, print_json
 from madbench.cli.validate.file_problems import find_problems
 from madbench.cli.validate.machine import check_machine
 from madbench.cli.validate.stored_files import check_store
@@ -97,8 +97,8 @@ def validate(
     if wrong := [report for report in reports if not report["ok"]]:
         where = ", ".join(report["kind"] for report in wrong)
         if not store:
-            where = f"{len(wrong)} of {counted(len(reports), 'file')}"
-        raise ConfigError(f"{counted(sum(len(report['problems']) for report in wrong), 'problem')} in {where}")
+            where = f"{len(wrong)} of {count_text(len(reports), 'file')}"
+        raise ConfigError(f"{count_text(sum(len(report['problems']) for report in wrong), 'problem')} in {where}")
 
 
 def _print(reports: Sequence[Mapping[str, Any]]) -> None:
@@ -231,7 +231,7 @@ def _check_grid(path: Path, mapping: Mapping[str, Any]) -> Finding:
     sound = {"rows": [{"label": "S"}]} if mapping.get("mode") == "list" else {"labels": ["S"]}
     problems = find_problems(load, mapping, sound, path)
     count = 0 if problems else len(expand_grid(from_mapping(GridFile, mapping, str(path))).rows)
-    return problems, counted(count, "row"), []
+    return problems, count_text(count, "row"), []
 
 
 def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:

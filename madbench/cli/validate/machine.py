@@ -86,7 +86,7 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         requirement = Requirement(line)
         is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
         if requirement.name != "madbench" and is_for_here:  # madbench: an extra that includes another
-            by_extra.setdefault(extra, []).append(_installed(requirement))
+            by_extra.setdefault(extra, []).append(_installed_version(requirement))
     return by_extra.pop(""), [
         {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
         | {"install_with": install_command(extra, is_checkout=project is not None)}
@@ -94,7 +94,7 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     ]
 
 
-def _installed(requirement: Requirement) -> dict[str, Any]:
+def _installed_version(requirement: Requirement) -> dict[str, Any]:
     version = None
     with suppress(metadata.PackageNotFoundError):
         version = metadata.version(requirement.name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from madbench.cli.shared.printing import tracked
+from madbench.cli.shared.printing import track_progress
 from madbench.errors import MadbenchError
 from madbench.execute.journal import FOLDER, read_sweeps
 from madbench.files import explain_os_errors, may_exist, names_in
@@ -112,7 +112,7 @@ def _report(
 
     with noting_problems():
         items = list_items()
-    for item in tracked(items, f"checking {kind}"):
+    for item in track_progress(items, f"checking {kind}"):
         with noting_problems():
             problems += check(item)
     summary = "" if problems else f"{len(items)} checked"

@@ -34,7 +34,7 @@ SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, 
 """The largest number of suppressed coefficients of a row, and the largest rank of their states, for every run."""
 
 
-def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
+def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
     """Return the number of suppressed coefficients of each row, (layers, H, T), and the largest rank of their states.
 
     A coefficient a_ij with j <= i is suppressed if |a_ij| <= 1e-6. The number is a mean over 64 test sequences. The
@@ -60,7 +60,7 @@ def measure_suppressed(weights: Path, job: Job) -> Values:
 
     The details have, for each row, the largest number over layers and heads.
     """
-    counts, rank = suppressed(weights, job)
+    counts, rank = count_suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
@@ -115,10 +115,10 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         panel, bound = {"panel": f"{label}, {title(task)}", "series": "bound n - 1"}, float(seeds.bound.min())
         ends = {point["x"] for point in points if point["panel"] == panel["panel"]}
         points += [panel | {"label": label, "x": x, "y": bound} for x in (min(ends), max(ends))]
-        is_within = (seeds.suppressed <= seeds.bound).all()
+        is_within = (seeds.count_suppressed <= seeds.bound).all()
         verdicts[f"{label}, {title(task)}"] = SUPPORTED if is_within else CONTRADICTED
         remarks[f"{label}, {title(task)}"] = (
-            f"at most {seeds.suppressed.max():.1f} suppressed, of rank {seeds['rank'].max()}; the bound is"
+            f"at most {seeds.count_suppressed.max():.1f} suppressed, of rank {seeds['rank'].max()}; the bound is"
             f" {seeds.bound.min()}"
         )
     table = count_table(rows, "task", title)

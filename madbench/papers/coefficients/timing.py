@@ -45,7 +45,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
     """
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []
-    for form, seconds, expected in _measured(lengths, device):
+    for form, seconds, expected in _measure(lengths, device):
         exponent = slope(lengths, seconds)
         is_near = abs(exponent - expected) <= NEAR
         is_other = abs(exponent - (3 - expected)) <= NEAR
@@ -65,7 +65,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
     return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, is_line=True)
 
 
-def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
+def _measure(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
     """Yield (name, seconds at each length, expected slope) for each form and available kernel."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}

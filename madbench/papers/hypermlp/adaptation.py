@@ -159,7 +159,7 @@ def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
                 yield Adapted(job.label, change, side, rank, job.seed, before, accuracy(model, *test), count)
 
 
-def _measured(weights: Path) -> Values:
+def _measure(weights: Path) -> Values:
     rows = list(adaptations(weights))
     values = {f"{row.change}, {row.side}, rank {row.rank}": row.after for row in rows}
     return values, {"adapted": [asdict(row) for row in rows]}
@@ -185,7 +185,7 @@ class AdaptationMeasure(PlainMeasure):
         torch.set_num_threads(1)  # more threads are slower at these sizes
         try:
             for job in jobs:
-                rows += (Adapted(**row) for row in ADAPTED.of_run(store, job, _measured).details["adapted"])
+                rows += (Adapted(**row) for row in ADAPTED.of_run(store, job, _measure).details["adapted"])
         finally:
             torch.set_num_threads(threads)
         verdicts, remarks = judged(rows)

@@ -61,7 +61,7 @@ class LearnedMixing(TableMeasure):
         kernels, store = [], Store(trained.store.root)
         first: dict[tuple[str, str], Job] = {}
         for label, job in chosen_runs(trained):
-            rows = KERNELS.of_run(store, job, functools.partial(_measured, job=job)).details["kernels"]
+            rows = KERNELS.of_run(store, job, functools.partial(_measure, job=job)).details["kernels"]
             kernels += [{"label": label, "task": job.task, "seed": job.seed} | row for row in rows]
             first.setdefault((label, job.task), job)
         table = kernel_table(pd.DataFrame(kernels), request)
@@ -95,7 +95,7 @@ def inspection_of(weights: Path, job: Job) -> Inspection:
     return inspect(load_model(weights)[0], trial.examples(job, count, {}))
 
 
-def _measured(weights: Path, job: Job) -> Values:
+def _measure(weights: Path, job: Job) -> Values:
     rows = inspection_of(weights, job).tables.get("kernels", [])
     is_above_random = {name: [row[name] > row[f"{name}_random"] for row in rows] for name, _, _ in STRUCTURE.values()}
     shares = {f"{name}_above_random": sum(values) / len(values) for name, values in is_above_random.items() if values}

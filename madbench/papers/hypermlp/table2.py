@@ -265,7 +265,7 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: fmean(values) for name in names if (values := [run[name] for run in runs if name in run])}
 
 
-def _whole(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
+def _complete_scores(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
     """The mean of every column by label, for labels that have all columns."""
     means = {label: _means(runs) for label, runs in ours.items()}
     return {label: [*of_label.values()] for label, of_label in means.items() if len(of_label) == len(COLUMNS)}
@@ -276,7 +276,7 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
     Not decided if a model has too few seeds or lacks a benchmark.
     """
-    complete = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
+    complete = {label: values for label, values in _complete_scores(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
     lacking = [label for label in labels if label not in complete]
     if lacking:
@@ -342,7 +342,7 @@ def _published_table(
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 
     printed_standings = standings({row.model: [*row.values.values()] for row in group})
-    own_ranks = standings(_whole({row.label: ours[row.label] for row in group if row.label in ours}))
+    own_ranks = standings(_complete_scores({row.label: ours[row.label] for row in group if row.label in ours}))
     lines, cells = [], []
     for row in group:
         name, runs = f"{row.model} {row.label}", ours.get(row.label, ())

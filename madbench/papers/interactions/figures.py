@@ -160,11 +160,14 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
         axes.set_xticks(lengths, list(map(str, lengths)))
         axes.minorticks_off()
     panels.name_axes("agents", "mean squared error" if layout.is_small else "mean squared error of a test agent")
-    notes = ["Lines: the worst seed; marks: every seed. Grey line: the number of agents trained on.", _diverged(frame)]
+    notes = [
+        "Lines: the worst seed; marks: every seed. Grey line: the number of agents trained on.",
+        _diverged_note(frame),
+    ]
     return panels.finish(notes, entries, is_below=True)
 
 
-def _diverged(frame: pd.DataFrame) -> str:
+def _diverged_note(frame: pd.DataFrame) -> str:
     """A sentence on the rows with diverged seeds, whose errors are infinite and not drawn. Empty if there are none."""
     is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
     counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
@@ -185,7 +188,7 @@ def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
     ).astype({"predicted": float, "floor": float})
 
 
-def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
+def devised_figure(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
     """A figure of the diagonal of the devised C in sinusoidal coordinates, by index (eq. 17), and its data."""
     diagonal = np.diag(world.solution[0])
     title = f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}"

@@ -123,7 +123,7 @@ class FigureMeasure(WorldMeasure):
         verdicts, remarks, store = {}, {}, results.store
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         for row in (row for row in rows if row.records[0].status == "finished"):
-            measured = LEARNED_C.of_run(store, row.jobs[0], functools.partial(_measured, row=row))
+            measured = LEARNED_C.of_run(store, row.jobs[0], functools.partial(_measure, row=row))
             distance = measured.values["distance"]
             statement = f"{embedding}: the learned C is not a multiple of the devised one (Figure 2)"
             verdicts[statement] = REPRODUCED if distance >= APART else "not reproduced"
@@ -132,7 +132,7 @@ class FigureMeasure(WorldMeasure):
         return replace(outcome, figures=own, verdicts=verdicts, remarks=remarks)
 
 
-def _measured(weights: Path, row: Row) -> Values:
+def _measure(weights: Path, row: Row) -> Values:
     from madbench.papers.interactions.figures import learned_matrices
     from madbench.training.checkpoints import load_model
 
@@ -158,7 +158,9 @@ class DevisedMeasure(PlainMeasure):
         error = float(abs(vectors @ c @ vectors.T * (vectors @ w) - DEVISED.effects).max())
         statement = "The printed diagonal and W give the effects of eq. 5 in sinusoidal positions (section 7.1)"
         verdict = REPRODUCED if error <= EXACT else "not reproduced"
-        return Made((), {statement: verdict}, {"error": error}, [_devised()], {statement: f"at most {error:.1e} off"})
+        return Made(
+            (), {statement: verdict}, {"error": error}, [_devised_figure()], {statement: f"at most {error:.1e} off"}
+        )
 
 
 def _long_form(override: Override) -> Override:
@@ -214,7 +216,7 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
         return
     yield Drawn("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):
-        yield _devised()
+        yield _devised_figure()
     for row in rows:
         if row.control or row.records[0].status != "finished" or not store.has_weights(row.jobs[0].id):
             continue
@@ -224,8 +226,8 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
             yield Drawn(f"interactions_{name}{part}", matrices.draw, matrices.frame)
 
 
-def _devised() -> Drawn:
+def _devised_figure() -> Drawn:
     """The figure of the diagonal of the devised C at the paper's size."""
-    from madbench.papers.interactions.figures import devised
+    from madbench.papers.interactions.figures import devised_figure
 
-    return Drawn("interactions_devised", lambda layout: devised(DEVISED, layout)[0], devised(DEVISED)[1])
+    return Drawn("interactions_devised", lambda layout: devised_figure(DEVISED, layout)[0], devised_figure(DEVISED)[1])

@@ -29,7 +29,7 @@ class SlideNumbers(PlainMeasure):
             _rows("hypermlp/table1.csv", "label"),
             _rows("hypermlp/table2_lm_eval.csv", "scale", "model"),
         )
-        outcomes = [*_printed(of_labels, of_models), *_gains(of_models), _at_scale(of_models)]
+        outcomes = [*_printed_numbers(of_labels, of_models), *_gains(of_models), _at_scale(of_models)]
         verdicts = {statement: verdict for statement, verdict, _ in outcomes}
         remarks = {statement: remark for statement, _, remark in outcomes if remark}
         return Made([], verdicts, {}, (), remarks)
@@ -40,7 +40,7 @@ def _rows(name: str, *keys: str) -> Rows:
         return {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
 
 
-def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
+def _printed_numbers(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
     """Yield (statement, verdict, remark) for every number on a slide.
 
     ``of_labels`` has the rows of Table 1, and ``of_models`` those of Table 2.

@@ -95,7 +95,7 @@ def check_checkout(checkout: Path) -> None:
 
 
 def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size: int, length: int) -> nn.Module:
-    with _imported(checkout):
+    with _import_from(checkout):
         attention = importlib.import_module(f"{_LAYERS}.attention").Attention
         swiglu = importlib.import_module(f"{_LAYERS}.mlp").SwiGLU
         name, kind = ("auto_encoder", "AutoEncoder") if is_autoencoder else ("language_model", "LanguageModel")
@@ -114,7 +114,7 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
 
 
 @contextmanager
-def _imported(checkout: Path) -> Iterator[None]:
+def _import_from(checkout: Path) -> Iterator[None]:
     """A context in which the reference's modules can be imported without running the ``__init__`` of their packages.
 
     Stand-ins replace a missing flash-attn, and the reference's RMSNorm. RMSNorm needs Triton, and MAD's benchmark does

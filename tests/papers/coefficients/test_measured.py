@@ -84,10 +84,10 @@ def test_a_slope_is_that_of_the_longer_half():
 
 def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(trained):
     from madbench.papers.coefficients.coefficients import first_examples
-    from madbench.papers.coefficients.suppression import suppressed
+    from madbench.papers.coefficients.suppression import count_suppressed
 
     weights, model, job = trained("cd:krelu-sum-p")  # a kernel with exact zeros
-    counts, rank = suppressed(weights, job)
+    counts, rank = count_suppressed(weights, job)
     mixer, norm = model.backbone.layers[0], model.backbone.norms[0]
     a = mixer.coefficients(norm(model.backbone.embedding(first_examples(job)))).a
     for head, row in ((0, 0), (3, 7), (7, 30)):

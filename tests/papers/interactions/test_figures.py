@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.papers.interactions import measure
-from madbench.papers.interactions.figures import Matrices, devised, errors
+from madbench.papers.interactions.figures import Matrices, devised_figure, errors
 from madbench.papers.interactions.rows import interaction_rows
 from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
 from madbench.papers.interactions.worlds import Colliding
@@ -77,7 +77,11 @@ def test_matrices_fit_a_column(count, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_devised_diagonal_fits_a_column(width):
-    check(devised(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0], width, has_titles=False)
+    check(
+        devised_figure(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0],
+        width,
+        has_titles=False,
+    )
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from madbench.suites import checks_of
 @pytest.fixture
 def afresh():
     """Nothing trained before or for other tests."""
-    caches = (module._trained, module._allied, module._triple_problem)
+    caches = (module._train, module._train_allies, module._triple_problem)
     for cache in caches:
         cache.cache_clear()
     yield

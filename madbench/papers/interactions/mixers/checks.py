@@ -98,9 +98,9 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     yield check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
     unless = "" if label.rope else "the label has no RoPE"
     what = "A sequence at later positions has the same rows."
-    yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
+    yield check("RoPE", what, "Remark F.5", _shift_error, ROUNDING, unless)
     what = "Under bfloat16 autocast too, rows are the same at positions that bfloat16 cannot represent."
-    yield check("RoPE in bfloat16", what, "Remark F.5", functools.partial(_shifted, is_mixed=True), MIXED, unless)
+    yield check("RoPE in bfloat16", what, "Remark F.5", functools.partial(_shift_error, is_mixed=True), MIXED, unless)
     if label.rope and n > 2:
         what = "If queries and keys of every slot are rotated as for pairs, scores depend on absolute positions."
         yield replace(check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
@@ -109,10 +109,12 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         unless = "a sequence that has tuples is too long for a check"
     if not unless and n > 2 and label.tuples != ALL and (is_coupled or label.unshared):
         what = "A bidirectional mixer depends on the order of the tokens: slots differ, the first has the newest."
-        yield replace(check("depends on order", what, "Def. G.3", _permuted, 1e-6, causal=False), is_difference=True)
+        yield replace(
+            check("depends on order", what, "Def. G.3", _permutation_error, 1e-6, causal=False), is_difference=True
+        )
     else:
         what = "For a bidirectional mixer, permuted tokens give permuted rows."
-        yield check("permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless, causal=False)
+        yield check("permutation", what, "Def. F.3, G.1", _permutation_error, ROUNDING, unless, causal=False)
     what = "The number of parameters equals the paper's count and that of the allocation."
     yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
     if is_linear:
@@ -303,7 +305,7 @@ def _empty_rows(mixer: Mixer, x: Tensor) -> float:
     return float(sum(rows[:, : degree - 2].abs().sum() for degree, rows in of_heads)) + unbounded
 
 
-def _shifted(mixer: Mixer, x: Tensor, is_mixed: bool = False) -> float:
+def _shift_error(mixer: Mixer, x: Tensor, is_mixed: bool = False) -> float:
     if is_mixed:
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
@@ -327,7 +329,7 @@ def _naive_rotation(mixer: Mixer, x: Tensor) -> float:
     return max(difference(scores(at), scores(0)) for at in range(1, SHIFT + 1))
 
 
-def _permuted(mixer: Mixer, x: Tensor) -> float:
+def _permutation_error(mixer: Mixer, x: Tensor) -> float:
     order = torch.arange(x.shape[1] - 1, -1, -1).roll(1)
     return difference(mixer(x[:, order]), mixer(x)[:, order])
 

@@ -82,13 +82,13 @@ def _error(is_distinct: bool) -> float:
         symbols = generator.integers(SYMBOLS, size=(BATCH, length))
         if is_distinct:
             symbols = generator.random((BATCH, SYMBOLS)).argsort(1)[:, :length]
-        expected = [[sum((effects * w)[i, j] for j in _others(row, n, is_distinct)) for n, i in enumerate(row)]
+        expected = [[sum((effects * w)[i, j] for j in _sum_of_others(row, n, is_distinct)) for n, i in enumerate(row)]
                     for row in symbols]  # fmt: skip
         worst = max(worst, abs(linear_attention(c, values, vectors[symbols]) - expected).max())
     return worst
 
 
-def _others(row: Array, own: int, without_itself: bool) -> Array:
+def _sum_of_others(row: Array, own: int, without_itself: bool) -> Array:
     return np.delete(row, own) if without_itself else row
 
 
@@ -138,7 +138,7 @@ def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
     return linear_attention(c, np.eye(1 + len(places))[0], x[None])[0].reshape(rows, columns)
 
 
-def _convolved(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
+def _convolve(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
     """The convolution of the image with a square kernel that is one at the offsets; zero beyond the image."""
     reach = max(abs(step) for offset in offsets for step in offset)
     kernel = torch.zeros(1, 1, 2 * reach + 1, 2 * reach + 1, dtype=torch.float64)
@@ -149,7 +149,7 @@ def _convolved(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
 
 def _against_convolution() -> float:
     black = np.random.default_rng(0).random(IMAGE) < 0.5
-    return float(abs(_counts(black, Pixels.OFFSETS) - _convolved(black, Pixels.OFFSETS)).max())
+    return float(abs(_counts(black, Pixels.OFFSETS) - _convolve(black, Pixels.OFFSETS)).max())
 
 
 def _any_offsets() -> float:
@@ -157,7 +157,7 @@ def _any_offsets() -> float:
     for reach in (1, 2, 4):
         offsets = tuple({(int(a), int(b)) for a, b in generator.integers(-reach, reach + 1, size=(5, 2))})
         black = generator.random(IMAGE) < 0.5
-        worst = max(worst, float(abs(_counts(black, offsets) - _convolved(black, offsets)).max()))
+        worst = max(worst, float(abs(_counts(black, offsets) - _convolve(black, offsets)).max()))
     return worst
 
 

@@ -87,9 +87,7 @@ def _problem(world: Colliding) -> tuple[Array, Array]:
 
 
 @functools.cache
-def _trained(
-    embedding: Embedding = "one_hot", control: Control = "", time: float = 14.0, rate: float = 0.002
-) -> Descent:
+def _train(embedding: Embedding = "one_hot", control: Control = "", time: float = 14.0, rate: float = 0.002) -> Descent:
     world = Colliding(**_SMALL, embedding=embedding, control=control)
     counts, targets = _problem(world)
     e = world.vectors
@@ -119,23 +117,23 @@ def training() -> Iterator[Check]:
         return max(abs(actual - expected).max() / abs(expected).max() for actual, expected in pairs)
 
     def conservation(embedding: str) -> float:
-        coarse, fine = (_trained(embedding, time=1.0, rate=rate).drift for rate in (0.002, 0.001))
+        coarse, fine = (_train(embedding, time=1.0, rate=rate).drift for rate in (0.002, 0.001))
         return abs(coarse / fine - 2)
 
     def positive() -> float:
-        descents = [_trained(embedding, time=1.0, rate=0.002) for embedding in EMBEDDINGS]
+        descents = [_train(embedding, time=1.0, rate=0.002) for embedding in EMBEDDINGS]
         return max(1 - descent.least - descent.drift for descent in descents)
 
     def convergence() -> float:
         world = Colliding(**_SMALL)
         counts, _ = _problem(world)
         least = min(np.linalg.eigvalsh((counts * counts[:, [mu]]).T @ counts)[0] for mu in range(world.symbols))
-        losses, rate = _trained(time=1.0, rate=0.002).losses, 0.002
+        losses, rate = _train(time=1.0, rate=0.002).losses, 0.002
         bounds = losses[0] * np.exp(-4 * least / len(counts) * rate * np.arange(len(losses)))
         return float((losses / bounds)[1:].max())
 
     def limit(embedding: Embedding) -> float:
-        world, descent = Colliding(**_SMALL, embedding=embedding), _trained(embedding)
+        world, descent = Colliding(**_SMALL, embedding=embedding), _train(embedding)
         e, reached = world.vectors, 4 * world.radius + 1
         expected = math.sqrt((1 + math.sqrt(1 + 4 * reached / (e[0] ** 2).sum())) / 2)
         couplings, values = e @ descent.c @ e.T, e @ descent.w
@@ -164,7 +162,7 @@ def generalization() -> Iterator[Check]:
     """
 
     def tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
-        world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
+        world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _train(embedding, control)
         for length in (2, 3, 6, 9):
             symbols, values = world.data("test", length, 0)
             errors = linear_attention(descent.c, descent.w, world.vectors[symbols]) - values
@@ -174,11 +172,11 @@ def generalization() -> Iterator[Check]:
         return max(error for _, _, error in tested(embedding))
 
     def control(name: Control) -> float:
-        off = np.square(_trained("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
+        off = np.square(_train("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
         return max(abs(error - world.control_error(n, off)) for world, n, error in tested("one_hot", name))
 
     def matrix(embedding: Embedding) -> float:
-        return float(np.square(_trained(embedding).effects - Colliding(**_SMALL).effects).mean())
+        return float(np.square(_train(embedding).effects - Colliding(**_SMALL).effects).mean())
 
     def row_sums() -> float:
         world = Colliding(**_SMALL)
@@ -238,7 +236,7 @@ def _has_fullrank(samples: int, seed: int) -> bool:
 
 
 @functools.cache
-def _allied(rate: float, steps: int) -> Descent:
+def _train_allies(rate: float, steps: int) -> Descent:
     counts, pairs, world = _triple_problem()
     targets = pairs @ world.effects.reshape(world.types, -1).T
     return descend(counts, pairs, targets, rate, steps, np.eye(world.types), np.eye(world.types**2))
@@ -261,10 +259,10 @@ def triples() -> Iterator[Check]:
     """The checks of training with triples (Lemma G.9, Assumption G.10, Theorem G.7)."""
 
     def conservation() -> float:
-        return abs(_allied(0.002, 250).drift / _allied(0.001, 500).drift - 2)
+        return abs(_train_allies(0.002, 250).drift / _train_allies(0.001, 500).drift - 2)
 
     def positive() -> float:
-        descent = _allied(0.002, 250)
+        descent = _train_allies(0.002, 250)
         return 1 - descent.least - descent.drift
 
     def versatility() -> float:
@@ -273,11 +271,11 @@ def triples() -> Iterator[Check]:
 
     def tensor() -> float:
         _, _, world = _triple_problem()
-        return abs(_allied(0.01, 8000).effects.reshape((world.types,) * 3) - world.effects).max()
+        return abs(_train_allies(0.01, 8000).effects.reshape((world.types,) * 3) - world.effects).max()
 
     def lengths() -> float:
         _, _, world = _triple_problem()
-        descent, worst, k = _allied(0.01, 8000), 0.0, world.types
+        descent, worst, k = _train_allies(0.01, 8000), 0.0, world.types
         c, w = descent.c.reshape(1, k, k, k), descent.w.reshape(1, k, k, 1)
         for length in (3, 6, 9):
             symbols, values = world.data("test", length, 0)
