@@ -130,6 +130,7 @@ def test_the_list_of_runs_says_what_changed(main, module, fill_edited):
     assert main("ls", "runs").stdout.count("edited_mixer.py changed") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", [{"task": []}, {"task": {"a": 1}}, {1: None}])
 def test_digests_of_odd_types_are_other_digests(package):
     assert run_code(mad_job("S"), {"package_code": package}).state == "other"

@@ -389,6 +389,7 @@ def test_the_python_api_refuses_a_corpus_without_a_window_while_planning(main, h
         madbench.run_language_model("S", profile="small_lm.yaml", overrides=changes, corpus="hens", device="cpu")
 
 
+@pytest.mark.slow
 def test_the_longest_window_of_a_corpus_is_planned_and_trained_on(here, tmp_path):
     def planned(seq_len):
         sizes = {"model.seq_len": seq_len, "training.tokens_per_step": seq_len, "training.steps": 4}

@@ -206,7 +206,7 @@ def test_arguments_of_labels_are_varied(main, tiny):
         (["grid.yaml", "model.n_layer=3"], "grid.yaml: 'model.n_layer' is both set and varied"),
         (["grid.yaml", "--vary", "modl.n_layer=1,2"], "'modl.n_layer=1': unknown key 'modl'; did you mean 'model'?"),
         (["S", "--vary", "model.n_layer"], "--vary 'model.n_layer': expected KEY=V1,V2,... such as model.mix_rank=4,8"),
-        (["S", "--vary", "model.n_layer=1"], "vary: 'model.n_layer' has one value; write it under set"),
+        (["S", "--vary", "model.n_layer=1"], "vary: 'model.n_layer' has one value; write model.n_layer: 1 under set"),
         (["S", "--vary", "model.n_layer=1,2", "--vary", "model.n_layer=3"], "'model.n_layer' is given twice"),
         (["S", "--mode", "one_at_a_time"], "mode: one_at_a_time has no effect without values under vary"),
         (["S", "R", "--baseline", "S R"], "--baseline 'S R': expected one label, settings KEY=VALUE, or both"),
