@@ -326,9 +326,8 @@ def report(
     unequal = [each for each in repeats if each.change]
     print(f"Equal to the last bit: {len(repeats) - len(unequal)} of {len(repeats)}.")
     for each in unequal:
-        job, (old, new) = each.run.job, each.processors
-        processors = f" (processor {old}, again {new})" if old != new else ""
-        print(f"  {job.label} {job.task} seed {job.seed}: {each.change}{processors}")
+        job = each.run.job
+        print(f"  {job.label} {job.task} seed {job.seed}: {each.change}{each.machines}")
     if missed:
         print("No run that was tried executes these changed functions, so only tests can show that they are equal:")
         names = [f"  {each.file}: {each.name}" for each in sorted(missed)]

@@ -23,10 +23,16 @@ from madbench.execute.base import OnEvent, ignore_event, reason
 from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.jobs import Job, Record
+from madbench.mixers import products
 from madbench.store.runs import Run, Store
 from madbench.suites import size_of, suite_of
 from madbench.text.corpus import Corpus
 from madbench.training.loop import train
+
+ONEDNN_IS_FASTER = products.onednn_is_faster
+"""The choice of a library for large matrix products. Not ``torch.backends.mkldnn.enabled``, as that switches off other
+operations, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,12 @@ class Repeat:
     def products(self) -> tuple[str, str]:
         """The libraries of matrix products of both runs, as recorded (:mod:`madbench.execute.products`)."""
         return self._both(DETAIL)
+
+    @property
+    def machines(self) -> str:
+        """The processors and libraries that differ, such as ``; processor A, again B``. Empty if none does."""
+        both = {"processor": self.processors, "matrix products": self.products}
+        return "".join(f"; {what} {old}, again {new}" for what, (old, new) in both.items() if old != new)
 
     def _both(self, detail: str) -> tuple[str, str]:
         old, new = (record.details.get(detail, "not recorded") for record in (self.run.record, self.record))
@@ -177,14 +189,24 @@ def repeat(
     corpora: Mapping[str, Corpus] | None = None,
     on_event: OnEvent = ignore_event,
 ) -> list[Repeat]:
-    """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records."""
-    by_threads = defaultdict(list)
+    """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records.
+
+    Runs whose records name no library of matrix products were trained with MKL. They are trained with MKL again.
+    """
+    by_machine = defaultdict(list)
     for group in groups:
-        by_threads[group[0].record.details.get("threads", 1)].append([run.job for run in group])
-    for threads, of_threads in by_threads.items():
-        training = functools.partial(train, threads=threads, stacking="always", corpora=corpora)
-        run_jobs(of_threads, store, training, on_event, slots=slots, threads_per_slot=threads)
+        details = group[0].record.details
+        by_machine[details.get("threads", 1), DETAIL in details].append([run.job for run in group])
+    for (threads, uses_onednn), jobs in by_machine.items():
+        training = functools.partial(train_with, uses_onednn, threads=threads, stacking="always", corpora=corpora)
+        run_jobs(jobs, store, training, on_event, slots=slots, threads_per_slot=threads)
     return [Repeat(run, store.read(run.job.id).record) for group in groups for run in group]
+
+
+def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
+    """Train in a worker, with or without oneDNN for large products. The worker notes the library in the records."""
+    vars(products)["onednn_is_faster"] = ONEDNN_IS_FASTER if uses_onednn else lambda: False
+    return train(*arguments, **options)
 
 
 def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:

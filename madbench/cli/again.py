@@ -147,11 +147,9 @@ def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: R
     console.print(in_words(repeatable.text, console), **PLAIN)
     texts = []
     for repeat in differing:
-        job, (old, new) = repeat.run.job, repeat.processors
-        processors = f"; processor {old}, again {new}" if old != new else ""
-        old, new = repeat.products
-        processors += f"; matrix products {old}, again {new}" if old != new else ""
-        texts.append(f"{job.id} {typed_label(job.label)} {job.task} seed {job.seed}: {repeat.change}{processors}")
+        job = repeat.run.job
+        label = typed_label(job.label)
+        texts.append(f"{job.id} {label} {job.task} seed {job.seed}: {repeat.change}{repeat.machines}")
     for text in first_of(texts, MOST_NAMED, "and {:,} more; -f json has them all"):
         console.print(in_words(text, console), **PLAIN)
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from madbench.bench import again
 from madbench.bench.again import Repeat, Repeatable
+from madbench.execute.products import DETAIL
 from madbench.jobs import Record
+from madbench.mixers import products
 from madbench.store.runs import Run, Store
 from sample_jobs import mad_job
 from stored_samples import RECORD
@@ -75,3 +78,24 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
 def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
     assert Repeat(run, again).difference == difference
+
+
+def test_runs_whose_records_name_no_library_are_trained_with_mkl(tmp_path, monkeypatch):
+    stored, new, libraries = Store.open(tmp_path / "stored"), Store.open(tmp_path / "new"), {}
+    stored.finish(make_job(0), RECORD)
+    stored.finish(make_job(1), replace(RECORD, details=RECORD.details | {DETAIL: "oneDNN for large products"}))
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(again, "ONEDNN_IS_FASTER", products.onednn_is_faster)
+
+    def run_here(groups, store, training, *_, **__):
+        for (job,) in groups:
+            training([job])
+            store.finish(job, RECORD)
+
+    def train(jobs, **_):
+        libraries[jobs[0].seed] = products.onednn_is_faster()
+
+    monkeypatch.setattr(again, "run_jobs", run_here)
+    monkeypatch.setattr(again, "train", train)
+    again.repeat(Repeatable.from_store(stored).groups, new, slots=1)
+    assert libraries == {0: False, 1: True}

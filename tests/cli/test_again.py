@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.bench import again as again_module
+from madbench.mixers import products
 from madbench.store.archive import pack
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
@@ -28,6 +29,12 @@ PROFILE = profile_text(
     tasks=with_setting(["compression"], **{"seq_len": 8, **counts(32, 32)})
     | with_setting(["memorization"], seq_len=8, num_validation_examples=32, num_test_examples=32),
 )
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    """Restores the choice of a library of matrix products, which a worker of its own would forget."""
+    monkeypatch.setattr(products, "onednn_is_faster", products.onednn_is_faster)
 
 
 @pytest.fixture(scope="module")
