@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from group_numbers import LOSS, assert_same_numbers
 from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
 from madbench.suites import token_trial
-from madbench.training import loop
+from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
 
@@ -131,6 +133,24 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
     assert set(first.values()) == {6}
     for job, record in zip(three, records):
         assert_same_numbers(record, expected[job.id])
+
+
+@pytest.mark.slow
+def test_an_interrupted_pair_stays_together_even_if_its_step_is_not_faster_now(make_job, together, monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    for name, value in (("WORTHWHILE_SECONDS", 0), ("OVERHEAD_SECONDS", math.inf), ("FASTER", 0)):
+        monkeypatch.setattr(measured, name, value)  # measured now, no step would be fast enough
+    jobs = [make_job(label="S-q-1", seed=seed, epochs=1) for seed in range(2)]
+
+    def stop(job, progress):
+        if progress["step"] == 2:
+            raise StopTraining
+
+    with pytest.raises(StopTraining):
+        together(jobs, stop)
+    records = together(jobs, stacking="measured")
+    for record in records:
+        assert record.details["group_jobs"] == [{"from_step": 0, "ids": [job.id for job in jobs]}]
 
 
 @pytest.mark.slow
