@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.analysis.attribution import left_out_sentences
-from madbench.analysis.claim_thresholds import published_gain
+from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.findings import ADVISED_SEEDS, Finding, choice_note
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.marked_text import MINUS

@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 from scipy.special import nctdtr, stdtrit
 
-from madbench.analysis.claim_tests import ClaimTest, test_claim
-from madbench.analysis.claim_thresholds import published_gain
 from madbench.analysis.claims import Claim
+from madbench.analysis.claims.tests import ClaimTest, test_claim
+from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
 from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan

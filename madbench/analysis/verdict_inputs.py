@@ -12,8 +12,8 @@ from typing import Any
 
 from madbench.analysis import inference
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
-from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim
+from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.analysis.scores import columns_of
 from madbench.jobs import Job, mapping_text

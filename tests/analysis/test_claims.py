@@ -9,8 +9,8 @@ import pytest
 
 from hypermlp_claims import BY_NAME, CLAIMS, REFERENCE
 from madbench.analysis import findings as core
-from madbench.analysis.claim_thresholds import claim_threshold, published_gain
 from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
+from madbench.analysis.claims.thresholds import claim_threshold, published_gain
 from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.labels import diff, parse

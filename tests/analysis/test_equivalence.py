@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.claim_sentences import parse_claim
+from madbench.analysis.claims.sentences import parse_claim
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
 from madbench.analysis.inference import LEVEL, Sample, Scale, difference, equivalence, holm

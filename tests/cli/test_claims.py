@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from hypermlp_claims import CLAIMS
-from madbench.analysis.claim_sentences import parse_claim
-from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim, load_claims
+from madbench.analysis.claims.sentences import parse_claim
+from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.findings import findings
 from madbench.errors import ConfigError
 from score_frames import scored

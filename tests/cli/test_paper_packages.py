@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from installed import forget_installed
-from madbench.analysis.claim_thresholds import claim_threshold, published_gain
 from madbench.analysis.claims import claims_by_paper, load_claims
+from madbench.analysis.claims.thresholds import claim_threshold, published_gain
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.registration import register

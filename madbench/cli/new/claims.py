@@ -12,7 +12,7 @@ def write_claim(sentence: str, name: str | None, output: Path | None, as_json: b
     """Add the claim to the file ``output``, or print it."""
     import yaml
 
-    from madbench.analysis.claim_sentences import add_claim, parse_claim
+    from madbench.analysis.claims.sentences import add_claim, parse_claim
 
     claim, entry = parse_claim(sentence, name or "")
     if output is not None:

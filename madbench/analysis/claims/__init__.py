@@ -21,7 +21,7 @@ becomes half of that distance here. The distance depends only on tasks and sizes
 heuristic of a task is unknown, the threshold stays in the paper's points. ``by`` and ``within`` are in the units of the
 stored runs and are never scaled.
 
-A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claim_sentences` makes claims
+A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claims.sentences` makes claims
 from sentences.
 """
 

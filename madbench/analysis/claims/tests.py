@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim, Terms
+from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, combination
 from madbench.analysis.references import orientation
 
