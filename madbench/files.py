@@ -113,6 +113,15 @@ def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def file_state(state: os.stat_result) -> str:
+    """Inode, size and times of change of a file, as text.
+
+    It changes with every change of the file, except within one tick of the file system's clock. A program can set the
+    time of modification, but not the time of change.
+    """
+    return f"{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+
+
 def file_digest(path: Path | str) -> str:
     """Return the SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
     with open(path, "rb") as file:

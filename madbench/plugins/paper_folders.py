@@ -7,16 +7,12 @@ profiles in ``profiles/SUITE/``. The folder of an installed paper is that of the
 from __future__ import annotations
 
 import functools
-import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from madbench import config
 from madbench.errors import ConfigError
-from madbench.plugins.registry import Registry, entry_point_name, resolve, wrap_load_errors
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from madbench.plugins.registry import Registry, entry_point_name, folder_of, resolve, wrap_load_errors
 
 GROUP = "madbench.papers"
 FILE = "paper.yaml"
@@ -52,7 +48,7 @@ REGISTRY: Registry[Any] = Registry(
 def paper_folders() -> dict[str, Path]:
     """The folder of each paper, by the paper's name, built-in papers first. Papers without a folder are left out."""
     folders = {name: path.parent for name, path in built_in().items()}
-    packages = {name: _folder_of(point) for name, point in REGISTRY.points.items() if name not in folders}
+    packages = {name: folder_of(point) for name, point in REGISTRY.points.items() if name not in folders}
     return folders | {name: folder for name, folder in packages.items() if folder is not None}
 
 
@@ -66,19 +62,3 @@ def files_of_papers(folder: str) -> dict[str, Path]:
         for path in sorted((paper / folder).glob("*.yaml")):
             files.setdefault(path.stem, path)
     return files
-
-
-def _folder_of(point: EntryPoint) -> Path | None:
-    """The folder of the module that defines an installed paper. None if it cannot be found without an import."""
-    first, *rest = point.value.partition("[")[0].partition(":")[0].strip().split(".")
-    try:
-        spec = importlib.util.find_spec(first)
-    except (ImportError, ValueError):
-        return None
-    for location in (spec and spec.submodule_search_locations) or ():
-        path = Path(location, *rest)
-        if path.is_dir():
-            return path
-        if rest and path.with_suffix(".py").is_file():
-            return path.parent
-    return Path(spec.origin).parent if spec and spec.origin and not rest else None

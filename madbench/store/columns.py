@@ -20,9 +20,10 @@ from typing import Any
 
 from madbench.config import PAPERS, TASKS, VARIANTS
 from madbench.errors import ConfigError, MadbenchError
+from madbench.files import file_state
 from madbench.jobs import Job, Record, mapping_text
 from madbench.labels import factors_of_text, is_of_package, label_identity, parse
-from madbench.plugins.paper_folders import paper_folders
+from madbench.plugins.registry import installed_folders
 from madbench.suites import REGISTRY as SUITES
 from madbench.suites import Suite, suite_of, suites
 from madbench.suites.code import RunCode, run_code
@@ -207,24 +208,21 @@ def _untrained_json(suite: Suite, job: Job) -> str:
 
 
 def stamp() -> str:
-    """A digest of the profiles of all suites, and of the names, sizes and times of this package's files.
+    """A digest of the states (:func:`madbench.files.file_state`) of the files from which columns are made.
 
-    The columns of a run are out of date if it changes.
+    The files are those of this package, the profiles of suites, and the profiles and published numbers of installed
+    papers. The columns of a run are out of date if the stamp changes.
     """
-    digest = hashlib.sha256()
+    lines = [line for folder in (Path(__file__).parents[1], TASKS, VARIANTS) for line in _file_lines(folder)]
     for suite in suites().values():
-        for path in suite.Profile.files().values():
-            digest.update(f"{suite.name} {path.name}\n".encode() + path.read_bytes())
-    for paper in paper_folders().values():
-        digest.update(f"{paper} {(paper / PUBLISHED).exists()}\n".encode())
-    for folder in (Path(__file__).parents[1], TASKS, VARIANTS):
-        for line in sorted(_file_lines(folder)):
-            digest.update(line.encode())
-    return digest.hexdigest()[:16]
+        lines += [f"{suite.name} {line}" for line in map(_file_line, suite.Profile.folder.glob("*.yaml"))]
+    for paper in installed_folders("madbench.papers"):
+        lines += map(_file_line, [*paper.glob("profiles/*/*.yaml"), *paper.glob(PUBLISHED)])
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 def _file_lines(folder: Path | str) -> Iterator[str]:
-    """One line per file in a folder and its subfolders, which changes with the file."""
+    """The lines (:func:`_file_line`) of the files in a folder and its subfolders."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "__pycache__":
@@ -232,5 +230,9 @@ def _file_lines(folder: Path | str) -> Iterator[str]:
             if entry.is_dir():
                 yield from _file_lines(entry.path)
             elif entry.is_file():
-                state = entry.stat()
-                yield f"{entry.path} {state.st_size} {state.st_mtime_ns}\n"
+                yield _file_line(entry)
+
+
+def _file_line(file: Path | os.DirEntry[str]) -> str:
+    """A line with the path of a file that changes with the file."""
+    return f"{os.fspath(file)} {file_state(file.stat())}"

@@ -26,7 +26,7 @@ from typing import Any
 
 from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
-from madbench.files import parse_json, remove
+from madbench.files import file_state, parse_json, remove
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import columns
 from madbench.store.checks import read_record
@@ -201,7 +201,7 @@ def signature(folder: str) -> str:
         stats = [os.stat(f"{folder}/{name}") for name in NAMES]
     except OSError:
         return ""
-    return " ".join(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" for stat in stats)
+    return " ".join(map(file_state, stats))
 
 
 def index_version() -> str:

@@ -22,7 +22,7 @@ from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store import runs
-from madbench.store.columns import entry_of
+from madbench.store.columns import entry_of, stamp
 from madbench.store.format import NAMES, encode
 from madbench.store.index import RunIndex
 from madbench.store.runs import Snapshot, Store
@@ -332,6 +332,17 @@ def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch, column
     assert answers(store) == expected
     names = reads(monkeypatch)
     assert answers(store) == expected and names == []
+
+
+def test_columns_are_out_of_date_after_a_file_of_the_package_changed(tmp_path, monkeypatch):
+    """Also if the change kept the size of the file and its time of modification."""
+    published = tmp_path / "published.csv"
+    published.write_text("S,0.5,32")
+    monkeypatch.setattr("madbench.store.columns.TASKS", tmp_path)
+    before = stamp()
+    assert stamp() == before
+    edit_in_place(published)
+    assert stamp() != before
 
 
 def test_columns_are_made_anew_for_other_profiles(store, monkeypatch):
