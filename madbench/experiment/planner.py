@@ -5,8 +5,11 @@ The command line and the Python API both call :func:`prepare`.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,7 +70,9 @@ class PlanOptions:
     ``auto`` precision is then bfloat16 on ``cuda``.
     """
     is_plan: bool = False
-    """True if nothing will be trained. A profile with a vocabulary size then needs no corpus."""
+    """True if nothing will be trained. Nothing is then written to ``results``, and a profile with a vocabulary size needs
+    no corpus.
+    """
     makes_corpus: bool = True
     """True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``."""
 
@@ -280,17 +285,28 @@ class _Planner:
     def opened(self) -> Corpus:
         """The corpus that the user named, or else the default corpus, which is prepared on first use.
 
-        Raises ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
+        A plan prepares it in a temporary folder. Raises ``NoCorpusError`` if the default corpus is missing and
+        ``makes_corpus`` is False.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus
 
-        data, results = self.options.data, Path(self.options.results)
-        if data.corpus is None:
-            if not self.options.makes_corpus and not has_default_corpus(results):
-                raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
+        options, results = self.options, Path(self.options.results)
+        if options.data.corpus is not None:
+            return open_corpus(options.data.corpus, options.data.tokenizer, results / "corpora", options.data.dtype)
+        if has_default_corpus(results):
             return default_corpus(results)
-        return open_corpus(data.corpus, data.tokenizer, results / "corpora", data.dtype)
+        if not options.makes_corpus:
+            raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
+        return default_corpus(_temporary_folder() if options.is_plan else results)
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    """A new folder that exists until the process ends."""
+    folder = tempfile.mkdtemp(prefix="madbench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _titles(chosen_suites: Iterable[Suite]) -> str:

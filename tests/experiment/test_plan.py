@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from madbench.experiment import PlanOptions, prepare
 from madbench.grid import load_grid
 from madbench.mixers import build as build_mixer
 from madbench.mixers import solve
+from madbench.rows import Grid, Row
 from madbench.suites.addressing import tasks_in_order
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
@@ -38,6 +40,15 @@ def test_a_file_in_place_of_the_results_folder_is_named(tmp_path, is_plan):
     (tmp_path / "results").touch()
     with pytest.raises(StoreError, match="results: a file is where a folder should be"):
         prepare(load_grid(["S"], {}), PlanOptions(device="cpu", results=tmp_path / "results", is_plan=is_plan))
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_language_model_writes_nothing_to_the_results(tmp_path):
+    grid, results = Grid((Row("S"),), tasks=("language_model",)), tmp_path / "results"
+    options = PlanOptions(device="cpu", results=results)
+    planned = prepare(grid, replace(options, is_plan=True))
+    assert not results.exists()
+    assert planned.jobs == prepare(grid, options).jobs and (results / "corpora").is_dir()
 
 
 @pytest.mark.slow
