@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 SCHEMA = 4  # increased when a job would give other numbers than before, or is stored in another form
 
@@ -32,9 +32,9 @@ Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
-    """One training run of one label."""
+    """One training run of one label. Jobs with the same id are equal."""
 
     suite: str  # suite that trains the job, such as ``mad`` or ``language``
     task: str  # name of the task in its suite, such as ``memorization`` or ``language_model``
@@ -60,31 +60,11 @@ class Job:
         shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
         return text_id("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
-    @classmethod
-    def read_lazily(cls, fields: Mapping[str, Any], make: Callable[[], Job], **known: Any) -> Job:
-        """A job from the plain values of :meth:`to_dict`, which a store has checked before.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.id == other.id
 
-        The objects ``model`` and ``training`` are those of the job that ``make`` returns, which is called when one of
-        them is first needed. ``known`` has the values of other attributes.
-        """
-        job = object.__new__(cls)
-        training, rates = fields["training"], ("learning_rate", "weight_decay")
-        vars(job).update({name: value for name, value in fields.items() if name not in ("model", "training")}, **known)
-        vars(job)["_make"] = make
-        vars(job)["precision"] = training["precision"]
-        if {*rates} <= training.keys():
-            vars(job)["rates"] = tuple(float(training[name]) for name in rates)
-        return job
-
-    if not TYPE_CHECKING:  # mypy would otherwise accept every misspelled attribute of a job
-
-        def __getattr__(self, name: str) -> Any:
-            """Set the fields that :meth:`read_lazily` left out."""
-            if name not in ("model", "training") or "_make" not in vars(self):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            made = vars(self)["_make"]()
-            vars(self).update(model=made.model, training=made.training)
-            return getattr(self, name)
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @functools.cached_property
     def precision(self) -> Precision:
@@ -115,6 +95,48 @@ class Job:
         """A 63-bit seed for the source of randomness ``stream``. The streams of a job are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
+
+
+class StoredJob(Job):
+    """A job with the plain values that a store's index has of it, which were checked when the run was indexed.
+
+    Its objects ``model`` and ``training`` are made on first use, so that no code of the suite runs in order to read.
+    """
+
+    _make: Callable[[], Job]
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any], label: object, seed: object, make: Callable[[], Job]) -> StoredJob:
+        """The job with this label and seed, and the other ``values`` of :meth:`Job.to_dict`.
+
+        ``make`` makes the same job with its objects. Raises ``TypeError`` if the values are not those of a job.
+        """
+        names = {field.name for field in dataclasses.fields(Job)} - {"label", "seed"}
+        if not isinstance(values, dict) or not names - {"steps"} <= values.keys() <= names:
+            raise TypeError("not the fields of a job")
+        training = values["training"]
+        if type(training) is not dict or "precision" not in training:
+            raise TypeError("not the optimizer run of a job")
+        if type(label) is not str or type(seed) is not int:
+            raise TypeError("not the label and the seed of a job")
+        job = object.__new__(cls)
+        plain = {name: value for name, value in values.items() if name not in ("model", "training")}
+        vars(job).update(plain, label=label, seed=seed, precision=training["precision"], _make=make)
+        if {"learning_rate", "weight_decay"} <= training.keys():
+            vars(job)["rates"] = float(training["learning_rate"]), float(training["weight_decay"])
+        return job
+
+    @functools.cached_property
+    def model(self) -> Any:  # type: ignore[override]  # a field of other jobs
+        return self._made.model
+
+    @functools.cached_property
+    def training(self) -> Any:  # type: ignore[override]  # a field of other jobs
+        return self._made.training
+
+    @functools.cached_property
+    def _made(self) -> Job:
+        return self._make()
 
 
 def identifying_fields(config: Any) -> dict[str, Any]:

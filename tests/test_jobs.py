@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
-from madbench.jobs import Job, content_id
+from madbench.jobs import Job, StoredJob, content_id
 from madbench.suites import job_from_dict
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
@@ -168,24 +168,34 @@ def test_a_training_needs_positive_counts(name):
         TrainingConfig(**{name: 0})
 
 
-def test_a_job_that_is_read_lazily_is_the_stored_one_and_makes_its_configurations_when_they_are_needed():
+def stored_job(make, **changes) -> StoredJob:
+    """The job JOB with changed plain values, as an index has it."""
+    values = {name: value for name, value in JOB.to_dict().items() if name not in ("label", "seed")}
+    return StoredJob.from_values(values | changes, JOB.label, JOB.seed, make)
+
+
+def test_a_stored_job_makes_its_configurations_when_they_are_needed():
     made = []
-    lazy = Job.read_lazily(JOB.to_dict(), lambda: made.append("made") or JOB, id=JOB.id)
-    assert (lazy.label, lazy.rates, lazy.precision, lazy.id) == (JOB.label, JOB.rates, JOB.precision, JOB.id)
+    stored = stored_job(lambda: made.append("made") or JOB)
+    assert (stored.label, stored.seed, stored.rates, stored.precision) == (JOB.label, JOB.seed, JOB.rates, "float32")
     assert not made
-    assert lazy == JOB and lazy.model == JOB.model and made == ["made"]
-    for job in (lazy, JOB):
-        with pytest.raises(AttributeError, match="'Job' object has no attribute 'modle'"):
+    assert stored.model == JOB.model and stored.training == JOB.training and made == ["made"]
+    assert stored == JOB and dataclasses.replace(stored, seed=7) == dataclasses.replace(JOB, seed=7) != JOB
+    for job in (stored, JOB):
+        with pytest.raises(AttributeError, match="object has no attribute 'modle'"):
             job.modle  # noqa: B018
+
+
+@pytest.mark.parametrize("changes", [{"training": {}}, {"training": 1}, {"sead": 1}])
+def test_values_that_are_not_of_a_job_make_no_stored_job(changes):
+    with pytest.raises(TypeError, match="not the"):
+        stored_job(None, **changes)
 
 
 def test_rates_are_zero_where_the_training_has_none():
     assert dataclasses.replace(JOB, training=SimpleNamespace(learning_rate=0.5)).rates == (0.5, 0.0)
-    without = {"training": {"precision": "float32"}}
-    lazy = Job.read_lazily(
-        JOB.to_dict() | without, lambda: dataclasses.replace(JOB, training=SimpleNamespace(weight_decay=0.1))
-    )
-    assert lazy.rates == (0.0, 0.1)
+    made = dataclasses.replace(JOB, training=SimpleNamespace(weight_decay=0.1))
+    assert stored_job(lambda: made, training={"precision": "float32"}).rates == (0.0, 0.1)
 
 
 def test_a_job_cannot_be_changed_because_its_id_is_computed_once():

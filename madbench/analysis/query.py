@@ -141,16 +141,15 @@ class Query:
         return self._of_present_families(jobs)
 
     def is_known(self, job: Job) -> bool:
-        """True if, according to the store's index, this package has the code of the stored run and can show the run.
+        """True if this package has the code of the stored run and can show the run.
 
         If False, the code of the label and the task must be loaded to find out.
         """
-        entry = self.store.index_entry(job)
-        return entry is not None and bool(entry.is_known)
+        return bool(self.store.index_entries[job.id].is_known)
 
     def index_entries(self, suite: Suite) -> Iterator[IndexEntry]:
-        """The index entries of the stored jobs of one suite that the index of the store has."""
-        return filter(None, map(self.store.index_entry, self.jobs_of(suite)))
+        """The index entries of the stored jobs of one suite."""
+        return (self.store.index_entries[job.id] for job in self.jobs_of(suite))
 
     @functools.cached_property
     def known_labels(self) -> frozenset[str]:
@@ -214,8 +213,8 @@ class Query:
 
     def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
         """True if the label's family has the version that trained the run of ``job``."""
-        entry = self.store.index_entry(job)
-        if entry and entry.is_known:
+        entry = self.store.index_entries[job.id]
+        if entry.is_known:
             return bool(entry.is_present)
         return identity(job.label) == job.family
 
@@ -306,8 +305,8 @@ def expand_stored(specs: Any, store: Store | None) -> list[str]:
 
 
 def known_labels(store: Store) -> frozenset[str]:
-    """The labels of the runs in ``store`` that are known by its index (:class:`madbench.store.columns.IndexEntry`)."""
-    return frozenset(job.label for job in store.jobs().values() if (entry := store.index_entry(job)) and entry.is_known)
+    """The labels of the runs in ``store`` that are known (:class:`madbench.store.columns.IndexEntry`)."""
+    return frozenset(job.label for name, job in store.jobs().items() if store.index_entries[name].is_known)
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:

@@ -93,7 +93,7 @@ class Results(TableRows):
     def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
         """The scores that need no training, by setting of the table's jobs.
 
-        Settings whose scores are not in the store's index are left out.
+        Settings whose scores are in no index entry are left out.
         """
         entries = self._index_entries(job for row in self.rows for job in row.jobs)
         return {
@@ -103,8 +103,8 @@ class Results(TableRows):
         }
 
     def _index_entries(self, jobs: Iterable[Job]) -> Iterator[IndexEntry]:
-        """The entries of those ``jobs`` that the index of the store has."""
-        return filter(None, (self.store.index_entry(job) for job in jobs if self._may_have_run(job)))
+        """The index entries of those ``jobs`` that have a stored run."""
+        return filter(None, (self.store.index_entries.get(job.id) for job in jobs if self._may_have_run(job)))
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
         """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""

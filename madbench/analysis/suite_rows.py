@@ -141,10 +141,10 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
 def _trains(query: Query, profile: Profile, job: Job) -> bool:
     """True if ``profile`` trains the stored job ``job``.
 
-    The index of the store says so for a shipped profile. Otherwise the settings are compared.
+    The index entry of the run says so for a shipped profile. Otherwise the settings are compared.
     """
-    entry = query.store.index_entry(job)
-    if entry and entry.profile and profile.is_shipped:
+    entry = query.store.index_entries[job.id]
+    if entry.profile and profile.is_shipped:
         return profile.precision in ("auto", job.precision) and entry.is_of_profile(profile.source)
     return profile.trains_job(job)
 
@@ -227,7 +227,7 @@ def _jobs_by_label(query: Query, profile: Profile, stored_jobs: Sequence[Job]) -
 def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
     """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``.
 
-    The profile is asked only if jobs are missing, or if the index of the store does not say what the profile trains.
+    The profile is asked only if jobs are missing, or if the index entries do not say what the profile trains.
     """
     seeds = sorted({job.seed for job in jobs})
     tasks = [_stored_task(query, protocol, [job for job in jobs if job.task == task], seeds) for task in protocol.tasks]
@@ -252,8 +252,8 @@ def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: S
     counts: set[int] = set()
     by_place: dict[tuple[int, int], Job] = {}
     for job in jobs if protocol.profile.is_shipped else ():
-        entry = query.store.index_entry(job)
-        job_in_profile = entry.in_profile(protocol.profile.source) if entry and entry.is_known else None
+        entry = query.store.index_entries[job.id]
+        job_in_profile = entry.in_profile(protocol.profile.source) if entry.is_known else None
         if job_in_profile is None:
             return []
         counts.add(job_in_profile.count)

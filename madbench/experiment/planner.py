@@ -70,8 +70,9 @@ class PlanOptions:
     ``auto`` precision is then bfloat16 on ``cuda``.
     """
     is_plan: bool = False
-    """True if nothing will be trained. Nothing is then written to ``results``, and a profile with a vocabulary size needs
-    no corpus.
+    """True if nothing will be trained.
+
+    Nothing is then written to ``results``, and a profile with a vocabulary size needs no corpus.
     """
     makes_corpus: bool = True
     """True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``."""

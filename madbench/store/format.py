@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import hashlib
 import io
 import json
@@ -170,29 +169,6 @@ def make_job(shared: str, label: object, seed: object, where: str) -> Job:
         job = job_from_dict(fields | {"label": label, "seed": seed}, where)
         _SHARED[shared] = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
     return Job(**{**_SHARED[shared], "label": label, "seed": seed})
-
-
-def read_checked_job(shared: str, label: str, seed: int, where: str) -> Job:
-    """The job of :func:`make_job` from fields that it has checked before, with the present code of this package.
-
-    The model and the optimizer run are made when they are first needed. Raises ``TypeError`` if the fields are not
-    those of a job.
-    """
-    if type(label) is not str or type(seed) is not int:
-        raise TypeError(f"{where}: not the label and the seed of a job")
-    make = functools.partial(make_job, shared, label, seed, where)
-    return Job.read_lazily(_checked_fields(shared), make, label=label, seed=seed)
-
-
-@functools.cache
-def _checked_fields(shared: str) -> dict[str, Any]:
-    fields = parse_json(shared)
-    names = [field.name for field in dataclasses.fields(Job) if field.name not in ("label", "seed")]
-    if not isinstance(fields, dict) or not {*names[:-1]} <= fields.keys() <= {*names}:
-        raise TypeError("not the fields of a job")
-    if type(fields["training"]) is not dict or "precision" not in fields["training"]:
-        raise TypeError("not the optimizer run of a job")
-    return {"steps": 0, **fields}
 
 
 _SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by their JSON

@@ -1,7 +1,7 @@
 """The index of a store: a SQLite cache of jobs, statuses, metrics, details and errors of runs, but not of curves.
 
 It also has columns as plain text, such as suite and profile (:mod:`madbench.store.columns`). The index is written when
-a store of many runs is first read, and from then on whenever a run is stored.
+a store is first read, and from then on whenever a run is stored.
 
 The folders of the runs remain authoritative: ``<root>/index/runs.sqlite`` can be deleted at any time. If the index is
 missing, damaged, locked, of another version or not a file of madbench, the files of the runs are read, and the index is
@@ -14,6 +14,7 @@ set back. A digest of the row, including the version of its writer, protects eve
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -27,13 +28,12 @@ from typing import Any
 from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
 from madbench.files import file_state, parse_json, remove
-from madbench.jobs import SCHEMA, Job, Record
+from madbench.jobs import SCHEMA, Job, Record, StoredJob
 from madbench.store import columns
 from madbench.store.checks import read_record
 from madbench.store.columns import IndexEntry
-from madbench.store.format import NAMES, make_job, plain_numbers, read_checked_job
+from madbench.store.format import NAMES, make_job, plain_numbers
 
-WORTH_INDEXING = 200  # number of runs from which a lookup in the index is faster than reading the files
 VERSION = f"7 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
@@ -57,7 +57,7 @@ class RunIndex:
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
         self.entries: dict[str, IndexEntry] = {}
-        """The entries of the runs that were found in the index or added to it, by job id."""
+        """The entries of the runs that were looked up or added, by job id."""
         self._unsettled: list[str] = []
         """Runs stored by this process whose files can still change without a new signature. They are added to the index
         later.
@@ -66,16 +66,13 @@ class RunIndex:
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
         """Return the content of the run folders ``names``: from valid rows of the index, and otherwise from ``read``.
 
-        Few folders are always read. Runs that were not in the index are added to it. ``track`` shows the progress if
-        many folders have to be read.
+        Runs that were not in the index are added to it. ``track`` shows the progress of reading.
         """
         self._forget_entries(names)
-        if len(names) < WORTH_INDEXING:
-            return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
         runs = self._valid_runs(signatures)
         unknown = [name for name in names if name not in runs]
-        runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
+        runs |= {name: read(name) for name in (track(unknown) if unknown else ())}
         self._add({name: run for name in unknown if isinstance(run := runs[name], tuple)}, signatures)
         return {name: runs[name] for name in names}
 
@@ -99,7 +96,11 @@ class RunIndex:
             self.entries.pop(name, None)
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Write the rows of runs whose files still have these ``signatures``. Return the names of these runs."""
+        """Make the entries of runs, and write the rows of the runs whose files still have these ``signatures``.
+
+        Return the names of the runs whose rows are written.
+        """
+        self.entries |= {name: columns.entry_of(*run) for name, run in runs.items()}
         readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
             # The tick is read before the second signatures: after a later tick, a change made now would look unchanged.
@@ -107,7 +108,6 @@ class RunIndex:
             unchanged_names = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled_names = [name for name in unchanged_names if tick not in signatures[name].split()]
             version = index_version() if settled_names else ""
-            self.entries |= {name: columns.entry_of(*runs[name]) for name in settled_names}
             self._write(
                 [_row(version, name, signatures[name], *runs[name], self.entries[name]) for name in settled_names]
             )
@@ -117,7 +117,7 @@ class RunIndex:
     def problems(self, names: Collection[str]) -> list[str]:
         """Sentences about damage in the index rows of the runs ``names``, with remedies. Empty if there is none."""
         try:
-            rows = [row for row in self._rows() if row[0] in names]
+            rows = self._rows(names)
         except (sqlite3.Error, OSError) as error:
             problem = getattr(error, "strerror", None) or error
             return [f"{self.path}: {problem}; delete {self.path.parent}: it is made again"]
@@ -127,26 +127,33 @@ class RunIndex:
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
         return []
 
-    def _rows(self) -> list[tuple[Any, ...]]:
-        """The rows of the SQLite file. Their values can have any type, since anyone may have written the file."""
-        if not self.path.exists():
+    def _rows(self, names: Collection[str]) -> list[tuple[Any, ...]]:
+        """The rows of the runs ``names`` in the SQLite file.
+
+        Their values can have any type, since anyone may have written the file.
+        """
+        if not names or not self.path.exists():
             return []
         if not self.path.is_file():  # SQLite would wait for a FIFO
             raise sqlite3.DatabaseError("not a regular file")
         # An immutable file is read without locks, also in a folder that cannot be written; digests find what changes.
         address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as index:
-            names = [name for _, name, *_ in index.execute("PRAGMA table_info(runs)")]
-            if {*_RUN, "digest"} <= {*names} != {*_COLUMNS}:  # of another version, which has other columns
+            found = {name for _, name, *_ in index.execute("PRAGMA table_info(runs)")}
+            if {*_RUN, "digest"} <= found != {*_COLUMNS}:  # of another version, which has other columns
                 return []
-            return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
+            wanted = "SELECT value FROM json_each(?)"
+            rows = index.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE name IN ({wanted})", [json.dumps([*names])]
+            )
+            return rows.fetchall()
 
     def _valid_runs(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs, by name, whose row in the index is intact and has the signature in ``signatures``."""
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
-            rows = self._rows()
+            rows = self._rows(signatures)
         version = index_version() if rows else ""
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1]]
         for name, _, shared, content, *plain, _ in (row for row in rows if row[-1] == row_digest(version, row[:-1])):
@@ -155,8 +162,8 @@ class RunIndex:
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
                 record, _ = read_record({**fields, "files": {}}, [])
                 entry = columns.read_entry(plain)
-                read = read_checked_job if entry.is_known else make_job
-                job = read(shared, label, seed, name)
+                make = functools.partial(make_job, shared, label, seed, name)
+                job = StoredJob.from_values(_values(shared), label, seed, make) if entry.is_known else make()
                 vars(job)["id"] = name  # fills the cached property without computing the hash
                 runs[name], self.entries[name] = (job, record), entry
         return runs
@@ -207,6 +214,12 @@ def signature(folder: str) -> str:
 def index_version() -> str:
     """The version of the index format and of madbench, and a digest of the files from which the columns are made."""
     return f"{VERSION} {columns.stamp()}"
+
+
+@functools.cache
+def _values(shared: str) -> dict[str, Any]:
+    """The JSON object that ``shared`` is: the fields that jobs share. Cached, because many jobs share them."""
+    return parse_json(shared)
 
 
 def _row(

@@ -157,7 +157,7 @@ class Store:
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
         """Yield every readable run, or every readable run of one ``suite``, ordered by id.
 
-        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs of a large store come from the index.
+        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs come from the index.
         After the iteration, ``problems`` has one line per folder that could not be read.
         """
         for job, record in self._readable(with_curves):
@@ -344,19 +344,20 @@ class Store:
                 self.problems.append(str(run))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
-    def index_entry(self, job: Job) -> IndexEntry | None:
-        """The index entry of a run (:mod:`madbench.store.columns`), if the run was read from the index or added to it.
+    @property
+    def index_entries(self) -> Mapping[str, IndexEntry]:
+        """The index entries (:mod:`madbench.store.columns`) of the runs in :meth:`jobs` and :meth:`records`, by id.
 
-        Otherwise None. The index of a store with few runs is not read.
+        Only runs that were listed by these methods have an entry.
         """
-        return self._index.entries.get(job.id)
+        return self._index.entries
 
     def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
         """The state of the code that trained a run, compared with the installed code.
 
         ``details`` are those of the run's record. They are compared if the index does not have the state.
         """
-        entry = self.index_entry(job)
+        entry = self.index_entries.get(job.id)
         return (entry and entry.run_code) or run_code(job, details)
 
     @functools.cached_property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from madbench.analysis.selection import Selection
 from madbench.analysis.tables import TableOptions, result_table
-from madbench.jobs import Record
-from madbench.store import index as run_index
+from madbench.jobs import Job, Record
+from madbench.store import columns
+from madbench.store.columns import IndexEntry, entry_of
 from madbench.store.runs import Store
 from madbench.suites import find_suite
 from madbench.suites.addressing import parse_overrides
@@ -43,6 +45,12 @@ def no_plan(monkeypatch):
     return block
 
 
+def empty_entry_of(job: Job, record: Record) -> IndexEntry:
+    """The index entry of a run of which nothing is known, so that code is asked."""
+    empty = dict.fromkeys(("profile", "changes", "in_profiles", "untrained", "published", "code"), "")
+    return replace(entry_of(job, record), is_known=0, is_present=0, is_over_budget=0, **empty)
+
+
 def fill(folder, jobs) -> Store:
     store = Store.open(folder)
     for job in jobs:
@@ -68,17 +76,18 @@ def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profil
     """For a whole row, one with missing runs, and one whose seeds have different runs."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
-    monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
+    monkeypatch.setattr("madbench.store.index.present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
     for name, stored in {"whole": planned, "ends": [planned[0], planned[-1]], "most": planned[1:]}.items():
         store, answers = fill(tmp_path / name, stored), []
-        for worth in (10**9, 1, 1):
-            monkeypatch.setattr(run_index, "WORTH_INDEXING", worth)
+        for make in (empty_entry_of, entry_of, entry_of):
+            monkeypatch.setattr(columns, "entry_of", make)
+            monkeypatch.setattr(columns, "stamp", lambda make=make: make.__name__)
             changes = parse_overrides(overrides)
             results = Selection(profile=profile, tasks=tasks, overrides=changes, results=store.root).select()
             table = result_table(results, TableOptions(shows_published=True, shows_baselines=True))
             answers.append((results.jobs, results.scores.to_csv(), table.text_rows(), table.describe(), table.origin))
         assert answers[0] == answers[1] == answers[2]
-        entries = [results.store.index_entry(job) for job in results.jobs if job.id in results.store.jobs()]
+        entries = [results.store.index_entries[job.id] for job in results.jobs if job.id in results.store.jobs()]
         assert entries and all(entry.is_known for entry in entries)
 
 

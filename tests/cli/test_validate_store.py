@@ -19,7 +19,6 @@ from madbench.errors import MadbenchError
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
 from madbench.jobs import KEEP, Record
-from madbench.store import index
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from madbench.text.corpus import open_corpus
@@ -42,7 +41,6 @@ class TrialOf:
 @pytest.fixture
 def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> Path:
     """A store with some of everything: runs, weights, measurements, a checkpoint, a corpus, an index, journals."""
-    monkeypatch.setattr(index, "WORTH_INDEXING", 1)
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.0)
     root = store.root
     fill(["S", "R-cg-q-12o"], seeds=(0, 1, 2))

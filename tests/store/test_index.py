@@ -36,12 +36,6 @@ RECORDS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def index_everything(monkeypatch):
-    """A store of one run is worth an index."""
-    monkeypatch.setattr(run_index, "WORTH_INDEXING", 1)
-
-
 @pytest.fixture
 def store(tmp_path) -> Store:
     """A store without an index, as its writer leaves it."""
@@ -69,10 +63,16 @@ def answers(store: Store) -> tuple:
     return listed, problems, store.missing(JOBS), sorted(store.records([job.id for job in JOBS]))
 
 
-def answers_of_files(store: Store, monkeypatch) -> tuple:
-    with monkeypatch.context() as patch:
-        patch.setattr(run_index, "WORTH_INDEXING", 10**9)
-        return answers(store)
+def answers_of_files(store: Store) -> tuple:
+    """The answers of the store without its index, which is put aside."""
+    folder, aside = index_of(store).parent, store.root / "aside"
+    if folder.exists():
+        folder.rename(aside)
+    found = answers(store)
+    remove(folder)
+    if aside.exists():
+        aside.rename(folder)
+    return found
 
 
 def index_of(store: Store) -> Path:
@@ -95,9 +95,9 @@ def reads(monkeypatch) -> list[str]:
 
 def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
     first = answers(store)
+    assert first == answers_of_files(store)
     names = reads(monkeypatch)
-    assert answers(Store(store.root)) == first == answers_of_files(store, monkeypatch)
-    assert len(names) == 3 * len(JOBS)  # those that the files were asked for
+    assert answers(Store(store.root)) == first and names == []
 
 
 @pytest.mark.slow
@@ -105,7 +105,6 @@ def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
 @given(runs=st.lists(records, max_size=4))
 def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_index, "WORTH_INDEXING", 1)
         patch.setattr(run_index, "present_tick", lambda path: path.mkdir(exist_ok=True) or "")
         store = Store.open(folder)
         for seed, record in enumerate(runs):
@@ -175,7 +174,7 @@ CHANGES = {
 def test_a_change_of_any_file_is_noticed(store, monkeypatch, name, change):
     answers(store)
     change(store.root / "runs" / JOBS[1].id / name)
-    assert answers(store) == answers_of_files(store, monkeypatch)
+    assert answers(store) == answers_of_files(store)
 
 
 actions = st.lists(
@@ -195,8 +194,7 @@ actions = st.lists(
 @settings(max_examples=15)
 @given(actions=actions)
 def test_the_index_answers_as_the_files_do_whatever_happens(actions):
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_index, "WORTH_INDEXING", 1)
+    with tempfile.TemporaryDirectory() as folder:
         store = Store.open(folder)
         for action, i, n, name in actions:
             run, job = store.root / "runs" / JOBS[i].id, JOBS[i]
@@ -221,7 +219,7 @@ def test_the_index_answers_as_the_files_do_whatever_happens(actions):
                 shutil.copytree(run, store.root / "runs" / JOBS[0].id)
             elif action in ("edited", "cut") and (run / name).is_file():
                 CHANGES[action](run / name)
-            assert answers(Store(folder)) == answers_of_files(store, patch)
+            assert answers(Store(folder)) == answers_of_files(store)
 
 
 def sqlite_error(code: int) -> sqlite3.Error:
@@ -259,7 +257,7 @@ GARBAGE = {
 def test_garbage_in_the_place_of_the_index_is_written_over(store, monkeypatch, garbage):
     answers(store)
     index_of(store).write_bytes(garbage(index_of(store)))
-    assert answers(store) == answers_of_files(store, monkeypatch)
+    assert answers(store) == answers_of_files(store)
     answers(store)
     assert indexed(store) == {job.id for job in JOBS}
 
@@ -315,14 +313,14 @@ def test_other_programs_read_what_a_run_belongs_to(tmp_path):
     assert rows["R-c"] == (0, *place, "quick", "training.epochs=7", *rest)
     assert rows["gone:x"] == (0, *place, "", "", *rest)
     snapshot = Snapshot.open(store.root)
-    entries = [snapshot.jobs() and snapshot.index_entry(job) for job in (usual, absent)]
+    entries = [snapshot.jobs() and snapshot.index_entries[job.id] for job in (usual, absent)]
     assert entries == [entry_of(job, RECORDS[0]) for job in (usual, absent)]
     assert [(entry.is_known, entry.run_code is None) for entry in entries] == [(1, False), (0, True)]
 
 
 @pytest.mark.parametrize("columns", ["", "suite, task, profile, changes, "])
 def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch, columns):
-    expected = answers_of_files(store, monkeypatch)
+    expected = answers_of_files(store)
     answers(store)
     with sqlite3.connect(index_of(store)) as index:
         index.execute(f"CREATE TABLE earlier AS SELECT name, signature, shared, content, {columns}digest FROM runs")
@@ -366,7 +364,7 @@ def test_rows_of_another_version_are_not_used(store, monkeypatch):
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "locked", "no locks", "no probe"])
 def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch, obstacle):
-    expected = answers_of_files(store, monkeypatch)
+    expected = answers_of_files(store)
     folder = store.root / "index"
     monkeypatch.setattr(run_index, "TIMEOUT", 0.01)
     if obstacle == "a file":
@@ -419,7 +417,7 @@ def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
 
 @pytest.mark.slow
 def test_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeypatch):
-    expected = answers_of_files(store, monkeypatch)
+    expected = answers_of_files(store)
     children = []
     for i in range(4):
         children.append(os.fork())
@@ -474,10 +472,10 @@ def test_the_state_of_the_code_is_that_of_the_newest_record(store, monkeypatch):
         changed = replace(changed, metrics={"accuracy": 0.1})
 
 
-def test_a_few_runs_are_read_without_an_index(store, monkeypatch):
-    monkeypatch.setattr(run_index, "WORTH_INDEXING", len(JOBS) + 1)
-    answers(store)
-    assert not (store.root / "index").exists()
+def test_runs_have_an_entry_if_the_index_cannot_be_written(store):
+    (store.root / "index").write_text("a file")
+    snapshot = Snapshot.open(store.root, create=False)
+    assert snapshot.jobs().keys() == snapshot.index_entries.keys() == {job.id for job in JOBS}
 
 
 def test_a_file_of_a_run_that_is_no_run_is_named_with_and_without_the_index(store):

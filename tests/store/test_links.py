@@ -9,7 +9,6 @@ import pytest
 
 from madbench.errors import StoreError
 from madbench.jobs import Record
-from madbench.store import index as run_index
 from madbench.store.runs import Store
 from stored_samples import FAILED, RECORD, make_job
 
@@ -105,7 +104,6 @@ def test_the_folders_of_a_store_may_be_links(tmp_path, names):
 
 
 def test_an_index_that_is_a_link_leaves_the_other_database_alone(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_index, "WORTH_INDEXING", 1)
     store.finish(JOB, RECORD)
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as database:

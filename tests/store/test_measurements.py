@@ -73,7 +73,6 @@ def test_measurements_go_with_the_run_they_are_of(store):
 
 
 def test_a_measured_run_is_as_well_known_to_the_index_as_before(store, monkeypatch):
-    monkeypatch.setattr(run_index, "WORTH_INDEXING", 1)
     monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
     expected = list(store.runs(with_curves=False))
     store.measure(ID, "x", {"loss": 1})
