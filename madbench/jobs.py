@@ -127,11 +127,11 @@ class StoredJob(Job):
         return job
 
     @functools.cached_property
-    def model(self) -> Any:  # type: ignore[override]  # a field of other jobs
+    def model(self) -> Any:
         return self._made.model
 
     @functools.cached_property
-    def training(self) -> Any:  # type: ignore[override]  # a field of other jobs
+    def training(self) -> Any:
         return self._made.training
 
     @functools.cached_property

@@ -224,6 +224,8 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     ``is_compared``, and separately over all other columns.
     """
     new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
+    if not competing:
+        return new_cells
     by_name = {column.name: column for column in columns}
     samples = {
         name: ({row: cell.sample for row, cell in of_column.items()}, by_name[name].better == "higher")

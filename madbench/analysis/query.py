@@ -7,14 +7,12 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from madbench.analysis.versions import Versions
 from madbench.config import Override
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
-from madbench.labels.parsing import texts_of
 from madbench.store.columns import IndexEntry
 from madbench.store.index import Track
 from madbench.store.runs import RESULTS, Run, Snapshot, Store
@@ -291,16 +289,15 @@ class Query:
         return any(protocol in self.protocols(suite) for suite in named_suites)
 
 
-def expand_stored(specs: Any, store: Store | None) -> list[str]:
-    """Expand label specifications as :func:`madbench.labels.expand` does, but keep the known labels of ``store``.
+def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
+    """Expand words as :func:`madbench.labels.expand` does, but keep the known labels of ``store``.
 
     ``store`` is given if it is open.
     """
-    texts = texts_of(specs)
-    known_texts = set(texts) & known_labels(store) if store and texts else set()
-    if not known_texts:
-        return expand(texts)
-    labels = [[text] if text in known_texts else expand([text]) for text in texts]
+    known_words = set(words) & known_labels(store) if store and words else set()
+    if not known_words:
+        return expand(words)
+    labels = [[word] if word in known_words else expand([word]) for word in words]
     return list(dict.fromkeys(itertools.chain.from_iterable(labels)))
 
 

@@ -219,10 +219,9 @@ class Results(TableRows):
         """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
         profile = row.protocol.profile
         entries = self._index_entries(row.jobs) if profile.is_shipped and not row.row.changes else ()
-        numbers_of_runs = (entry.published_under(profile.source) for entry in entries)
-        if numbers := next(filter(None, numbers_of_runs), None):
-            return numbers.shown(profile, shows_always)
-        return published_numbers(row.protocol, row.name, shows_always)
+        numbers_of_runs = (entry.published_under(profile.source, shows_always) for entry in entries)
+        numbers = next((numbers for numbers in numbers_of_runs if numbers is not None), None)
+        return published_numbers(row.protocol, row.name, shows_always) if numbers is None else numbers
 
     def is_over_budget(self, label: str, budget_ratio: float) -> bool:
         """True if a label exceeds its budget by so much that it does not compete to be the best.

@@ -21,11 +21,12 @@ from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.jobs import Job
 from madbench.rows import Row, SuiteRow
+from madbench.store.columns import StoredProfile
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order, with_prefixes
 from madbench.suites.overrides import Plan, check_effect
-from madbench.suites.profile import Profile, StoredProfile
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)

@@ -9,6 +9,7 @@ The columns of a run depend on its job, on its record, and on the files of this 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -16,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from madbench.config import PAPERS, TASKS, VARIANTS
+from madbench.config import PAPERS, TASKS, VARIANTS, Override
 from madbench.errors import ConfigError, MadbenchError
 from madbench.files import file_state
 from madbench.jobs import Job, Record, mapping_text
@@ -27,11 +28,55 @@ from madbench.plugins.registry import installed_folders
 from madbench.suites import REGISTRY as SUITES
 from madbench.suites import Suite, suite_of, suites
 from madbench.suites.code import RunCode, run_code
-from madbench.suites.profile import JobInProfile, PublishedNumbers, has_settings
+from madbench.suites.profile import Profile, has_settings
 from madbench.suites.protocol import protocol_id
 from madbench.suites.published import FILE as PUBLISHED
 from madbench.suites.published import published_by_paper, published_under
 from madbench.tasks import task_problem
+
+
+@dataclass(frozen=True)
+class JobInProfile:
+    """A job of a shipped profile, with the fields of the profile that a table of its stored runs needs."""
+
+    place: int
+    """The place of the job among the jobs that the profile trains with its label, task and seed."""
+    count: int
+    """The number of these jobs. 0 if the profile does not list them (:meth:`Profile.jobs_like`)."""
+    precision: Literal["auto", "float32", "bfloat16"]
+    comparable_with_paper: bool
+    chosen_on: str
+
+    @classmethod
+    def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
+        """The job in ``profile``. None if the profile lists its jobs and ``job`` is not among them."""
+        ids = [planned_job.id for planned_job in profile.jobs_like(job)]
+        if ids and job.id not in ids:
+            return None
+        place = ids.index(job.id) if ids else 0
+        return cls(place, len(ids), profile.precision, profile.comparable_with_paper, profile.chosen_on)
+
+
+class StoredProfile:
+    """A shipped profile of stored runs, as the index of a store describes it.
+
+    It has some attributes of :class:`Profile`. When another attribute is read for the first time, the profile is loaded
+    from its file.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    is_shipped = True
+
+    def __init__(self, kind: type[Profile], name: str, job: JobInProfile):
+        self.noun, self.source = kind.noun, name
+        self.precision, self.comparable_with_paper = job.precision, job.comparable_with_paper
+        self.chosen_on = job.chosen_on
+        self._load = functools.cache(functools.partial(kind.load, name))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._load(), name)
 
 
 @dataclass(frozen=True)
@@ -55,15 +100,15 @@ class IndexEntry:
     """
     in_profiles: str
     """The job in each shipped profile that contains it, as JSON: the profile's name to the fields of
-    :class:`madbench.suites.profile.JobInProfile`. This and the next two columns are empty if the run is not known.
+    :class:`JobInProfile`. This and the next two columns are empty if the run is not known.
     """
     untrained: str
     """The fields of :class:`madbench.suites.scoring.UntrainedScores` as a JSON list. Empty for a setting that no
     shipped profile has, because its scores take long to compute.
     """
     published: str
-    """The published numbers of the label, as JSON: the profile's name to the two fields of
-    :class:`madbench.suites.profile.PublishedNumbers`.
+    """The published numbers of the label, as JSON: the profile's name to the numbers that are shown by default, and to
+    those that ``--published`` shows (:meth:`madbench.suites.published.PublishedNumbers.shown`).
     """
     protocol: str
     """The id of the run's own protocol. Empty if the label or the task is not installed."""
@@ -97,10 +142,13 @@ class IndexEntry:
         """The scores in ``untrained``. None if it is empty."""
         return [float(value) for value in json.loads(self.untrained)] if self.untrained else None
 
-    def published_under(self, profile: str) -> PublishedNumbers | None:
-        """The entry of ``published`` for a profile. None if there is none."""
+    def published_under(self, profile: str, shows_always: bool = False) -> dict[str, float] | None:
+        """The published numbers to show under a profile, by column. None if they are not known.
+
+        ``shows_always`` is the argument of :meth:`madbench.suites.published.PublishedNumbers.shown`.
+        """
         numbers = json.loads(self.published).get(profile) if self.published else None
-        return numbers and PublishedNumbers(*numbers)
+        return numbers and numbers[shows_always]
 
     def in_profile(self, name: str) -> JobInProfile | None:
         """The entry of ``in_profiles`` for a profile. None if there is none."""
@@ -185,19 +233,25 @@ def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]
             in_profiles = {name: vars(place) for name, place in places.items() if place}
             texts = ("", "", "")
             if in_profiles:
-                texts = json.dumps(in_profiles), _untrained_json(suite, job), _published_json(job.label, [*in_profiles])
+                shipped = [suite.shipped()[name] for name in in_profiles]
+                texts = json.dumps(in_profiles), _untrained_json(suite, job), _published_json(job.label, shipped)
             return profile, " ".join(map(str, changes)), *texts, protocol_id(suite, job)
     return "", "", "", "", "", ""
 
 
-def _published_json(label: str, profiles: Sequence[str]) -> str:
+def _published_json(label: str, profiles: Sequence[Profile]) -> str:
     try:
         if any(PAPERS not in folder.parents for folder, _ in published_by_paper().values()):
             return ""  # files of an installed paper may change
-        numbers = {name: published_under(label, name) for name in profiles}
+        numbers = [(profile, published_under(label, profile.source)) for profile in profiles]
     except ConfigError:  # reported by the table that shows the numbers
         return ""
-    return json.dumps({name: [published.of_no_profile, published.of_profile] for name, published in numbers.items()})
+    return json.dumps(
+        {
+            profile.source: [published.shown(profile), published.shown(profile, shows_always=True)]
+            for profile, published in numbers
+        }
+    )
 
 
 def _untrained_json(suite: Suite, job: Job) -> str:

@@ -179,9 +179,9 @@ def _fault_of(suite: Any) -> str:
         lacking = [f"Profile.{name}" for name in names if not hasattr(suite.Profile, name)]
     if lacking:
         return f"it has no {', '.join(lacking)}"
-    if suite.default not in suite.Profile.names():
-        return f"its default profile {short_repr(suite.default)} is not among {', '.join(suite.Profile.names())}"
-    if suite.name not in REGISTRY.built_in:  # built-in tasks cannot be broken by a package
+    if suite.name not in REGISTRY.built_in:  # a package cannot break a built-in suite
+        if suite.default not in suite.Profile.names():
+            return f"its default profile {short_repr(suite.default)} is not among {', '.join(suite.Profile.names())}"
         suite.Profile.load(suite.default)
         suite.columns(suite.tasks())
     return ""

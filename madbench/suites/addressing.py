@@ -139,7 +139,7 @@ def profile_named(
     ]
     if suite is leading:
         name = profile_names[-1] if profile_names else profile or suite.default
-        if name not in suite.Profile.names():
+        if name != suite.default and name not in suite.Profile.names():
             _refuse_profile_of_another(name, suite)
         return name
     beside_suites = leading.Profile.load(profile or leading.default).beside
@@ -147,14 +147,15 @@ def profile_named(
     return name or (suite.default if is_asked else "")
 
 
-def tasks_in_order(suite: Suite, overrides: Iterable[Override], tasks: Iterable[str] | None) -> list[str]:
+def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterable[str] | None) -> list[str]:
     """The tasks in the order of the suite's table. The usual tasks if ``tasks`` is None.
 
     Raises ``ConfigError`` if an override changes a task that is not among them.
     """
     chosen_tasks = set(suite.usual_tasks() if tasks is None else tasks)
     ordered_tasks = [task for task in suite.tasks() if task in chosen_tasks]
-    check_tasks_of(overrides, ordered_tasks)
+    if overrides:
+        check_tasks_of(overrides, ordered_tasks)
     return ordered_tasks
 
 

@@ -327,67 +327,6 @@ class Profile(abc.ABC):
         return True
 
 
-@dataclass(frozen=True)
-class JobInProfile:
-    """A job of a shipped profile, with the fields of the profile that a table of its stored runs needs."""
-
-    place: int
-    """The place of the job among the jobs that the profile trains with its label, task and seed."""
-    count: int
-    """The number of these jobs. 0 if the profile does not list them (:meth:`Profile.jobs_like`)."""
-    precision: Literal["auto", "float32", "bfloat16"]
-    comparable_with_paper: bool
-    chosen_on: str
-
-    @classmethod
-    def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
-        """The job in ``profile``. None if the profile lists its jobs and ``job`` is not among them."""
-        ids = [planned_job.id for planned_job in profile.jobs_like(job)]
-        if ids and job.id not in ids:
-            return None
-        place = ids.index(job.id) if ids else 0
-        return cls(place, len(ids), profile.precision, profile.comparable_with_paper, profile.chosen_on)
-
-
-@dataclass(frozen=True)
-class PublishedNumbers:
-    """The published numbers of a row under one profile, by column."""
-
-    of_no_profile: dict[str, float]
-    of_profile: dict[str, float]
-
-    def shown(self, profile: Profile, shows_always: bool = False) -> dict[str, float]:
-        """The numbers to show.
-
-        Numbers that name no profile are included if ``profile`` is comparable with the paper, or if ``shows_always`` is
-        True.
-        """
-        is_shown = profile.comparable_with_paper or shows_always
-        return (self.of_no_profile if is_shown else {}) | self.of_profile
-
-
-class StoredProfile:
-    """A shipped profile of stored runs, as the index of a store describes it.
-
-    It has some attributes of :class:`Profile`. When another attribute is read for the first time, the profile is loaded
-    from its file.
-    """
-
-    overrides: tuple[Override, ...] = ()
-    is_shipped = True
-
-    def __init__(self, kind: type[Profile], name: str, job: JobInProfile):
-        self.noun, self.source = kind.noun, name
-        self.precision, self.comparable_with_paper = job.precision, job.comparable_with_paper
-        self.chosen_on = job.chosen_on
-        self._load = functools.cache(functools.partial(kind.load, name))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._load(), name)
-
-
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with ``changes``; mappings are merged key by key."""
     merged = dict(base)

@@ -14,12 +14,29 @@ from pathlib import Path
 from madbench.config import PAPERS, Override, from_mapping, read_yaml
 from madbench.errors import ConfigError
 from madbench.plugins.paper_folders import paper_folders
-from madbench.suites.profile import PublishedNumbers
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol
 
 FILE = "published.yaml"
 Scores = dict[str, dict[str, float]]
 """Numbers by label, then by column."""
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    """The published numbers of a row under one profile, by column."""
+
+    of_no_profile: dict[str, float]
+    of_profile: dict[str, float]
+
+    def shown(self, profile: Profile, shows_always: bool = False) -> dict[str, float]:
+        """The numbers to show.
+
+        Numbers that name no profile are included if ``profile`` is comparable with the paper, or if ``shows_always`` is
+        True.
+        """
+        is_shown = profile.comparable_with_paper or shows_always
+        return (self.of_no_profile if is_shown else {}) | self.of_profile
 
 
 @dataclass(frozen=True)

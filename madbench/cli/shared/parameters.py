@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperOption
 
 from madbench.config.options import EVERY_VERB, Parameter, option
-from madbench.labels import texts_of, trust
+from madbench.labels import trust
 from madbench.labels.names import names_from_words, show
 from madbench.labels.sets import names_of
 
@@ -46,11 +46,14 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     def command(**values: Any) -> None:
         values.pop("help_all", None)
         trust.begin()
-        words = [word for name in label_parameters for word in texts_of(values.get(name) or ())]
+        typed = [values.get(name) or [] for name in label_parameters]
+        words = [word for value in typed for word in ([value] if isinstance(value, str) else value)]
         words = [word for word in words if ":" in word or "@" in word]  # others name no code and have one spelling
-        trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
         names = names_from_words(values.get("rename") or ())
-        show(names_of(words, names) if words else names)
+        if words:
+            trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
+            names = names_of(words, names)
+        show(names)
         for name, group in groups.items():
             values[name] = _from_options(group, values)
         verb(**values)
