@@ -177,7 +177,7 @@ def test_the_way_of_a_task_leads_from_its_heuristic_to_the_upper_limit_and_that_
     assert Sample(np.array([70.0]), parts=parts).way == 55.0
 
 
-@pytest.mark.parametrize("values, splits", [((10.0, 34.0), False), ((10.0, 36.0), True), ((50.0,), False)])
+@pytest.mark.parametrize("values, splits", [((10.0, 35.0), False), ((10.0, 36.0), True), ((50.0,), False)])
 def test_seeds_split_where_more_than_a_quarter_of_the_range_lies_between_them(values, splits):
     of = sample(*values, limits=(0.0, 100.0))
     assert of.splits is splits
@@ -194,6 +194,11 @@ def test_seeds_split_where_more_than_a_quarter_of_the_range_lies_between_them(va
 )
 def test_a_task_is_learned_a_twentieth_of_the_way_above_what_needs_no_context(scale, line):
     assert [sample(value, **scale).has_learned for value in (line - 0.01, line + 0.01)] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["chance", "heuristic"])
+def test_a_mean_on_the_line_is_not_learned(name):
+    assert not sample(5.0, ceiling=100.0, **{name: 0.0}).has_learned
 
 
 def test_a_mean_as_far_below_chance_as_a_learned_one_is_above_it_counts_as_learned():
