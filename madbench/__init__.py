@@ -14,10 +14,9 @@ checks the properties of a mixer. Importing madbench does not import torch, nump
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from madbench._version import __version__ as __version__
 
+TYPE_CHECKING = False  # without an import of typing, so that Ctrl-C finds little to interrupt before main()
 if TYPE_CHECKING:
     from madbench.api.checks import verify
     from madbench.api.stored import attribute, audit, compare, findings, open, plot, table

@@ -2,8 +2,6 @@
 
 import sys
 
-from madbench.extras import project
-
 
 def main() -> None:
     """Run the command line.
@@ -18,6 +16,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as error:
+        from madbench.extras import project
+
         if (error.name or "madbench").startswith("madbench") or project() is None:
             raise
         how = "pip install -c constraints.txt . installs all that madbench needs"

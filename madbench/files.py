@@ -52,6 +52,8 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
             problem = f"no space left{need}; {advice}"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             problem += "; choose another results folder or mend its permissions"
+        elif error.errno == errno.EFBIG:
+            problem += " for a limit of this process (ulimit -f) or of the disk; raise it or choose another folder"
         elif error.errno in NO_LOCKS:
             problem += f"; {LOCK_ADVICE}"
         elif error.errno in (errno.ENOTDIR, errno.EEXIST):

@@ -90,6 +90,21 @@ def test_a_full_disk_leaves_the_previous_file_and_nothing_else(tiny_disk):
     assert path.read_bytes() == bytes(30_000)
 
 
+def test_a_limit_on_the_size_of_files_is_named(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreError, match="a: file too large for a limit of this process"):
+        write_atomically(tmp_path / "a", b"new")
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "x" * 300])
+def test_a_path_that_is_too_long_is_shown_in_part(tmp_path, name):
+    with pytest.raises(StoreError, match=r"/x{1,200}\.\.\.: file name too long"):
+        write_atomically(tmp_path / name, b"new")
+
+
 @pytest.mark.parametrize("function", ["fsync", "replace"])
 def test_any_failing_step_leaves_the_previous_file_and_says_why(tmp_path, monkeypatch, function):
     def fail(*_):

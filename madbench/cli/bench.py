@@ -25,7 +25,7 @@ from madbench.config import parse_seeds, short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
-from madbench.files import write_atomically
+from madbench.files import explain_os_errors, write_atomically
 from madbench.labels import check_code, expand
 from madbench.suites import main_suite
 from madbench.training.devices import device_name, resolve_device
@@ -168,6 +168,9 @@ def bench(
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
     requested_paths = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
+    if output is not None:
+        with explain_os_errors(output):  # before minutes of measuring
+            output.mkdir(parents=True, exist_ok=True)
     setup = Setup(
         labels,
         device,

@@ -20,8 +20,13 @@ PROGRAMS = {
 }
 
 
-LATE = [("module", "numpy"), ("checkout", "torch"), ("installed", "torch")]
-"""Libraries that a verb imports, when every program is in the same function."""
+LATE = [
+    *((program, "typing") for program in PROGRAMS),
+    ("module", "numpy"),
+    ("checkout", "torch"),
+    ("installed", "torch"),
+]
+"""Modules that are imported when every program is in the same function: typing, and libraries of a verb."""
 
 
 @pytest.mark.slow

@@ -126,6 +126,13 @@ def test_a_long_word_is_repeated_in_part(verb, main):
             assert len(ended.stderr) < 1_100, option
 
 
+@pytest.mark.slow
+def test_a_folder_that_bench_cannot_make_is_named_before_anything_is_measured(main):
+    Path("taken").write_text("")
+    ended = main("bench", "decode", "S", "--lengths", "8", "--minutes", "0.1", "--output", "taken")
+    assert ended.code == 2 and ended.stdout == "" and ended.stderr.startswith("taken: ")
+
+
 def test_a_label_of_a_million_characters_prints_a_few_lines(main):
     ended = main("explain", "x" * 100_000)
     assert ended.code == 2 and len(ended.stderr) < 300
