@@ -37,7 +37,7 @@ from rich.console import Console
 import madbench
 from code_changes import ROOT, Difference, Function, changes_since
 from madbench.bench.again import Repeat, Repeatable, repeat
-from madbench.cli.shared.printing import counted, duration, first_of
+from madbench.cli.shared.printing import count_text, duration, first_of
 from madbench.cli.shared.progress import RunScreen
 from madbench.files import write_atomically
 from madbench.identity.package import KNOWN_EQUAL, EqualDigests, equal_digests, gives_equal_bits
@@ -83,13 +83,13 @@ def main() -> None:
         differences = {each for _, found in marked for of_run in found.values() for each in of_run}
         changes = changes_since(jobs_with(differences, marked), Path(folder, "commits"), given.equal)
         count = sum(len(found) for _, found in marked)
-        print(f"{counted(count, 'stored run')} marked, for {counted(len(differences), 'digest')} of code.")
+        print(f"{count_text(count, 'stored run')} marked, for {count_text(len(differences), 'digest')} of code.")
         print(*changes.lines, sep="\n", flush=True)
         if given.list:
             sys.exit(1)
         corpora = corpora_for(marked, given.corpus)
         groups, left_out = repeatable_groups(marked, corpora)
-        print(f"Choosing runs that execute {counted(len(changes.functions), 'changed function')} ...", flush=True)
+        print(f"Choosing runs that execute {count_text(len(changes.functions), 'changed function')} ...", flush=True)
         with Probes(corpora) as probes:
             chosen, missed = choose(groups, changes.functions, probes.executed)
         repeats = train_again(chosen, given.slots, corpora)
@@ -275,7 +275,7 @@ def train_again(groups: Sequence[Group], slots: int, corpora: Mapping[str, Corpu
     jobs = [run.job for group in groups for run in group]
     code = hashlib.sha256("\n".join(sorted(str(package_code(job)) for job in jobs)).encode()).hexdigest()[:16]
     seconds = sum(map(seconds_of, groups))
-    print(f"Training again what took {duration(seconds)} when it was stored, {counted(slots, 'run')} at a time.")
+    print(f"Training again what took {duration(seconds)} when it was stored, {count_text(slots, 'run')} at a time.")
     with RunScreen(jobs, f"kept in {KEPT / code}", Console(stderr=True)) as screen:
         return repeat(groups, Store.open(KEPT / code), slots, corpora, screen.on_event)
 
@@ -333,8 +333,8 @@ def report(
         names = [f"  {each.file}: {each.name}" for each in sorted(missed)]
         print(*first_of(names, MOST_NAMED, "  and {:,} more"), sep="\n")
     if marked := [each for each in differences if not gives_equal_bits(*each, path=equal)]:
-        print(f"{counted(len(marked), 'digest')} still marked: " + ", ".join(sorted({each.part for each in marked})))
-        print(*(f"  {counted(count, 'run')} not trained: {why}" for why, count in left_out.items()), sep="\n")
+        print(f"{count_text(len(marked), 'digest')} still marked: " + ", ".join(sorted({each.part for each in marked})))
+        print(*(f"  {count_text(count, 'run')} not trained: {why}" for why, count in left_out.items()), sep="\n")
         sys.exit(1)
     print(f"No stored run is marked any more. Commit {equal}.")
 
