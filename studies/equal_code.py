@@ -223,6 +223,7 @@ class Probes:
 
     def __init__(self, corpora: Mapping[str, Corpus]):
         self.corpora = corpora
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # workers that are killed leave semaphores
         self.pool = multiprocessing.get_context("spawn").Pool(1)
 
     def __enter__(self) -> Self:
