@@ -57,14 +57,14 @@ def attend(
     """
     nothing = (None, None, None)
     mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
-    return _Tiled.apply(base, by_lag, q, k, v, s1, s2, *mix1, *mix2)
+    return _Tiled.apply(base, by_lag, torch.is_grad_enabled(), q, k, v, s1, s2, *mix1, *mix2)
 
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, base: str, by_lag: bool, *inputs: Tensor | None) -> Tensor:
+    def forward(ctx: Any, base: str, by_lag: bool, has_backward: bool, *inputs: Tensor | None) -> Tensor:
         with without_autocast(cast(Tensor, inputs[0])):
-            work = _Pass(base, by_lag, inputs)
+            work = _Pass(base, by_lag, has_backward, inputs)
             o, norm = work.forward(keeps=work.keeps_values and any(ctx.needs_input_grad))
         ctx.base, ctx.by_lag, ctx.filled = base, by_lag, work.filled
         ctx.save_for_backward(*inputs, o, norm)
@@ -76,13 +76,13 @@ class _Tiled(torch.autograd.Function):
 
         def by_hand(grad_o: Tensor) -> list[Tensor | None]:
             with without_autocast(grad_o):
-                work = _Pass(ctx.base, ctx.by_lag, inputs)
+                work = _Pass(ctx.base, ctx.by_lag, True, inputs)
                 # the backward pass overwrites the kept values, so a second one must compute them again
                 work.filled, ctx.filled = ctx.filled, None
                 grads = work.backward(o, norm, grad_o)
-            return [grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:])]
+            return [grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[3:])]
 
-        return None, None, *gradients(by_hand, functools.partial(_plain, ctx.base, ctx.by_lag), grad_o, inputs)
+        return None, None, None, *gradients(by_hand, functools.partial(_plain, ctx.base, ctx.by_lag), grad_o, inputs)
 
 
 def _plain(
@@ -102,9 +102,12 @@ def _plain(
 
 
 class _Pass:
-    """One forward or backward pass. It loops over groups of sequences, and in each group over blocks of rows."""
+    """One forward or backward pass. It loops over groups of sequences, and in each group over blocks of rows.
 
-    def __init__(self, base: str, by_lag: bool, inputs: Sequence[Any]):
+    ``has_backward`` is true if gradients are enabled, so that a backward pass can follow.
+    """
+
+    def __init__(self, base: str, by_lag: bool, has_backward: bool, inputs: Sequence[Any]):
         self.base, self.by_lag, self.inputs = base, by_lag, inputs
         q, _, v, *_ = inputs
         self.batch, self.query_heads, self.length, _ = q.shape
@@ -122,7 +125,7 @@ class _Pass:
         is_one_tile = self.rows == self.length and numbers <= WHOLE_NUMBERS
         if is_one_tile:
             self.entries = self.batch
-        self.keeps_values = is_one_tile or (self.batch == 1 and numbers <= KEPT_NUMBERS)
+        self.keeps_values = is_one_tile or (has_backward and self.batch == 1 and numbers <= KEPT_NUMBERS)
         self.filled: tuple[Operands, list[Tile]] | None = None
         """The operands and tiles of a forward pass that keeps their values for the backward pass."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
@@ -188,6 +189,25 @@ def test_without_gradients_the_output_is_the_same_and_has_no_history(length, mak
     assert not given.requires_grad
     torch.testing.assert_close(given, mixer(x), rtol=1e-12, atol=1e-14)
     assert length <= tiled.TILE_ROWS or torch.equal(given, mixer(x))
+
+
+def test_without_gradients_one_sequence_keeps_no_tile(small_tiles, make_mixer, randn):
+    mixer, x = make_mixer("G-cg-q-12o", max_len=40, path="tiled"), randn(1, 33, 16)
+
+    class Allocated(TorchDispatchMode):
+        numbers = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.new_empty.default:
+                self.numbers += result.numel()
+            return result
+
+    with Allocated() as with_gradients:
+        mixer(x)
+    with Allocated() as without, torch.no_grad():
+        mixer(x)
+    assert 0 < 4 * without.numbers < with_gradients.numbers
 
 
 @pytest.mark.parametrize("label", ["D-q-1", "R-k-q-12o", "D-k-q"])
