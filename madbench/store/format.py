@@ -317,7 +317,7 @@ def run_checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> 
 def _number(value: Any) -> int | float:
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (int, float)):
-        raise TypeError(f"expected a number, got {short_repr(value)}")
+        raise TypeError(f"expected a number, got {value!r:.100}")
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         raise TypeError("expected a number in the range of a float")
     return int(value) if isinstance(value, bool) else value
