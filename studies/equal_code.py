@@ -30,7 +30,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 
@@ -243,15 +243,15 @@ class Probes:
 
 
 def executed_functions(jobs: Sequence[Job], threads: int, corpora: Mapping[str, Corpus]) -> set[Function]:
-    """Train jobs for ``PROBE_SECONDS``, and return the functions of this package that were called."""
+    """Train jobs for ``PROBE_SECONDS``, or one step if it takes longer. Return the functions of this package called."""
     called: set[CodeType] = set()
     end = time.monotonic() + PROBE_SECONDS
 
     def note(frame: FrameType, *_: object) -> None:
         called.add(frame.f_code)
 
-    def stop(*_: object) -> None:
-        if time.monotonic() > end:
+    def stop(job: Job, progress: Mapping[str, Any]) -> None:
+        if time.monotonic() > end and progress["step"] >= 1:  # an evaluation comes first, which has no backward pass
             raise StopTraining
 
     with tempfile.TemporaryDirectory() as folder:
