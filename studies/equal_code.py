@@ -288,7 +288,7 @@ def proven(repeats: Iterable[Repeat]) -> EqualDigests:
         stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))
         for part in stored.keys() & here.keys():
             if stored[part] != here[part]:
-                are_equal[Difference(part, stored[part], here[part])] &= each.difference == 0
+                are_equal[Difference(part, stored[part], here[part])] &= not each.change
     pairs: EqualDigests = {}
     for each in sorted(each for each, is_equal in are_equal.items() if is_equal):
         pairs.setdefault(each.part, []).append([each.stored, each.here])

@@ -24,6 +24,7 @@ from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.jobs import Job, Record
 from madbench.mixers import products
+from madbench.store.format import read_run
 from madbench.store.runs import Run, Store
 from madbench.suites import size_of, suite_of
 from madbench.text.corpus import Corpus
@@ -33,6 +34,9 @@ ONEDNN_IS_FASTER = products.onednn_is_faster
 """The choice of a library for large matrix products. Not ``torch.backends.mkldnn.enabled``, as that switches off other
 operations, too.
 """
+
+MEASURED = frozenset({"seconds", "tokens_per_second", "memory_bytes", "mfu"})
+"""Columns of curves that depend on the machine, and are not compared."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,22 @@ class Repeat:
 
     @property
     def change(self) -> str:
-        """The first difference as text, such as ``accuracy 0.5, again 0.25``. Empty if both records are equal."""
-        if self.difference == 0:
-            return ""
+        """The first difference as text, such as ``accuracy 0.5, again 0.25``.
+
+        Empty if both records have equal metrics and equal curves, except for columns of the machine (``MEASURED``).
+        """
         old_record, new_record = self.run.record, self.record
         if old_record.status != new_record.status:
             text = f"{old_record.status}, again {new_record.status}"
             return text if new_record.status == "finished" else f"{text}: {reason(new_record)}"
-        for name, old in old_record.metrics.items():
-            new = new_record.metrics.get(name)
-            if old != new and not (new is not None and math.isnan(old) and math.isnan(new)):
-                return f"{name} {old}, again {new}"
-        return "more metrics than before"
+        if change := _first_change(old_record.metrics, new_record.metrics):
+            return change
+        old_curve, new_curve = ([_without_measured(row) for row in each.curve] for each in (old_record, new_record))
+        for i, (old, new) in enumerate(zip(old_curve, new_curve), 1):
+            if change := _first_change(old, new):
+                return f"row {i} of the curve: {change}"
+        lengths = len(old_curve), len(new_curve)
+        return "" if len(set(lengths)) == 1 else "a curve of {} rows, again {}".format(*lengths)
 
     @property
     def processors(self) -> tuple[str, str]:
@@ -151,6 +159,24 @@ class Repeatable:
         return chosen_groups
 
 
+def _first_change(old: Mapping[str, float], new: Mapping[str, float]) -> str:
+    """The first number that differs, such as ``accuracy 0.5, again 0.25``. NaN equals NaN. Empty if none differs."""
+    for name in (*old, *(name for name in new if name not in old)):
+        pair = old.get(name), new.get(name)
+        if pair[0] != pair[1] and not all(number is not None and math.isnan(number) for number in pair):
+            return f"{name} {pair[0]}, again {pair[1]}"
+    return ""
+
+
+def _without_measured(row: Mapping[str, float]) -> dict[str, float]:
+    return {name: number for name, number in row.items() if name not in MEASURED}
+
+
+def _with_curve(run: Run) -> Run:
+    job, record, _ = read_run(run.folder)
+    return Run(job, record, run.runs)
+
+
 def _problem_of(job: Job, known: dict[str, str]) -> str:
     """The reason why jobs of this label cannot be trained here. Empty if they can. ``known`` caches it by label."""
     if job.label not in known:
@@ -200,7 +226,7 @@ def repeat(
     for (threads, uses_onednn), jobs in by_machine.items():
         training = functools.partial(train_with, uses_onednn, threads=threads, stacking="always", corpora=corpora)
         run_jobs(jobs, store, training, on_event, slots=slots, threads_per_slot=threads)
-    return [Repeat(run, store.read(run.job.id).record) for group in groups for run in group]
+    return [Repeat(_with_curve(run), store.read(run.job.id).record) for group in groups for run in group]
 
 
 def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
@@ -212,6 +238,7 @@ def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Recor
 def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
     """A row per task: the number of runs, the number equal to the last bit, the largest difference, and seconds.
 
+    Equal runs have equal curves too. The largest difference is that of the metrics.
     The largest difference is None if the runs of a job do not have the same metrics.
     """
     by_task: dict[str, list[Repeat]] = defaultdict(list)
@@ -221,7 +248,7 @@ def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
     for task, of_task in sorted(by_task.items()):
         differences = [repeat.difference for repeat in of_task]
         largest = max(differences)
-        row = {"task": task, "runs": len(of_task), "equal": differences.count(0)}
+        row = {"task": task, "runs": len(of_task), "equal": sum(not repeat.change for repeat in of_task)}
         row |= {"largest_difference": largest if math.isfinite(largest) else None}
         rows.append(row | {"seconds": sum(repeat.record.details.get("seconds", 0.0) for repeat in of_task)})
     return rows

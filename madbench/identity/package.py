@@ -84,7 +84,7 @@ def imports_within(module: str, within: Collection[str]) -> list[str]:
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
-    """True if the code of two digests of a ``part`` gives the same numbers, to the last bit.
+    """True if the code of two digests of a ``part`` gives the same numbers on a CPU, to the last bit.
 
     The digests are equal, or one list of the file ``path`` has both.
     """

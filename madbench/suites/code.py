@@ -121,7 +121,9 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     if recorded is None:
         return RunCode(is_recorded=False)
     here = package_code(job)
-    parts = [part for part in PARTS if not gives_equal_bits(part, str(recorded.get(part, "")), here.get(part, ""))]
+    parts = [part for part in PARTS if recorded.get(part, "") != here.get(part, "")]
+    if "processor" in details:  # of a run on a CPU, where runs were trained again to show that digests are equal
+        parts = [part for part in parts if not gives_equal_bits(part, str(recorded.get(part, "")), here.get(part, ""))]
     return RunCode("other", ", ".join(parts)) if parts else RunCode()
 
 

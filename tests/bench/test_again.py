@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from madbench.bench import again
-from madbench.bench.again import Repeat, Repeatable
+from madbench.bench.again import Repeat, Repeatable, rows_by_task
 from madbench.execute.products import DETAIL
 from madbench.jobs import Record
 from madbench.mixers import products
 from madbench.store.runs import Run, Store
 from sample_jobs import mad_job
 from stored_samples import RECORD
+
+FIRST, LAST = {"step": 1, "loss": 2.0, "seconds": 3.0}, {"step": 2, "loss": math.nan}
 
 
 def make_job(seed=0):
@@ -78,6 +80,22 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
 def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
     assert Repeat(run, again).difference == difference
+
+
+@pytest.mark.parametrize(
+    ("again", "change"),
+    [
+        ([FIRST | {"seconds": 9.0}, LAST], ""),
+        ([FIRST | {"loss": 2.5}, LAST], "row 1 of the curve: loss 2.0, again 2.5"),
+        ([FIRST, LAST | {"score": 1.0}], "row 2 of the curve: score None, again 1.0"),
+        ([FIRST], "a curve of 2 rows, again 1"),
+    ],
+)
+def test_equal_runs_have_equal_curves_but_for_times(again, change, tmp_path):
+    run = Run(make_job(), Record("finished", {"loss": 1.0}, [FIRST, LAST]), tmp_path)
+    repeat = Repeat(run, Record("finished", {"loss": 1.0}, again))
+    assert repeat.change == change and repeat.difference == 0
+    assert rows_by_task([repeat])[0]["equal"] == (not change)
 
 
 def test_runs_whose_records_name_no_library_are_trained_with_mkl(tmp_path, monkeypatch):

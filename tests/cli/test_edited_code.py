@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -12,9 +13,11 @@ import pytest
 
 from installed import forget_installed
 from madbench.identity import watch
+from madbench.identity.package import gives_equal_bits
 from madbench.jobs import Record
 from madbench.labels import trust
-from madbench.suites.code import code_details, run_code
+from madbench.suites import code
+from madbench.suites.code import code_details, package_code, run_code
 from madbench.suites.mad.suite import MAD
 from sample_jobs import mad_job
 
@@ -62,7 +65,7 @@ def fill_edited(store, tiny, module):
     def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, overrides=(), **changes):
         forget()
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
-        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
+        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus", "processor": "an abacus"}
         curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
         curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
         for job in MAD.jobs(names or [LABEL], MAD.Profile.load(tiny, overrides), tasks=tasks, seeds=seeds):
@@ -134,6 +137,16 @@ def test_the_list_of_runs_says_what_changed(main, module, fill_edited):
 @pytest.mark.parametrize("package", [{"task": []}, {"task": {"a": 1}}, {1: None}])
 def test_digests_of_odd_types_are_other_digests(package):
     assert run_code(mad_job("S"), {"package_code": package}).state == "other"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "state"), [({"processor": "AMD"}, "same"), ({}, "other")])
+def test_code_that_was_equal_on_a_cpu_is_other_code_on_a_gpu(more, state, tmp_path, monkeypatch):
+    job, known = mad_job("S"), tmp_path / "equal.json"
+    here = package_code(job)
+    known.write_text(json.dumps({"task": [["0123", here["task"]]]}))
+    monkeypatch.setattr(code, "gives_equal_bits", functools.partial(gives_equal_bits, path=known))
+    assert run_code(job, {"package_code": here | {"task": "0123"}, "device": "H200", **more}).state == state
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_array_scalars_are_stored_as_numbers_and_paths_as_text(store):
 
 
 def test_a_metric_that_is_no_number_is_refused_before_anything_is_written(store):
-    with pytest.raises(TypeError, match="expected a number, got nothing"):
+    with pytest.raises(TypeError, match="expected a number, got None"):
         store.finish(make_job(), Record("finished", {"x": None}))
     assert os.listdir(store.root / "runs") == []
 
