@@ -36,9 +36,10 @@ from rich.console import Console
 
 import madbench
 from code_changes import ROOT, Difference, Function, changes_since
-from madbench.bench.again import Repeat, Repeatable, repeat
+from madbench.bench.again import Repeat, Repeatable, repeat, train_with
 from madbench.cli.shared.printing import count_text, duration, first_of
 from madbench.cli.shared.progress import RunScreen
+from madbench.execute.products import DETAIL
 from madbench.files import write_atomically
 from madbench.identity.package import KNOWN_EQUAL, EqualDigests, equal_digests, gives_equal_bits
 from madbench.jobs import Job, StopTraining
@@ -48,7 +49,6 @@ from madbench.suites import suite_of
 from madbench.suites.code import PARTS, package_code
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
-from madbench.training.loop import train
 
 KEPT = ROOT / "build" / "equal_code"
 HAS_DIGESTS = b'"package_code"'
@@ -235,15 +235,19 @@ class Probes:
 
     def executed(self, group: Group) -> set[Function]:
         """The functions that the first seconds of a group execute. Ends the study if the group does not train."""
-        jobs, threads = [run.job for run in group], group[0].record.details.get("threads", 1)
+        jobs = [run.job for run in group]
         try:
-            return self.pool.apply(executed_functions, (jobs, threads, self.corpora))
+            return self.pool.apply(executed_functions, (jobs, group[0].record.details, self.corpora))
         except Exception as error:
             sys.exit(f"{jobs[0].label} {jobs[0].task} does not train any more: {type(error).__name__}: {error}")
 
 
-def executed_functions(jobs: Sequence[Job], threads: int, corpora: Mapping[str, Corpus]) -> set[Function]:
-    """Train jobs for ``PROBE_SECONDS``, or one step if it takes longer. Return the functions of this package called."""
+def executed_functions(jobs: Sequence[Job], details: Mapping[str, Any], corpora: Mapping[str, Corpus]) -> set[Function]:
+    """Train jobs for ``PROBE_SECONDS``, or one step if it takes longer. Return the functions of this package called.
+
+    The threads and the library of matrix products are those with which :func:`madbench.bench.again.repeat` trains runs
+    whose records have ``details``.
+    """
     called: set[CodeType] = set()
     end = time.monotonic() + PROBE_SECONDS
 
@@ -259,7 +263,8 @@ def executed_functions(jobs: Sequence[Job], threads: int, corpora: Mapping[str, 
         try:
             for work in (works := [Path(folder, job.id) for job in jobs]):
                 work.mkdir()
-            train(jobs, works, stop, threads=threads, stacking="always", corpora=corpora)
+            threads = details.get("threads", 1)
+            train_with(DETAIL in details, jobs, works, stop, threads=threads, stacking="always", corpora=corpora)
         except StopTraining:
             pass
         finally:

@@ -10,15 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import code_changes
 import equal_code
 import madbench
 from code_changes import Difference, Function, changed_functions, changes_since
 from equal_code import add_equal, choose, executed_functions, proven
+from madbench.bench import again
 from madbench.bench.again import Repeat
 from madbench.execute.local import run_jobs
+from madbench.execute.products import DETAIL
 from madbench.identity import package
+from madbench.mixers import products
 from madbench.store.runs import Run, Store
 from madbench.suites.mad.suite import MAD
 from madbench.training.loop import train
@@ -146,10 +150,23 @@ def job(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_functions_that_a_run_executes_are_noted(job):
-    functions = executed_functions([job], 1, {})
+def test_the_functions_that_a_run_executes_are_noted(job, monkeypatch):
+    monkeypatch.setattr(products, "onednn_is_faster", products.onednn_is_faster)  # a repeated run replaces it
+    functions = executed_functions([job], {}, {})
     assert Function("madbench/training/loop.py", "GroupLoop.take_step") in functions
     assert not {each for each in functions if "named" in each.file}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("details", [{}, {DETAIL: "oneDNN for large products"}])
+def test_a_probe_multiplies_by_the_library_of_the_repeated_run(job, monkeypatch, details):
+    monkeypatch.setattr(again, "ONEDNN_IS_FASTER", lambda: True)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    for bound in ("LEAST_ROWS", "LEAST_INPUTS", "LEAST_WEIGHTS"):
+        monkeypatch.setattr(products, bound, 1)
+    executed = Function("madbench/mixers/products.py", "multiply") in executed_functions([job], details, {})
+    assert executed == (DETAIL in details)
 
 
 @pytest.mark.slow
