@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -286,17 +287,18 @@ class _Planner:
     def opened(self) -> Corpus:
         """The corpus that the user named, or else the default corpus, which is prepared on first use.
 
-        A plan prepares it in a temporary folder. Raises ``NoCorpusError`` if the default corpus is missing and
-        ``makes_corpus`` is False.
+        A plan prepares it in a temporary folder, and notes there which token files it verified. Raises
+        ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus
 
         options, results = self.options, Path(self.options.results)
+        cache = _copied_cache(results / "corpora") if options.is_plan else results / "corpora"
         if options.data.corpus is not None:
-            return open_corpus(options.data.corpus, options.data.tokenizer, results / "corpora", options.data.dtype)
+            return open_corpus(options.data.corpus, options.data.tokenizer, cache, options.data.dtype)
         if has_default_corpus(results):
-            return default_corpus(results)
+            return default_corpus(results, cache)
         if not options.makes_corpus:
             raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
         return default_corpus(_temporary_folder() if options.is_plan else results)
@@ -308,6 +310,16 @@ def _temporary_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="madbench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
+
+
+def _copied_cache(cache: Path) -> Path:
+    """A temporary folder with the records of verified token files in ``cache``, so that a plan need not read these."""
+    folder = _temporary_folder() / "verified"
+    folder.mkdir(exist_ok=True)
+    for record in cache.glob("*.json"):
+        with suppress(OSError):  # without a record, files are read again
+            shutil.copy(record, folder)
+    return folder
 
 
 def _titles(chosen_suites: Iterable[Suite]) -> str:

@@ -130,14 +130,15 @@ def prepare(
     return open_corpus(folder)
 
 
-def default_corpus(results: Path | str) -> Corpus:
+def default_corpus(results: Path | str, cache: Path | None = None) -> Corpus:
     """The default corpus: this Python's standard library in bytes, prepared in ``results/corpora`` on first use.
 
-    It needs no network. Processes that start together wait for the one that prepares it.
+    It needs no network. Processes that start together wait for the one that prepares it. ``cache`` is the folder with
+    the record of verified files (:func:`madbench.text.corpus.open_corpus`), by default ``results/corpora``.
     """
     folder = _default_folder(results)
     if has_default_corpus(results):
-        return open_corpus(folder, cache=folder.parent)
+        return open_corpus(folder, cache=cache or folder.parent)
     return prepare(["stdlib"], folder, PrepareOptions(STDLIB_VALIDATION), name=folder.name, wait=True)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,8 @@ from madbench.rows import Grid, Row
 from madbench.suites.addressing import tasks_in_order
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.text.options import CorpusOptions
+from madbench.text.prepare import default_corpus
 from madbench.training import devices
 
 
@@ -49,6 +52,24 @@ def test_a_plan_of_a_language_model_writes_nothing_to_the_results(tmp_path):
     planned = prepare(grid, replace(options, is_plan=True))
     assert not results.exists()
     assert planned.jobs == prepare(grid, options).jobs and (results / "corpora").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_default", [True, False])
+def test_a_plan_with_a_corpus_that_exists_writes_nothing_to_the_results(tmp_path, is_default):
+    results, folder = tmp_path / "results", tmp_path / "shakespeare"
+    if is_default:
+        default_corpus(results)
+    else:
+        folder.mkdir()
+        for split in ("train", "val"):
+            np.arange(5000, dtype=np.uint16).tofile(folder / f"{split}.bin")
+    data = CorpusOptions() if is_default else CorpusOptions(folder)
+    before = sorted(tmp_path.rglob("*"))
+    options = PlanOptions(device="cpu", results=results, data=data)
+    planned = prepare(Grid((Row("S"),), tasks=("language_model",)), replace(options, is_plan=True))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert planned.jobs == prepare(planned.grid, options).jobs and len(sorted(tmp_path.rglob("*"))) > len(before)
 
 
 @pytest.mark.slow
