@@ -19,6 +19,7 @@ from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import RunOptions
 from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment.notes import note_on_groups
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
@@ -285,6 +286,8 @@ def _trained(experiment: Experiment, options: RunOptions, policy: Policy) -> Res
         experiment.check_keep_weights()
         if not policy.redo and (note := experiment.note_on_weights()):
             console.print(note)
+    if note := note_on_groups(experiment.jobs, options.group):
+        console.print(note)
     if console.is_jupyter:
         with NotebookProgress(experiment.jobs) as progress:
             summary = experiment.execute(progress.on_event, options, policy)

@@ -93,14 +93,21 @@ def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def note_on_groups(jobs: Sequence[Job], group: int | None) -> str:
-    """A note on jobs that train alone although ``--group`` asks for shared steps. Empty if there are none."""
+    """A note on jobs that train alone although ``--group`` asks for shared steps. Empty if there are none.
+
+    Raises ``ConfigError`` if all jobs train alone.
+    """
     if group is None or group < 2:
         return ""
     optimizers = Counter(job.training.optimizer for job in jobs)
-    alone = [f"{count} of {len(jobs)} jobs by {name}" for name, count in optimizers.items() if name != "adamw"]
+    alone = {name: count for name, count in optimizers.items() if name != "adamw"}
     if not alone:
         return ""
-    return f"--group {group} has no effect on {' and '.join(alone)}: each trains alone, as only AdamW shares steps"
+    counts = " and ".join(f"{count} of {len(jobs)} jobs by {name}" for name, count in alone.items())
+    text = f"--group {group} has no effect on {counts}: each trains alone, as only AdamW shares steps"
+    if len(alone) == len(optimizers):
+        raise ConfigError(f"{text}; leave the option out")
+    return text
 
 
 def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:

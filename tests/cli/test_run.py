@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import madbench
+from madbench.errors import ConfigError
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.store.runs import Store
@@ -113,10 +114,30 @@ def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_a_plan_says_which_jobs_train_alone_in_spite_of_group(main, tiny, optimizer):
-    words = ("run", "S", "--profile", tiny, "-t", "compression", "--seeds", "0,1", "--group", "2", "--dry-run")
-    ended = main(*words, "-f", "json", f"training.optimizer={optimizer}")
-    notes = [note for note in json.loads(ended.stdout)["notes"] if "--group 2 has no effect on 2 of 2 jobs" in note]
+    words = ("sweep", "S", "--profile", tiny, "-t", "compression", "--seeds", "0,1", "--group", "2", "--dry-run")
+    varied = ("--vary", "training.optimizer=adamw,muon") if optimizer == "muon" else ()
+    ended = main(*words, *varied, "-f", "json")
+    notes = [note for note in json.loads(ended.stdout)["notes"] if "--group 2 has no effect on 2 of 4 jobs" in note]
     assert len(notes) == (optimizer == "muon") and all(note in ended.stderr for note in notes)
+
+
+@pytest.mark.slow
+def test_group_is_refused_if_all_jobs_train_alone(main, tiny, tmp_path):
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "training.optimizer=muon")
+    for more in (["--dry-run"], []):
+        ended = main(*words, "--group", "2", *more)
+        assert ended.code == 2 and "--group 2 has no effect on 1 of 1 jobs by muon" in ended.stderr
+    with pytest.raises(ConfigError, match="^group=2 has no effect on 1 of 1 jobs by muon"):
+        madbench.run(
+            "S",
+            profile=str(tiny),
+            tasks="compression",
+            overrides="training.optimizer=muon",
+            group=2,
+            results=tmp_path / "results",
+        )
+    assert main(*words, "--dry-run").code == 0
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.slow
