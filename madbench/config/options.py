@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 EVERY_VERB = "every verb"
+RARE_FOR = frozenset({"bench", "paper", "run", "sweep", "train"})
+"""The verbs whose ``--help`` may leave out options that other verbs show. ``train`` is ``madbench lm``."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Parameter:
 
     A ``parser`` raises ``ValueError`` for a text that it does not accept.
     """
+
+    def __post_init__(self) -> None:
+        if self.rare != EVERY_VERB and (unknown := {*self.rare.split()} - RARE_FOR):
+            known = ", ".join(sorted(RARE_FOR))
+            raise ValueError(
+                f"rare={self.rare!r}: {', '.join(sorted(unknown))}: expected {EVERY_VERB!r}, or of {known}"
+            )
 
 
 def option(help: str, *flags: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:

@@ -12,10 +12,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import madbench.cli
 from madbench.cli.shared.parameters import with_groups
 from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.config import Override
-from madbench.config.options import option
+from madbench.config.options import RARE_FOR, option
 from madbench.errors import ConfigError
 
 
@@ -37,6 +38,15 @@ def test_a_verb_gets_the_options_of_a_group_as_one_value(words, shown):
     app.command()(with_groups(verb))
     assert CliRunner().invoke(app, ["x", *words]).stdout == shown
     assert CliRunner().invoke(app, ["x", "--width", "0"]).exit_code == 2
+
+
+def test_an_option_hidden_from_an_unknown_verb_is_refused():
+    assert option("Seed.", rare="run paper").rare == "run paper"
+    with pytest.raises(ValueError, match="unknown verb runn; expected 'every verb' or some of: bench paper run"):
+        option("Seed.", rare="runn sweep")
+    commands = typer.main.get_command(madbench.cli.app).commands
+    verbs = [*commands.values(), *commands["lm"].commands.values()]
+    assert RARE_FOR <= {verb.callback.__name__ for verb in verbs}
 
 
 def test_tasks_that_name_none_are_refused():
