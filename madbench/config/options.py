@@ -34,10 +34,8 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if self.rare != EVERY_VERB and (unknown := {*self.rare.split()} - RARE_FOR):
-            known = ", ".join(sorted(RARE_FOR))
-            raise ValueError(
-                f"rare={self.rare!r}: {', '.join(sorted(unknown))}: expected {EVERY_VERB!r}, or of {known}"
-            )
+            allowed = f"{EVERY_VERB!r} or some of: {' '.join(sorted(RARE_FOR))}"
+            raise ValueError(f"rare={self.rare!r}: unknown verb {' '.join(sorted(unknown))}; expected {allowed}")
 
 
 def option(help: str, *flags: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:
