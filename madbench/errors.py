@@ -108,8 +108,8 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
 
     An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
-    "genotype". If no option is close, but exactly one begins like the word, that one is suggested: "mem" and "memory"
-    suggest "memorization".
+    "genotype". If no option is close, but exactly one begins like the word, that one is suggested: "mem", "memory" and
+    "memry" suggest "memorization".
     """
     try:
         word = str(word)[:200]
@@ -122,6 +122,21 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 
 
 def _same_beginning(word: str, options: Iterable[str]) -> list[str]:
-    """The options that begin with the word. The last letter of a word of five letters or more may differ."""
-    beginning = word[:-1] if len(word) >= 5 else word
-    return [option for option in options if option.startswith(beginning)] if len(word) >= 3 else []
+    """The options that begin with the word, or with letters close to it if it has five letters or more.
+
+    The last letter may then differ. If no option begins so, an option counts whose beginning of about the word's
+    length resembles the word, as that of "memorization" resembles "memry".
+    """
+    options, length = [*options], len(word)
+    if length < 5:
+        return [option for option in options if option.startswith(word)] if length >= 3 else []
+    matcher = difflib.SequenceMatcher(None, b=word)
+
+    def resembles(option: str) -> bool:
+        for beginning in (option[: length - 1], option[:length]):
+            matcher.set_seq1(beginning)
+            if matcher.ratio() >= 0.7:
+                return True
+        return False
+
+    return [option for option in options if option.startswith(word[:-1])] or [*filter(resembles, options)]

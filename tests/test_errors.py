@@ -18,6 +18,14 @@ def test_the_only_option_with_the_beginning_of_the_word_is_suggested():
     assert [suggestion(word, tasks) for word in ("nois", "me", "recall", "")] == [""] * 4, "two options, or too little"
 
 
+def test_a_misspelt_beginning_suggests_the_only_option_with_such_a_beginning():
+    tasks = ["compression", "memorization", "noisy_recall", "noisy_copy", "genotype"]
+    for word in ("memry", "mmory", "memmory", "meomry"):
+        assert suggestion(word, tasks) == "; did you mean 'memorization'?", word
+    for word in ("niosy", "memxyz", "nope", "mry", "recall"):
+        assert suggestion(word, tasks) == "", word
+
+
 def test_options_are_listed_if_none_is_close():
     assert suggestion("xyz", FEW) == ""
     assert did_you_mean("xyz", FEW) == "; expected one of: one, two, three"
