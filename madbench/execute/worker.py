@@ -130,7 +130,11 @@ def _leaves_unsound(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
 
 
-_OF_PROCESS = re.compile("memory|CUDA")  # torch has no special exception for CPU memory, and not always one for a GPU
+_OF_PROCESS = re.compile("out of memory|not enough memory|allocate memory|bad_alloc|CUDA", re.IGNORECASE)
+"""Parts of the messages of such errors. torch has no special exception for CPU memory, and not always one for a GPU.
+
+A mixer may name memory for another reason, such as its number of memory slots.
+"""
 
 
 def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:

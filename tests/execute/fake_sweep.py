@@ -121,6 +121,12 @@ def misbehave(trouble, setting):
         raise ValueError("the loss has no gradient")
     if trouble == "out of memory":
         raise MemoryError
+    if trouble == "torch out of memory":
+        import torch
+
+        torch.empty(2**60)
+    if trouble == "memory slots":
+        raise RuntimeError("the memory has 3 slots, and d_model needs 4")
     if trouble == "sys.exit":
         sys.exit(0)
     if trouble == "no Exception":

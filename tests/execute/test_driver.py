@@ -154,13 +154,15 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
     assert [results(store)[job.seed].error.splitlines()[-1] for job in jobs[1:-1]] == [*troubles.values()]
 
 
-@pytest.mark.parametrize("trouble", ["raise", "sys.exit", "out of memory", "lost GPU"])
+@pytest.mark.parametrize(
+    "trouble", ["raise", "memory slots", "sys.exit", "out of memory", "torch out of memory", "lost GPU"]
+)
 def test_of_a_group_a_job_fails_in_its_process_unless_that_is_unsound_by_then(fake, store, trouble, monkeypatch):
     """Out of memory, or with a lost GPU."""
     monkeypatch.setattr(fake, "LOST_GPUS", [])
     jobs = [fake.make_job(0, trouble=trouble), fake.make_job(1)]
     outcome = work(Assignment(jobs, fake.train, Policy(), None), lambda *_: None)
-    if trouble in ("raise", "sys.exit"):
+    if trouble in ("raise", "memory slots", "sys.exit"):
         assert [record.status for record in outcome.records] == ["failed", "finished"]
     else:
         assert outcome.records[0] is None and outcome.error and not outcome.broken
