@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import io
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +57,8 @@ class Changes:
     """The parts of the code that read a changed file, by the file's path in the repository."""
     functions: set[Function] = field(default_factory=set)
     """The new and the changed functions."""
+    outside: dict[str, list[str]] = field(default_factory=dict)
+    """The lines of :func:`changes_outside`, by the file's path. It is not known whether a run uses them."""
     commits: set[str] = field(default_factory=set)
     """The newest commits with the code of the stored runs."""
     unknown: set[Difference] = field(default_factory=set)
@@ -78,6 +81,9 @@ class Changes:
                 file = after.relative_to(ROOT).as_posix() if after else f"{name.replace('.', '/')}.py"
                 self.parts.setdefault(file, set()).add(part)
                 self.functions |= {Function(file, each) for each in changed_functions(before, after)}
+                if lines := changes_outside(before, after):
+                    known = self.outside.setdefault(file, [])
+                    known += [line for line in lines if line not in known]
 
 
 def changes_since(jobs: Mapping[Difference, Job], folder: Path, equal: Path = KNOWN_EQUAL) -> Changes:
@@ -110,21 +116,64 @@ def _code(where: Modules) -> Code:
 
 def changed_functions(before: Path | None, after: Path | None) -> set[str]:
     """The names of the functions of a file ``after`` that the file ``before`` lacks, or has with other code."""
-    old, new = (dict(_functions(file)) if file else {} for file in (before, after))
+    old, new = (_functions(file) if file else {} for file in (before, after))
     return {name for name, text in new.items() if old.get(name) != text}
 
 
-def _functions(file: Path) -> Iterator[tuple[str, str]]:
-    """The functions of a file and the methods of its classes, each with its code."""
+def changes_outside(before: Path | None, after: Path | None) -> list[str]:
+    """The lines outside of functions that two versions of a file do not share, each after ``-`` or ``+``.
 
-    def visit(nodes: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
-        for node in nodes:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield f"{prefix}{node.name}", normal_text(node)
-            elif isinstance(node, ast.ClassDef):
-                yield from visit(node.body, f"{prefix}{node.name}.")
+    These are constants, fields of classes, and other statements that run at import. Import statements are left out.
+    """
+    old, new = (_OutsideFunctions().lines(file) if file else [] for file in (before, after))
+    return [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if not line.startswith(_HEADINGS)]
 
-    return visit(untyped(ast.parse(file.read_bytes())).body, "")
+
+def _functions(file: Path) -> dict[str, str]:
+    """The functions of a file and the methods of its classes, each with its code.
+
+    If a name is defined several times, as in both branches of an ``if``, it has the code of all definitions.
+    """
+    functions: dict[str, str] = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = f"{prefix}{child.name}"
+                functions[name] = functions.get(name, "") + normal_text(child)
+            else:
+                visit(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
+
+    visit(_tree(file), "")
+    return functions
+
+
+_HEADINGS = ("---", "+++", "@@")
+"""The beginnings of lines of a difference that are no lines of a file."""
+
+
+class _OutsideFunctions(ast.NodeTransformer):
+    """Removes functions, imports and docstrings from a file's syntax tree."""
+
+    def lines(self, file: Path) -> list[str]:
+        """The lines of a file that remain, without comments."""
+        return ast.unparse(self.visit(_tree(file))).splitlines()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None: ...
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None: ...
+
+    def visit_Import(self, node: ast.Import) -> None: ...
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None: ...
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _tree(file: Path) -> ast.Module:
+    return untyped(ast.parse(file.read_bytes()))
 
 
 def recent_commits() -> list[str]:

@@ -5,10 +5,11 @@
 
 It reads the archives in ``results/measured`` and finds the runs that tables would mark, because the code that trained
 them has another digest than the present code (:mod:`madbench.suites.code`). It names the files that changed since the
-newest commit that has the stored digests. Then it trains few runs again, on the CPU: the cheapest that have all of the
-unequal digests and execute each changed function. If all of the runs with a digest are equal, it adds the present
-digest to ``madbench/identity/known_equal.json``, and no run with the stored digest is marked. Commit this file with
-the change.
+newest commit that has the stored digests. Then it trains few runs again, on the CPU: the cheapest that have all of
+the unequal digests and execute each changed function that a run of the tried labels executes. It names the other
+functions, and the constants, fields and statements that changed outside of functions. If all of the runs with a
+digest are equal, it adds the present digest to ``madbench/identity/known_equal.json``, and no run with the stored
+digest is marked. Commit this file with the change.
 
 Numbers are equal only on the kind of processor that ``results/measured/README.md`` names. An interrupted call
 continues, because new runs are kept in ``build/equal_code`` until the code changes again. The exit code is 1 if runs
@@ -94,7 +95,7 @@ def main() -> None:
             chosen, missed = choose(groups, changes.functions, probes.executed)
         repeats = train_again(chosen, given.slots, corpora)
     add_equal(proven(repeats), given.equal)
-    report(repeats, differences, missed, left_out, given.equal)
+    report(repeats, differences, missed, changes.outside, left_out, given.equal)
 
 
 def stores_of(files: Iterable[Path], folder: Path) -> Iterator[Store]:
@@ -325,6 +326,7 @@ def report(
     repeats: Sequence[Repeat],
     differences: Collection[Difference],
     missed: Collection[Function],
+    outside: Mapping[str, Sequence[str]],
     left_out: Mapping[str, int],
     equal: Path,
 ) -> None:
@@ -338,6 +340,10 @@ def report(
         print("No run that was tried executes these changed functions, so only tests can show that they are equal:")
         names = [f"  {each.file}: {each.name}" for each in sorted(missed)]
         print(*first_of(names, MOST_NAMED, "  and {:,} more"), sep="\n")
+    if outside:
+        print("Changed outside of functions, so only tests can show that what no run uses is equal:")
+        lines = [f"  {file}: {line}" for file, changed in sorted(outside.items()) for line in changed]
+        print(*first_of(lines, MOST_NAMED, "  and {:,} more"), sep="\n")
     if marked := [each for each in differences if not gives_equal_bits(*each, path=equal)]:
         print(f"{count_text(len(marked), 'digest')} still marked: " + ", ".join(sorted({each.part for each in marked})))
         print(*(f"  {count_text(count, 'run')} not trained: {why}" for why, count in left_out.items()), sep="\n")

@@ -15,7 +15,7 @@ import torch
 import code_changes
 import equal_code
 import madbench
-from code_changes import Difference, Function, changed_functions, changes_since
+from code_changes import Difference, Function, changed_functions, changes_outside, changes_since
 from equal_code import add_equal, choose, executed_functions, proven
 from madbench.bench import again
 from madbench.bench.again import Repeat
@@ -93,6 +93,37 @@ def test_functions_with_other_code_are_changed(tmp_path):
     assert changed_functions(None, before) == {"A.f", "A.g", "h"} and changed_functions(before, None) == set()
 
 
+def test_functions_in_blocks_and_all_definitions_of_a_name_are_compared(tmp_path):
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    text = (
+        "try:\n    def f(): return 1\nexcept ImportError:\n    def f(): return 2\n"
+        "if f():\n    class A:\n        @property\n        def x(self): return 1\n"
+        "        @x.setter\n        def x(self, value): pass\n"
+    )
+    before.write_text(text)
+    after.write_text(text.replace("return 1", "return 3"))
+    assert changed_functions(before, after) == {"f", "A.x"} and changes_outside(before, after) == []
+
+
+def test_changes_outside_of_functions_are_listed(tmp_path):
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text("KEPT = 2\nclass A:\n    rate: float = 0.1\n    def f(self): return 1\n")
+    after.write_text(
+        '"""Text."""\nimport io\nKEPT = 3  # more\nclass A:\n    """A."""\n    rate: float = 0.2\n    """Rate."""\n'
+        "    def f(self): return 2\n"
+    )
+    changed = ["-KEPT = 2", "+KEPT = 3", "-    rate: float = 0.1", "+    rate: float = 0.2"]
+    assert changes_outside(before, after) == changed
+    assert changes_outside(before, before) == [] and "+KEPT = 2" in changes_outside(None, before)
+
+
+def test_the_report_names_changes_that_no_function_shows(tmp_path, capsys):
+    (path := tmp_path / "equal.json").write_text("{}")
+    equal_code.report([], [], {STEP}, {"m.py": ["-KEPT = 2", "+KEPT = 3"]}, {}, path)
+    text = capsys.readouterr().out
+    assert "  m.py: M.step\n" in text and "  m.py: -KEPT = 2\n  m.py: +KEPT = 3\n" in text
+
+
 def git(folder, *words):
     author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     return subprocess.run(["git", "-C", folder, *author, *words], check=True, capture_output=True, text=True).stdout
@@ -126,6 +157,7 @@ def test_changed_files_are_found_in_the_newest_commit_with_the_stored_digest(tmp
     assert changes.commits == {first} and not changes.unknown
     assert changes.parts == {"madbench/mixers/named/operators/kda.py": {"family"}}
     assert changes.functions == {Function("madbench/mixers/named/operators/kda.py", "added")}
+    assert changes.outside == {}
     with package.files_of(home):
         unknown = Difference("family", "0123", here["family"])
         assert changes_since({unknown: job}, tmp_path / "older", equal).unknown == {unknown}
