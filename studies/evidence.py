@@ -26,7 +26,7 @@ from pathlib import Path
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
 from madbench.analysis.claims import claims_on
-from madbench.analysis.claims.tests import test_claim
+from madbench.analysis.claims.testing import test_claim
 from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.findings import Finding, choice_note, findings_by_paper
 from madbench.analysis.findings_table import findings_table

@@ -1,7 +1,7 @@
 """Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
 
 A finding is the verdict on a claim in one column of results, which is called its quantity. The claim is tested against
-its threshold (:mod:`madbench.analysis.claims.tests`), with Holm's correction over all findings tested together.
+its threshold (:mod:`madbench.analysis.claims.testing`), with Holm's correction over all findings tested together.
 If p is at most 0.05, the claim is supported if its gain is on the claimed side of the threshold, and contradicted
 otherwise. So the probability of any false verdict among these findings is at most 5%. A claim is not testable if
 neither label has learned the task, or if a gain is claimed and both labels solve the task. In all other cases the
@@ -25,7 +25,7 @@ from typing import Literal
 import pandas as pd
 
 from madbench.analysis.claims import Claim
-from madbench.analysis.claims.tests import ClaimTest, test_claim
+from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import claim_threshold, published_gain
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.inference import (

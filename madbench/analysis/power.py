@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.special import nctdtr, stdtrit
 
 from madbench.analysis.claims import Claim
-from madbench.analysis.claims.tests import ClaimTest, test_claim
+from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
 from madbench.analysis.quantities import heading, signed_text

@@ -9,7 +9,7 @@ import pytest
 
 from hypermlp_claims import findings
 from madbench.analysis.attribution import attribution_table
-from madbench.analysis.claims.tests import as_gain
+from madbench.analysis.claims.testing import as_gain
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import TableOptions, result_table

@@ -17,7 +17,7 @@ from matplotlib.collections import LineCollection
 
 from drawings import FIGURES
 from madbench.analysis.attribution import Effect, attribution_table
-from madbench.analysis.claims.tests import as_gain
+from madbench.analysis.claims.testing import as_gain
 from madbench.analysis.figures.registry import figure_frame
 from madbench.analysis.inference import Difference, Sample, binomial_interval, combination, difference
 from madbench.analysis.quantities import column, difference_text, interval_text
