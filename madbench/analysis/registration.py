@@ -24,7 +24,7 @@ from madbench.analysis.scores import Results, columns_of
 from madbench.analysis.verdict_inputs import TEST, changes, verdict_inputs
 from madbench.config import from_mapping, read_yaml, seed_list, short_repr
 from madbench.errors import ConfigError, StoreError, did_you_mean
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
@@ -394,7 +394,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
 
 
 def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experiment:
-    return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), PlanOptions(results=results))
+    return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), ExperimentOptions(results=results))
 
 
 def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str:

@@ -18,7 +18,7 @@ from madbench.errors import TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import RunOptions
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.notes import note_on_groups
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
@@ -83,7 +83,7 @@ def run(
     """
     check_is_not_imported()
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
-    experiment = prepare(grid, PlanOptions(device, results))
+    experiment = prepare(grid, ExperimentOptions(device, results))
     execution = RunOptions(slots, threads, group=group, keep_weights=keep_weights)
     return _trained(experiment, execution, Policy(redo=force)).scores.drop(columns=["heuristic"])
 
@@ -103,7 +103,9 @@ def plan(
     rename: Mapping[str, str] | None = None,
 ) -> Experiment:
     """The plan of :func:`run` with the same arguments. A notebook shows jobs, parameters and FLOPs of each row."""
-    return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), PlanOptions(device, results))
+    return prepare(
+        _grid(labels, profile, overrides, tasks, seeds, fidelity, budget), ExperimentOptions(device, results)
+    )
 
 
 @public
@@ -166,7 +168,7 @@ def run_language_model(
         changes_of(overrides),
     )
     data = CorpusOptions(None if corpus is None else Path(corpus), tokenizer, dtype)
-    experiment = prepare(grid, PlanOptions(device, results, data, precision))
+    experiment = prepare(grid, ExperimentOptions(device, results, data, precision))
     execution = RunOptions(slots, threads, micro_batch, compile=compile)
     trained = _trained(experiment, execution, Policy(redo=force))
     suite = suite_of_task(LANGUAGE_TASK)
@@ -250,7 +252,7 @@ def sweep(
     loaded = load_grid(source, keys)
     show(shown_names().over(loaded.names))
     data = CorpusOptions(None if corpus is None else Path(corpus), tokenizer, dtype)
-    experiment = prepare(loaded, PlanOptions(device, results, data))
+    experiment = prepare(loaded, ExperimentOptions(device, results, data))
     execution = RunOptions(slots, threads, group=group, keep_weights=keep_weights)
     trained = _trained(experiment, execution, Policy(redo=force, retry=retry))
     scores = trained.scores.drop(columns=["heuristic"])

@@ -1,7 +1,7 @@
 """From a grid to an experiment, which is a checked plan of jobs, and from an experiment to stored runs."""
 
 from madbench.experiment.experiment import Experiment
-from madbench.experiment.planner import PlanOptions, labels_of_tasks, prepare
+from madbench.experiment.planner import ExperimentOptions, labels_of_tasks, prepare
 from madbench.suites.protocol import Protocol
 
-__all__ = ["Experiment", "PlanOptions", "Protocol", "labels_of_tasks", "prepare"]
+__all__ = ["Experiment", "ExperimentOptions", "Protocol", "labels_of_tasks", "prepare"]

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlanOptions:
-    """What a plan depends on, beside its grid."""
+class ExperimentOptions:
+    """The options of :func:`prepare`: everything besides the grid that the experiment depends on."""
 
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda``, ``cuda:1``, ..."""
@@ -79,7 +79,7 @@ class PlanOptions:
     """True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``."""
 
 
-def prepare(grid: Grid, options: PlanOptions = PlanOptions()) -> Experiment:
+def prepare(grid: Grid, options: ExperimentOptions = ExperimentOptions()) -> Experiment:
     """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
 
     Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
@@ -130,7 +130,7 @@ class _Planner:
     """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
 
     grid: Grid
-    options: PlanOptions
+    options: ExperimentOptions
     """The options, with the device that was chosen."""
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
@@ -213,7 +213,7 @@ def jobs_of(request: Request) -> list[Job]:
     plan = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(plan, Grid):
         try:
-            plan = prepare(plan, PlanOptions(request.device, request.results, makes_corpus=False))
+            plan = prepare(plan, ExperimentOptions(request.device, request.results, makes_corpus=False))
         except NoCorpusError:
             return []
     return plan.jobs if plan else []

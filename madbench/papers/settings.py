@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
 from madbench.plugins.registry import resolve
 from madbench.rows import Grid
@@ -98,7 +98,7 @@ def _jobs_of_source(request: Request, source: str) -> list[Job]:
     if name not in find_suite("language").Profile.names():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
     grid = Grid(tuple(map(row_of, rows)), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
-    return prepare(grid, PlanOptions(request.device, request.results, is_plan=True)).jobs
+    return prepare(grid, ExperimentOptions(request.device, request.results, is_plan=True)).jobs
 
 
 def _value(job: Job, field: str, observed: Observed) -> Any:

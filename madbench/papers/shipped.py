@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from madbench.config import seed_list
 from madbench.errors import ConfigError
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.files import parse_json
 from madbench.papers import Item, Paper
 from madbench.papers.making import Measure, Request, jobs_of
@@ -102,7 +102,7 @@ def results_in(request: Request, measure: Measure) -> Results | None:
 def _prepare(request: Request, measure: Measure) -> Experiment:
     plan = measure.plan(request)
     if isinstance(plan, Grid):
-        return prepare(plan, PlanOptions(request.device, request.results))
+        return prepare(plan, ExperimentOptions(request.device, request.results))
     assert plan is not None
     return plan
 

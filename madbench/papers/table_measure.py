@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from madbench.errors import BudgetError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
@@ -61,7 +61,7 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
     data = CorpusOptions(corpora[0] if corpora else None)
     grid, device = replace(results.grid, budget=budget), results.rows[0].protocol.device
     try:
-        experiment = prepare(grid, PlanOptions(device, results.store.root, data))
+        experiment = prepare(grid, ExperimentOptions(device, results.store.root, data))
     except BudgetError:  # a label has no ranks under this budget
         return None
     own_results = Results.from_rows(experiment, results.store)

@@ -11,7 +11,7 @@ import pytest
 
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -50,7 +50,7 @@ def fill_grid(
     folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, budget_ratio=lambda job: 1.0, **keys
 ) -> Results:
     keys = {"profile": "quick", "tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
-    made = prepare(load_grid(list(labels), keys), PlanOptions(device="cpu", results=folder))
+    made = prepare(load_grid(list(labels), keys), ExperimentOptions(device="cpu", results=folder))
     store = Store.open(folder)
     for job in made.jobs:
         value = accuracy(job)

@@ -15,7 +15,7 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.ray import RayConfig, ray_executor
 from madbench.execute.submitit import SlurmConfig, slurm_executor
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.extras import how_to_install
 from madbench.grid import GridFile, expand_grid
 from madbench.training.devices import resolve_precision
@@ -156,10 +156,10 @@ def test_a_missing_extra_is_named(monkeypatch, make, module, extra):
 def test_the_workers_device_is_not_looked_for_here_and_decides_the_precision(tiny):
     keys = {"labels": ["S"], "profile": tiny, "tasks": ["compression"], "set": {"precision": "auto"}}
     grid = expand_grid(from_mapping(GridFile, keys, "grid"))
-    remote = prepare(grid, PlanOptions(device="cuda", is_remote=True))
+    remote = prepare(grid, ExperimentOptions(device="cuda", is_remote=True))
     assert (remote.device, remote.protocol.precision) == ("cuda", "bfloat16")
     with pytest.raises(ConfigError, match="on other machines a job has either cpu or cuda"):
-        prepare(grid, PlanOptions(device="auto", is_remote=True))
+        prepare(grid, ExperimentOptions(device="auto", is_remote=True))
 
 
 def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):

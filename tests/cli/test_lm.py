@@ -18,7 +18,7 @@ import pytest
 
 import madbench
 from madbench.errors import ConfigError
-from madbench.experiment import PlanOptions
+from madbench.experiment import ExperimentOptions
 from madbench.experiment import prepare as prepare_experiment
 from madbench.grid import load_grid
 from madbench.store.runs import Run, Store
@@ -394,7 +394,7 @@ def test_the_longest_window_of_a_corpus_is_planned_and_trained_on(here, tmp_path
     def planned(seq_len):
         sizes = {"model.seq_len": seq_len, "training.tokens_per_step": seq_len, "training.steps": 4}
         grid = load_grid(["S"], {"profile": "small_lm.yaml", "tasks": ["language_model"], "set": sizes})
-        return prepare_experiment(grid, PlanOptions(device="cpu", data=CorpusOptions(corpus=here / "hens")))
+        return prepare_experiment(grid, ExperimentOptions(device="cpu", data=CorpusOptions(corpus=here / "hens")))
 
     with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 441 needs at least 442"):
         planned(441)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.scores import Results
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.mixers import solve
 from madbench.papers import load_paper
@@ -47,7 +47,7 @@ def test_runs_of_both_budgets_are_rows_of_one_table_and_claims_are_of_one(tmp_pa
     store, accuracy = Store.open(tmp_path), {"strict": 0.4, "paper": 0.6}
 
     def table(asked):
-        planned = prepare(measure_of(item).plan(asked), PlanOptions(device="cpu", results=tmp_path))
+        planned = prepare(measure_of(item).plan(asked), ExperimentOptions(device="cpu", results=tmp_path))
         for job in planned.jobs:
             value = accuracy[job.budget]
             metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.labels import expand
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import Request, measure_of
@@ -41,7 +41,7 @@ def planned_flops(command: str, results: Path) -> float:
         how = {"profile": options["--profile"], "budget": options.get("--budget", "strict")}
         grid = Grid(rows, tasks=("language_model",), overrides=changes, **how)
     return sum(
-        size_of(job).flops for job in prepare(grid, PlanOptions(is_plan=True, device="cpu", results=results)).jobs
+        size_of(job).flops for job in prepare(grid, ExperimentOptions(is_plan=True, device="cpu", results=results)).jobs
     )
 
 

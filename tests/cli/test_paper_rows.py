@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.hypermlp import adaptation
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_claims_each_once():
 def test_a_claim_on_settings_is_decided_by_its_rows(tmp_path):
     asked = request("proposition2.6_trained", tasks=("compression",), seeds="0-11", results=tmp_path)
     planned, store = (
-        prepare(measure_of(asked.item).plan(asked), PlanOptions(device="cpu", results=tmp_path)),
+        prepare(measure_of(asked.item).plan(asked), ExperimentOptions(device="cpu", results=tmp_path)),
         Store.open(tmp_path),
     )
 

@@ -13,7 +13,7 @@ from madbench.analysis.scores import Results
 from madbench.analysis.standings import standings
 from madbench.config import PAPERS
 from madbench.errors import ConfigError
-from madbench.experiment import PlanOptions
+from madbench.experiment import ExperimentOptions
 from madbench.experiment import prepare as prepare_experiment
 from madbench.jobs import Record
 from madbench.papers import load_paper
@@ -114,7 +114,7 @@ def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     """As the verb does it, in this process; what was asked is stored and not asked again."""
     asked = request_of(profile=str(tmp_path / "profile.yaml"), device="cpu")
     experiment = prepare_experiment(
-        Table2().plan(asked), PlanOptions(device="cpu", results=asked.results, data=CorpusOptions(corpus=hens))
+        Table2().plan(asked), ExperimentOptions(device="cpu", results=asked.results, data=CorpusOptions(corpus=hens))
     )
     store = Store.open(asked.results)
     for job in experiment.jobs:

@@ -16,7 +16,7 @@ from madbench.bench import language, timing
 from madbench.cli.paper import call_verb
 from madbench.cli.shared.plan import LONG
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.making import Request, jobs_of, measure_of, read_remembered
@@ -46,7 +46,7 @@ def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
     item = replace(paper.item("quick"), labels=("S", "R"), tasks=("compression",), figures=("scores",), claims=())
     request = Request(paper, item, results=tmp_path)
     store = Store.open(tmp_path)
-    planned = prepare(measure_of(item).plan(request), PlanOptions(device="cpu", results=tmp_path))
+    planned = prepare(measure_of(item).plan(request), ExperimentOptions(device="cpu", results=tmp_path))
     for job in planned.jobs:
         metrics = {"accuracy": 0.4, "selection_accuracy": 0.4, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))

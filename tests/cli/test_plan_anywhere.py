@@ -7,7 +7,7 @@ import json
 import pytest
 
 from madbench.errors import TrainingError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.mixers.named.family import NamedFamily
 from madbench.rows import Grid, Row
 from madbench.suites.language.suite import LanguageProfile
@@ -49,5 +49,5 @@ def test_every_profile_can_be_planned_without_a_corpus(profile, tmp_path):
     if loaded.corpus:
         return
     grid = Grid((Row("S"),), profile=profile, tasks=("language_model",))
-    planned = prepare(grid, PlanOptions(is_plan=True, device="cpu", results=tmp_path))
+    planned = prepare(grid, ExperimentOptions(is_plan=True, device="cpu", results=tmp_path))
     assert planned.jobs and any(f"{loaded.vocab_size:,} ids" in note for note in planned.notes)

@@ -17,7 +17,7 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary
 from madbench.execute.options import RunOptions
 from madbench.execute.ray import SETTINGS, RayConfig, ray_executor
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import GridFile, expand_grid
 from madbench.store.runs import Store
 from small_profiles import counts, profile_text, with_setting
@@ -122,7 +122,9 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
     for name, executor in (("here", None), ("there", ray_executor(RayConfig(cluster.address)))):
         keys = {"labels": ["S-c", "R-cg-q-12o"], "profile": str(profile), "tasks": ["compression"]}
         grid = expand_grid(from_mapping(GridFile, keys, "grid"))
-        experiment = prepare(grid, PlanOptions(device="cpu", is_remote=executor is not None, results=tmp_path / name))
+        experiment = prepare(
+            grid, ExperimentOptions(device="cpu", is_remote=executor is not None, results=tmp_path / name)
+        )
         assert experiment.execute(options=RunOptions(executor=executor)) == Summary(finished=2)
         stored.append({run.job.id: run.record for run in Store.open(tmp_path / name).runs()})
     here, there = stored

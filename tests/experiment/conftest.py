@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import TINY
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 from madbench.text.options import CorpusOptions
 
@@ -33,7 +33,7 @@ def both(tmp_path, monkeypatch):
             usual["set"] = {"language_model": "profile.yaml"}
         return prepare(
             load_grid(keys.pop("labels", ["S", "R"]), usual | keys),
-            PlanOptions(device="cpu", data=CorpusOptions(corpus="hens")),
+            ExperimentOptions(device="cpu", data=CorpusOptions(corpus="hens")),
         )
 
     return call

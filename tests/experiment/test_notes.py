@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments import TINY, made
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
 from madbench.suites.mad.suite import MAD
@@ -97,7 +97,7 @@ def test_what_a_language_models_schedule_does_not_reach_or_where_it_rises_is_sai
 )
 def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text):
     grid = Grid((Row("S"),), ("compression",), tuple(seeds), "quick", overrides=parse_overrides(words))
-    notes = prepare(grid, PlanOptions(device="cpu", results=tmp_path)).notes
+    notes = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)).notes
     assert [note.endswith(text) or text in note for note in notes] == ([True] if text else [])
 
 
@@ -117,5 +117,5 @@ def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text
 def test_a_plan_says_that_heads_do_not_share_a_width_evenly(tmp_path, labels, d_model, n_head, text):
     words = (f"model.d_model={d_model}", f"model.n_head={n_head}")
     grid = Grid(tuple(map(Row, labels)), ("compression",), (0,), "quick", overrides=parse_overrides(words))
-    notes = prepare(grid, PlanOptions(device="cpu", results=tmp_path)).notes
+    notes = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)).notes
     assert [note.startswith(text) for note in notes] == ([True] if text else [])

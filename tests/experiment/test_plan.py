@@ -14,7 +14,7 @@ import madbench
 from experiments import TINY, made
 from madbench.config import Override, settings_of
 from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError, StoreError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 from madbench.mixers import build as build_mixer
 from madbench.mixers import solve
@@ -42,13 +42,13 @@ def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
 def test_a_file_in_place_of_the_results_folder_is_named(tmp_path, is_plan):
     (tmp_path / "results").touch()
     with pytest.raises(StoreError, match="results: a file is where a folder should be"):
-        prepare(load_grid(["S"], {}), PlanOptions(device="cpu", results=tmp_path / "results", is_plan=is_plan))
+        prepare(load_grid(["S"], {}), ExperimentOptions(device="cpu", results=tmp_path / "results", is_plan=is_plan))
 
 
 @pytest.mark.slow
 def test_a_plan_of_a_language_model_writes_nothing_to_the_results(tmp_path):
     grid, results = Grid((Row("S"),), tasks=("language_model",)), tmp_path / "results"
-    options = PlanOptions(device="cpu", results=results)
+    options = ExperimentOptions(device="cpu", results=results)
     planned = prepare(grid, replace(options, is_plan=True))
     assert not results.exists()
     assert planned.jobs == prepare(grid, options).jobs and (results / "corpora").is_dir()
@@ -66,7 +66,7 @@ def test_a_plan_with_a_corpus_that_exists_writes_nothing_to_the_results(tmp_path
             np.arange(5000, dtype=np.uint16).tofile(folder / f"{split}.bin")
     data = CorpusOptions() if is_default else CorpusOptions(folder)
     before = sorted(tmp_path.rglob("*"))
-    options = PlanOptions(device="cpu", results=results, data=data)
+    options = ExperimentOptions(device="cpu", results=results, data=data)
     planned = prepare(Grid((Row("S"),), tasks=("language_model",)), replace(options, is_plan=True))
     assert sorted(tmp_path.rglob("*")) == before
     assert planned.jobs == prepare(planned.grid, options).jobs and len(sorted(tmp_path.rglob("*"))) > len(before)
@@ -74,7 +74,7 @@ def test_a_plan_with_a_corpus_that_exists_writes_nothing_to_the_results(tmp_path
 
 @pytest.mark.slow
 def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
-    planned = prepare(load_grid(["S"], {}), PlanOptions(device="cpu", results=tmp_path / "results"))
+    planned = prepare(load_grid(["S"], {}), ExperimentOptions(device="cpu", results=tmp_path / "results"))
     assert planned.for_suite(MAD).protocol.tasks == list(MAD_TASKS)
     assert [job.task for job in planned.for_suite(LANGUAGE).jobs] == ["language_model"]
     assert planned.suites == [MAD, LANGUAGE]

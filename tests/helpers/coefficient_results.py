@@ -3,7 +3,7 @@
 import random
 
 from madbench.analysis.scores import Results
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers.coefficients import QUICK
 from madbench.papers.coefficients.decisions import decide
@@ -24,7 +24,7 @@ def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda jo
     grid = Grid(
         rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
-    experiment, store = prepare(grid, PlanOptions(device="cpu", results=tmp_path)), Store.open(tmp_path)
+    experiment, store = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)), Store.open(tmp_path)
     rng = random.Random(0)
     for job in experiment.jobs:
         value = accuracy(job.label)

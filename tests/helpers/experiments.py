@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 
 TINY = {"model.d_model": 16}
@@ -11,4 +11,4 @@ TINY = {"model.d_model": 16}
 def made(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
     keys = {"tasks": ["compression"], "set": TINY} | keys
     how = {"device": device, "precision": precision, "results": tmp_path / "results"}
-    return prepare(load_grid(list(labels), keys), PlanOptions(**how))
+    return prepare(load_grid(list(labels), keys), ExperimentOptions(**how))

@@ -12,7 +12,7 @@ import pytest
 import madbench
 from installed import forget_installed
 from madbench.analysis.claims import load_claims
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import built_in, load_paper, loaded_papers
 from madbench.papers.making import Request, jobs_of, measure_of
@@ -60,7 +60,7 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
     item = paper.item("table1")
     request = Request(paper, item, results=tmp_path)
     chance, store = random.Random(0), Store.open(tmp_path)
-    for job in prepare(measure_of(item).plan(request), PlanOptions(device="cpu", results=tmp_path)).jobs:
+    for job in prepare(measure_of(item).plan(request), ExperimentOptions(device="cpu", results=tmp_path)).jobs:
         value = {"S": 0.4, "S-p": 0.9, "S-c": 0.9}[job.label] + chance.gauss(0, 0.002)
         metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))

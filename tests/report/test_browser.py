@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.rows import Grid, Row
 from madbench.store.runs import Store
 
@@ -171,7 +171,7 @@ def test_a_hash_opens_its_run_with_everything_about_it(show, store, profile):
     options = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("-")}
     labels, overrides = labels_and_overrides([words[0], *(word for word in words if "=" in word)])
     choices = (tuple(map(Row, labels)), (options["-t"],), (int(options["--seeds"]),), options["--profile"])
-    made = prepare(Grid(*choices, overrides=overrides), PlanOptions(device="cpu"))
+    made = prepare(Grid(*choices, overrides=overrides), ExperimentOptions(device="cpu"))
     assert [job.id for job in made.jobs] == [run.job.id] and options["--profile"] == profile
     page.keyboard.press("Escape")
     assert not page.locator("#view").is_visible()

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.commands import job_words, protocol_words, train_words
 from madbench.report.missing import missing_runs
 from madbench.rows import Grid, Row, SuiteRow
@@ -24,7 +24,7 @@ NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}
 def planned(labels, *, tasks, seeds, overrides=(), results="results", **choices) -> Experiment:
     changes = parse_overrides(map(str, overrides))
     grid = Grid(tuple(map(Row, labels)), tuple(tasks), tuple(seeds), overrides=changes, **choices)
-    return prepare(grid, PlanOptions(device="cpu", results=results))
+    return prepare(grid, ExperimentOptions(device="cpu", results=results))
 
 
 def asked(words: list[str]) -> Experiment:

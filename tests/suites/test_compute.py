@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import StopTraining, content_id
 from madbench.labels.budgets import BUDGETS
 from madbench.rows import Grid, Row
@@ -67,7 +67,7 @@ def test_steps_of_other_suites_have_the_flops_of_attention():
     for job in jobs:
         assert abs(job.steps * 64 * size_of(job).flops_per_token - target) <= 32 * size_of(job).flops_per_token
         assert suite_of(job).schedule(job).steps == job.steps == size_of(job).steps
-    experiment = prepare(Grid((Row("S"), Row("R-c-q")), ("digits",), budget="compute"), PlanOptions(device="cpu"))
+    experiment = prepare(Grid((Row("S"), Row("R-c-q")), ("digits",), budget="compute"), ExperimentOptions(device="cpu"))
     for job in experiment.jobs:
         size, usual = size_of(job), size_of(replace(job, label="S", mixer={}, steps=0))
         left = abs(size.trained_tokens * size.flops_per_token - usual.trained_tokens * usual.flops_per_token)
@@ -120,7 +120,7 @@ def test_a_label_whose_code_is_missing_is_planned_with_its_stored_steps(profile)
 
 def test_a_suite_that_does_not_choose_steps_is_refused():
     with pytest.raises(ConfigError, match="budget compute: has no effect on interacting agents"):
-        prepare(Grid((Row("ha:3-C"),), ("interactions/colliding",), budget="compute"), PlanOptions(device="cpu"))
+        prepare(Grid((Row("ha:3-C"),), ("interactions/colliding",), budget="compute"), ExperimentOptions(device="cpu"))
     choosing = {name for name, suite in suites().items() if "compute" in suite.budgets}
     assert {"mad", "language", "signals"} <= choosing and BUDGETS["compute"].chooses_steps
 
@@ -128,7 +128,7 @@ def test_a_suite_that_does_not_choose_steps_is_refused():
 def test_a_plan_says_how_many_steps_and_what_remains(profile):
     rows = (Row("S-p"), Row("R-c-q"), Row("G-cg-q-12o"))
     grid = Grid(rows, ("compression",), profile=profile.source, budget="compute")
-    experiment = prepare(grid, PlanOptions(device="cpu"))
+    experiment = prepare(grid, ExperimentOptions(device="cpu"))
     assert "corrected, matched by compute, cpu" in experiment.title
     notes = [note for note in experiment.notes if "times the steps of softmax attention" in note]
     assert [note.split()[2] for note in notes] == ["R-c-q", "G-cg-q-12o"]

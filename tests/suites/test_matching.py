@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.labels import families, family_of
 from madbench.mixers import build, solve
 from madbench.mixers.sequence import solve_blocks
@@ -142,5 +142,5 @@ def test_no_table_mixes_two_ways_of_matching():
 
 def test_a_suite_whose_rows_see_all_tokens_matches_parameters_only():
     with pytest.raises(ConfigError, match="budget flops: has no effect on images and series"):
-        prepare(Grid((Row("S"),), ("digits",), budget="flops"), PlanOptions(device="cpu"))
+        prepare(Grid((Row("S"),), ("digits",), budget="flops"), ExperimentOptions(device="cpu"))
     assert suites()["signals"].budgets == ("strict", "paper", "compute")

@@ -6,7 +6,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.execute.options import RunOptions
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.rows import Grid, Row
 from madbench.training import measured as module
 from madbench.training.measured import is_compiled
@@ -66,7 +66,7 @@ def test_without_a_compiler_auto_is_eager_and_always_an_error(member, times, tmp
     times(30.0, 10.0)
     monkeypatch.setattr(module, "has_compiler", lambda: False)
     assert not is_compiled("auto", member, make_step, tmp_path)
-    experiment = prepare(Grid((Row("S"),), tasks=("compression",)), PlanOptions(device="cpu", results=tmp_path))
+    experiment = prepare(Grid((Row("S"),), tasks=("compression",)), ExperimentOptions(device="cpu", results=tmp_path))
     with pytest.raises(ConfigError, match="--compile always: there is no C\\+\\+ compiler"):
         experiment.execute(options=RunOptions(compile="always"))
 

@@ -28,7 +28,7 @@ from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.config.options import argument
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import Experiment, PlanOptions, prepare
+from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import (
     FAILS,
@@ -202,7 +202,7 @@ class _Making:
         if choices.dry_run:
             return
         needs_weights = self.keeps_weights and not choices.force
-        experiment = prepare(grid, PlanOptions(choices.device, choices.results, self.training.data))
+        experiment = prepare(grid, ExperimentOptions(choices.device, choices.results, self.training.data))
         if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
             problem = f"{self.request.item.id} measures trained models: {note}"
             raise StoreError(f"{problem}; or name another folder with --results")

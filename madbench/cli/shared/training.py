@@ -21,7 +21,7 @@ from madbench.config import Override, parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
-from madbench.experiment import Experiment, PlanOptions, labels_of_tasks, prepare
+from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
 from madbench.experiment.notes import note_on_groups
 from madbench.labels import expand
@@ -93,8 +93,10 @@ def train_grid(
     trackers, naming = parse_names(options.tracking.track), options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
-        plan_options = PlanOptions(device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run)
-        experiment = prepare(grid, plan_options)
+        experiment_options = ExperimentOptions(
+            device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run
+        )
+        experiment = prepare(grid, experiment_options)
     if options.dry_run and not is_remote:
         experiment.check_processes()
     if print_options.format == "csv" and len(experiment.suites) > 1:

@@ -221,12 +221,12 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 
 def _check_grid(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.experiment import PlanOptions, prepare  # imports torch
+    from madbench.experiment import ExperimentOptions, prepare  # imports torch
 
     def load(content: Mapping[str, Any]) -> None:
         grid = expand_grid(from_mapping(GridFile, content, str(path)), str(path))
         with contextlib.suppress(NoCorpusError):  # it is prepared when the grid is trained
-            prepare(grid, PlanOptions(is_plan=True, makes_corpus=False))
+            prepare(grid, ExperimentOptions(is_plan=True, makes_corpus=False))
 
     sound = {"rows": [{"label": "S"}]} if mapping.get("mode") == "list" else {"labels": ["S"]}
     problems = find_problems(load, mapping, sound, path)

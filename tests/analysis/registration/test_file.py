@@ -12,7 +12,7 @@ from madbench.analysis.inference import holm, variance
 from madbench.analysis.registration import changed_values, load_registration, register, registered_findings
 from madbench.analysis.scores import Results
 from madbench.analysis.verdict_inputs import verdict_inputs
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -56,7 +56,7 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
 
 def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
     keys = {"tasks": ["compression"], "profile": "full"}
-    made = prepare(load_grid(["S"], keys), PlanOptions(device="cpu", results=tmp_path))
+    made = prepare(load_grid(["S"], keys), ExperimentOptions(device="cpu", results=tmp_path))
     answers = {json.dumps(job.setting): make_setting("compression", job.setting, "x").num_answers for job in made.jobs}
     expected = sum(100 / count for count in answers.values()) / len(answers)
     assert len(set(answers.values())) > 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, LabelError, TrainingError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.labels import diff, expand, explain, family_of, parse, trust
 from madbench.labels.parsing import label_identity
 from madbench.labels.trust import importable
@@ -321,7 +321,9 @@ def test_a_run_says_before_training_that_a_module_is_not_matched(module):
     for label in (f"my:{module}.Wide(width=3)", f"my:{module}.Ema"):  # named by the user, so their code may be imported
         build(label, 16, 8)
     labels = [f"my:{module}.Wide(width=3)", f"my:{module}.Ema", "S"]
-    experiment = prepare(Grid(tuple(map(Row, labels)), ("compression",)), PlanOptions(device="cpu", results="results"))
+    experiment = prepare(
+        Grid(tuple(map(Row, labels)), ("compression",)), ExperimentOptions(device="cpu", results="results")
+    )
     (note,) = [note for note in experiment.notes if "times the parameters" in note]
     assert f"my:{module}.Wide(width=3) has 1.5" in note and "fit(cls, d_model, n_head, max_len, budget)" in note
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError, TrainingError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.labels import every_label, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -158,7 +158,7 @@ def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
         assert profile.mixer_settings(label) == usual
     changed = MAD.Profile.load("quick", ["model.registers=8"])
     assert changed.mixer_settings("R-k-q") == usual | {"registers": 8}
-    prepare(Grid((Row("D-pga-q"),), ("memorization",), (0,)), PlanOptions(device="cpu", results=tmp_path))
+    prepare(Grid((Row("D-pga-q"),), ("memorization",), (0,)), ExperimentOptions(device="cpu", results=tmp_path))
     (job,), (other,) = (MAD.jobs(["R-k-q"], one, seeds=[0], tasks=["memorization"]) for one in (profile, changed))
     assert job.id != other.id
     assert profile.trains_job(job) and changed.trains_job(other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.papers.coefficients import QUICK, Study
 from madbench.papers.coefficients.measure import rows_of
 from madbench.rows import Grid
@@ -21,7 +21,7 @@ def trained(tmp_path):
     def call(label):
         study = Study((label,), ("selective_copying",))
         grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, budget="paper")
-        [job] = prepare(grid, PlanOptions(device="cpu", results=tmp_path)).jobs
+        [job] = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)).jobs
         model = suite_of(job).Trial.build(job)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from coefficient_results import results_of
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.papers import load_paper
 from madbench.papers.coefficients import FULL, QUICK
 from madbench.papers.coefficients.measure import PrincipleMeasure, rows_of, study_of
@@ -24,7 +24,7 @@ def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
         if not study.tasks:
             continue
         grid = Grid(rows_of(study), profile=profile, tasks=study.tasks, overrides=study.overrides, budget="paper")
-        experiment = prepare(grid, PlanOptions(device="cpu", results=tmp_path))
+        experiment = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path))
         trained = {row.label for row in experiment.grid.rows}
         assert {job.task for job in experiment.jobs} == set(study.tasks)
         assert {label for one in study.contrasts for label in (one.better, one.worse)} <= trained

@@ -10,7 +10,7 @@ from coefficient_results import decide_on, results_of, store_results
 from madbench.analysis.scores import Results
 from madbench.config import Override
 from madbench.errors import StoreError
-from madbench.experiment import PlanOptions, prepare
+from madbench.experiment import ExperimentOptions, prepare
 from madbench.papers import load_paper
 from madbench.papers.coefficients import QUICK, Study
 from madbench.papers.coefficients.decisions import decide
@@ -146,7 +146,7 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
 def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
     study = principle(number).study(QUICK)
     grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
-    planned = prepare(grid, PlanOptions(device="cpu", results=tmp_path))
+    planned = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path))
     results = Results.from_rows(planned, Store.open(tmp_path))
     with pytest.raises(StoreError, match="nothing to decide"):
         decide(principle(number), study, results)
