@@ -36,9 +36,8 @@ class Row:
 
     def keep_changes(self, is_wanted: Callable[[Override], bool]) -> Row:
         """Return the row without the changes for which ``is_wanted`` is false."""
-        changes, named_changes = (
-            tuple(filter(is_wanted, some_changes)) for some_changes in (self.changes, self.named_changes)
-        )
+        changes = tuple(filter(is_wanted, self.changes))
+        named_changes = tuple(filter(is_wanted, self.named_changes))
         return replace(self, changes=changes, named_changes=named_changes)
 
     def for_suite(self, suite: Suite, leading: Suite) -> Row:

@@ -419,9 +419,9 @@ def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str
     else:
         candidates = [paper for paper, claims in papers.items() if len(_problems(claims, experiment)) < len(claims)]
     if len(candidates) > 1 or (names and not candidates):
-        what_is_wrong = "several papers have these claims" if candidates else "no paper has all of these claims"
+        problem = "several papers have these claims" if candidates else "no paper has all of these claims"
         raise ConfigError(
-            f"{where}: claims: {what_is_wrong}; write claims_from: PAPER, one of {', '.join(candidates or papers)}"
+            f"{where}: claims: {problem}; write claims_from: PAPER, one of {', '.join(candidates or papers)}"
         )
     if not candidates:
         raise ConfigError(f"{where}: {_NONE}")

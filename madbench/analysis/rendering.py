@@ -232,13 +232,13 @@ def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
     """
     has_published = any(line[0].text == PUBLISHED for line in lines)
     empty = MarkedText("")
-    turned_lines = []
+    transposed_lines = []
     for line, following in zip(lines, [*lines[1:], [empty]]):
         if line[0].text == PUBLISHED:
             continue
         columns = [headings, line]
         if has_published:
             columns.append(following if following[0].text == PUBLISHED else [empty] * len(line))
-        turned_lines.append([line[0], *[empty] * (len(columns) - 1)])
-        turned_lines += [[MarkedText(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
-    return [MarkedText("Label"), *map(MarkedText, ["ours", "published"] if has_published else [""])], turned_lines
+        transposed_lines.append([line[0], *[empty] * (len(columns) - 1)])
+        transposed_lines += [[MarkedText(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
+    return [MarkedText("Label"), *map(MarkedText, ["ours", "published"] if has_published else [""])], transposed_lines

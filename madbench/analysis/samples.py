@@ -85,8 +85,8 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 def count_left_out(scores: pd.DataFrame) -> int:
     """The number of results (label, column and seed) with only some of their jobs done, without averages."""
-    begun_scores = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
-    return len(begun_scores) - len(whole_seeds(begun_scores))
+    started_scores = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
+    return len(started_scores) - len(whole_seeds(started_scores))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:

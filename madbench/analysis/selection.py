@@ -106,11 +106,13 @@ class Selection(Query):
             baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched_quantity
         )
         compared_labels = {row.label for row in table.rows}
-        begun_columns = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
-        unfinished = [label for label in others if begun_columns.get(label, set()) & begun_columns.get(baseline, set())]
+        started_columns = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
+        unfinished = [
+            label for label in others if started_columns.get(label, set()) & started_columns.get(baseline, set())
+        ]
         with_complete_seed = " with a complete seed of both"
         if not compared_labels:
-            absent = [label for label in self.labels if label not in begun_columns]
+            absent = [label for label in self.labels if label not in started_columns]
             advice = (
                 f"; {' and '.join(absent)} must be trained first: madbench run {shlex.join(absent)}, with these options"
             )

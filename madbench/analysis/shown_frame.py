@@ -22,10 +22,10 @@ class ShownFrame(pd.DataFrame):
     @classmethod
     def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:
         tables = table, *tables_below
-        frame = cls([record for one_table in tables for record in one_table.records()])
+        frame = cls([record for shown_table in tables for record in shown_table.records()])
         frame.shown, frame.below = table, tables[1:]
         frame.html = "\n<br>\n".join(
-            one_table._repr_html_() for one_table in tables
+            shown_table._repr_html_() for shown_table in tables
         )  # keeps the display names that apply now
         return frame
 

@@ -272,13 +272,13 @@ def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
     jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
     pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
-    begun_rows = []
+    started_rows = []
     for row in rows:
         is_whole = bool(query.labels) and row.name not in names
         jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
         if jobs:
-            begun_rows.append(replace(row, jobs=jobs))
-    return begun_rows
+            started_rows.append(replace(row, jobs=jobs))
+    return started_rows
 
 
 def _rows_of_protocol(

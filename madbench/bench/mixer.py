@@ -184,8 +184,8 @@ def _compile(case: Case, x: Tensor, setup: Setup) -> Case:
     try:
         mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
-            _outcome(cast("Mixer", either_case.mixer), x, setup.device, setup.precision)
-            for either_case in (compiled_case, case)
+            _outcome(cast("Mixer", compared_case.mixer), x, setup.device, setup.precision)
+            for compared_case in (compiled_case, case)
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # many kinds of errors of a compiler

@@ -95,10 +95,10 @@ def again(
         if not repeatable.groups:
             raise StoreError(f"{file}: no run can be trained again. {repeatable.text}")
         new = Store.open(keep or Path(folder, "again"))
-        drawn_ids = repeatable.draw(share, seed)
-        with _screen(drawn_ids, file) as screen:
+        drawn_groups = repeatable.draw(share, seed)
+        with _screen(drawn_groups, file) as screen:
             try:
-                repeats = repeat(drawn_ids, new, slots, corpora, screen.on_event)
+                repeats = repeat(drawn_groups, new, slots, corpora, screen.on_event)
             except KeyboardInterrupt:
                 kept_text = f"finished runs are in {keep}, the same command resumes" if keep else "nothing was kept"
                 screen.console.print(f"stopped; {kept_text}", **PLAIN)

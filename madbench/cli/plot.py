@@ -198,13 +198,13 @@ def _suites_of(figures: Sequence[str]) -> list[Suite]:
 
 def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
     """Raise ``ConfigError`` if ``tasks`` have no effect on the figures."""
-    owners, figure_names = _suites_of(figures), ", ".join(figures)
+    owners, names_text = _suites_of(figures), ", ".join(figures)
     if not owners:
         return
     titles = " and ".join(suite.title for suite in owners)
     if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
         of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
-        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {figure_names}, of {titles}")
+        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {names_text}, of {titles}")
 
 
 def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:

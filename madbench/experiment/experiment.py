@@ -82,8 +82,8 @@ class Experiment(TableRows):
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not without_weights:
             return ""
-        runs_have = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
-        return f"{runs_have} no weights and will not be trained again; with --force they are, and keep them"
+        runs_text = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
+        return f"{runs_text} no weights and will not be trained again; with --force they are, and keep them"
 
     def check_processes(self) -> None:
         """Raise ``ConfigError`` for a job that the processes of torchrun cannot train together."""

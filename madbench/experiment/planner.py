@@ -159,14 +159,14 @@ class _Planner:
 
         Raises ``ConfigError`` if an override has no effect on any row.
         """
-        wanted_suites = {
+        profile_by_row = {
             row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
             for row in self.grid.rows
             if suite.name in self.profiles[row.changes]
         }
         protocols: dict[tuple[tuple[Override, ...], str], Protocol] = {}
         planned_rows, plans, count = [], [], 0
-        for row, profile in wanted_suites.items():
+        for row, profile in profile_by_row.items():
             of_protocol = (row.changes, profile)
             if of_protocol not in protocols:
                 protocols[of_protocol] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
@@ -261,11 +261,12 @@ class _Planner:
         """
         if self.grid.tasks is not None:
             return []
-        beside_suites = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        profile_by_address = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
         lacking = [
             suite
             for suite in suites().values()
-            if suite.address in beside_suites and not any(suite.name in profiles for profiles in self.profiles.values())
+            if suite.address in profile_by_address
+            and not any(suite.name in profiles for profiles in self.profiles.values())
         ]
         return [
             f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "

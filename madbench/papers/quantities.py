@@ -49,5 +49,5 @@ class Quantity:
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not (count := sum(self.stored(store, job_id) is None for job_id in without_weights)):
             return ""
-        runs_have = "1 stored run has" if count == 1 else f"{count} stored runs have"
-        return f"{runs_have} no weights, nor {self.name} measured, and will not be trained again; with --force they are"
+        runs_text = "1 stored run has" if count == 1 else f"{count} stored runs have"
+        return f"{runs_text} no weights, nor {self.name} measured, and will not be trained again; with --force they are"

@@ -120,5 +120,7 @@ def _number(outcome: CheckResult, loops: CheckResult | None) -> str:
 def _loops_text(loops: CheckResult) -> str:
     if loops.residual is None:
         return f"by float64 loops not measured: {loops.error}"
-    who_fails = "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"
-    return f"by float64 loops {loops.residual:.1e}: {who_fails}"
+    failure_text = (
+        "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"
+    )
+    return f"by float64 loops {loops.residual:.1e}: {failure_text}"

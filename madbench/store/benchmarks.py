@@ -32,8 +32,8 @@ def answer(
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
     examples = questions(task, corpus, length, count)
-    autocasting = autocast(device, job.training.precision)
-    values = score(model.to(device), examples, corpus.token_bytes(), device, autocasting)
+    autocast_context = autocast(device, job.training.precision)
+    values = score(model.to(device), examples, corpus.token_bytes(), device, autocast_context)
     settings = own_settings(task, length, count)
     details: dict[str, Any] = {"device": device_name(device), "versions": versions(), "git": git_state()}
     details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}

@@ -90,6 +90,6 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
             labels_and_code = [
                 (by_id[name].label, store.run_code(by_id[name], record.details)) for name, record in records.items()
             ]
-            reasons = [record.reason for record in earlier_runs(by_id.values(), store)]
+            reasons = [runs.reason for runs in earlier_runs(by_id.values(), store)]
             return [*reasons, *CodeMarks.from_runs(labels_and_code).sentences]
     return []

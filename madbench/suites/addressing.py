@@ -142,8 +142,8 @@ def profile_named(
         if name != suite.default and name not in suite.Profile.names():
             _refuse_profile_of_another(name, suite)
         return name
-    beside_suites = leading.Profile.load(profile or leading.default).beside
-    name = profile_names[-1] if profile_names else beside_suites.get(suite.address, "")
+    profile_by_address = leading.Profile.load(profile or leading.default).beside
+    name = profile_names[-1] if profile_names else profile_by_address.get(suite.address, "")
     return name or (suite.default if is_asked else "")
 
 

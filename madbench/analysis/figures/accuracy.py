@@ -85,20 +85,20 @@ def score_frame(
             :mod:`madbench.analysis.baselines`.
         published: published numbers by label and column.
     """
-    begun_scores, complete_seeds, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
+    started_scores, complete_seeds, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*complete_seeds.groupby(["column", "label"])])
     ceilings = complete_seeds[~complete_seeds.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
-    for task in in_order(begun_scores.column):
+    for task in in_order(started_scores.column):
         for mark, values in (("ceiling", ceilings), *references.items()):
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
-        begun_labels = set(begun_scores.label[(begun_scores.column == task) | is_average(task)])
+        started_labels = set(started_scores.label[(started_scores.column == task) | is_average(task)])
         for label in scores.label.unique():
             base, sample = {"task": task, "label": label}, samples.get(task, {}).get(label)
             mean: dict[str, Any]
             if sample is None:
-                mean = {"state": "unfinished" if label in begun_labels else "not run"}
+                mean = {"state": "unfinished" if label in started_labels else "not run"}
             elif sample.diverged_count == sample.n:
                 mean = {"state": "diverged"}
             else:

@@ -156,7 +156,7 @@ class _Making:
     def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, print_options: PrintOptions):
         self.request, self.choices, self.shape, self.print_options = request, choices, shape, print_options
         self.measure = measure_of(request.item)
-        self.experiment = self.measure.plan(request)
+        self.planned_work = self.measure.plan(request)
         self.keeps_weights = self.measure.keeps_weights(request) and not choices.dry_run
         self.training = choices.training(self.keeps_weights)
 
@@ -172,8 +172,8 @@ class _Making:
         if self.request.item.runs and not asks_to_train:
             if show_shipped(self.request, self.measure, self.verify, self.finish, self.print_options):
                 return
-        if isinstance(self.experiment, Grid):
-            self.ask_before_training(self.experiment)
+        if isinstance(self.planned_work, Grid):
+            self.ask_before_training(self.planned_work)
         if not choices.dry_run:
             self.verify()
         trained = self.train()
@@ -183,13 +183,13 @@ class _Making:
     def refuse_useless(self) -> None:
         """Raise ``ConfigError`` for an option that has no effect on the plan."""
         choices, item = self.choices, self.request.item
-        if choices.budget and not isinstance(self.experiment, Grid):
+        if choices.budget and not isinstance(self.planned_work, Grid):
             raise ConfigError(
                 f"--budget {choices.budget}: has no effect on {item.id}, which has the ranks of its own models"
             )
-        if choices.corpus is not None and not isinstance(self.experiment, Grid):
+        if choices.corpus is not None and not isinstance(self.planned_work, Grid):
             raise ConfigError(f"--corpus {choices.corpus}: has no effect on {item.id}, which trains no language model")
-        if choices.dry_run and self.experiment is None:
+        if choices.dry_run and self.planned_work is None:
             raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
@@ -214,7 +214,7 @@ class _Making:
         from madbench.training.distributed import is_first
 
         with Console(stderr=True).status("verifying the operators"):
-            failing = failing_operators(operators_of(self.request, self.measure, self.experiment))
+            failing = failing_operators(operators_of(self.request, self.measure, self.planned_work))
         if not failing:
             return
         decision = fails_here(failing)
@@ -225,11 +225,11 @@ class _Making:
 
     def train(self) -> Results | None:
         """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
-        if self.experiment is None:
+        if self.planned_work is None:
             return None
-        if not isinstance(self.experiment, Grid):
-            return _train(self.experiment, self.training, self.print_options)
-        return train_grid(self.experiment, self.training, has_tables=False, print_options=self.print_options)
+        if not isinstance(self.planned_work, Grid):
+            return _train(self.planned_work, self.training, self.print_options)
+        return train_grid(self.planned_work, self.training, has_tables=False, print_options=self.print_options)
 
     def finish(self, final_request: Request, trained: Results | None) -> None:
         """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""

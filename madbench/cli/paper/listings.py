@@ -31,13 +31,13 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """The row of an item: its state, jobs, cost and command."""
     entries = read_remembered(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-    ways = []
+    state_texts = []
     for size, entry in entries.items():
         notes = ", ".join(filter(None, [size if item.profiles else "", entry.get("note", "")]))
-        ways.append(f"{entry['state']} ({notes})" if notes else entry["state"])
-    row |= {"state": "; ".join(ways) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not ways}
+        state_texts.append(f"{entry['state']} ({notes})" if notes else entry["state"])
+    row |= {"state": "; ".join(state_texts) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not state_texts}
     runs = [name for entry in entries.values() for name in entry.get("runs", ())]
-    row["runs"] = list(dict.fromkeys(runs)) if ways else archive_names(item)
+    row["runs"] = list(dict.fromkeys(runs)) if state_texts else archive_names(item)
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
     row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
     jobs = jobs_of(Request(paper, item, results=results))

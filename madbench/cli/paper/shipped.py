@@ -47,16 +47,17 @@ def show_shipped(
         return _print_recorded(request, verify, print_options, "which the repository has")
     with contextlib.ExitStack() as stack:
         with console.status(f"reading {', '.join(archive_names(item))}"):
-            results = stack.enter_context(shipped_results(request, measure))
-        if results is None:
+            request_and_results = stack.enter_context(shipped_results(request, measure))
+        if request_and_results is None:
             return False
+        shipped_request, results = request_and_results
         verify()
         try:
-            finish(*results)
+            finish(shipped_request, results)
         except StoreError as error:
             reason = "without the weights that the item measures" if measure.keeps_weights(request) else str(error)
             return _print_recorded(request, None, print_options, reason)
-    runs, seeds = ", ".join(archive_names(item)), results[0].seeds
+    runs, seeds = ", ".join(archive_names(item)), shipped_request.seeds
     console.print(f"By the runs of {runs}, seeds {seeds}. Nothing was trained; --yes trains the item.", **PLAIN)
     return True
 

@@ -27,12 +27,12 @@ def completion_of(metavar: str) -> Complete | None:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         from madbench.labels import trust
 
-        cut_count, word = _whole_word(incomplete)
+        prefix, word = _whole_word(incomplete)
         words: list[str] = []
         for name in names:
             with suppress(Exception), trust.allow_only(()):  # completion must not run the code of other people
                 words += _SOURCES[name](ctx, word)
-        return [_Completion(text.removeprefix(cut_count)) for text in dict.fromkeys(words)]
+        return [_Completion(text.removeprefix(prefix)) for text in dict.fromkeys(words)]
 
     return complete
 

@@ -96,13 +96,15 @@ def make_plan(
             separate_slots = at_once  # slots that share no core and no GPU
             if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
                 separate_slots = min(at_once, len(options.devices or [""]))
-            duration = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], separate_slots)
+            batch_seconds = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], separate_slots)
             batch_content = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
-            batches.append({"suites": [suite.name for suite in suites], **batch_content, "estimated_seconds": duration})
+            batches.append(
+                {"suites": [suite.name for suite in suites], **batch_content, "estimated_seconds": batch_seconds}
+            )
     counts = {state: list(states.values()).count(state) for state in STATES}
-    duration = sum(batch["estimated_seconds"] for batch in batches)
+    total_seconds = sum(batch["estimated_seconds"] for batch in batches)
     notes = [*experiment.notes, *filter(None, [note_on_groups(experiment.jobs, options.group)])]
-    totals = {"jobs": len(states), **counts, "estimated_seconds": duration, "notes": notes}
+    totals = {"jobs": len(states), **counts, "estimated_seconds": total_seconds, "notes": notes}
     totals |= {"untimed": untimed_reasons}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "batches": batches} | totals

@@ -97,25 +97,25 @@ def print_text_table(
     are tables that stand below it, by suite.
     """
     table, *cost_tables = (
-        one_table.with_notes_if(print_options.notes) for one_table in (table, *(costs or {}).values())
+        printed_table.with_notes_if(print_options.notes) for printed_table in (table, *(costs or {}).values())
     )
     format = print_options.format
     if format == "terminal":
         _print_on_terminal(table, "" if print_options.notes else f" --notes explains {table.notes_explain}.")
-        for one_table in cost_tables:
+        for cost_table in cost_tables:
             print()
-            _print_on_terminal(one_table)
+            _print_on_terminal(cost_table)
     elif format == "json":
         print_json(with_costs(table.content(), costs or {}))
     elif format == "latex":
         label = print_options.tex_label or table.latex_label
         numbered_label = f"{label}-{place + 1}" if place else label
         print(table.to_latex(numbered_label, print_options.latex_width), end="")
-        for i, one_table in enumerate(cost_tables):
+        for i, cost_table in enumerate(cost_tables):
             suffix = f"-{i + 1}" if i else ""
-            print(one_table.to_latex(f"{numbered_label}-costs{suffix}", print_options.latex_width), end="")
+            print(cost_table.to_latex(f"{numbered_label}-costs{suffix}", print_options.latex_width), end="")
     elif format == "markdown":
-        print("\n".join(one_table.to_markdown() for one_table in (table, *cost_tables)), end="")
+        print("\n".join(printed_table.to_markdown() for printed_table in (table, *cost_tables)), end="")
     else:
         print(table.to_csv(cost_tables) if format == "csv" else table.to_html(cost_tables), end="")
 

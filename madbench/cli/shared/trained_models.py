@@ -103,13 +103,13 @@ class TrainedModel:
         description = details.get("corpus", {})
         options = {"tokenizer": corpus_options.tokenizer, "dtype": corpus_options.dtype}
 
-        def open_checked(folder: Path) -> Corpus:
+        def open_as_recorded(folder: Path) -> Corpus:
             """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
             recorded = {} if (folder / MANIFEST).exists() else description
             return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
 
         if corpus_options.corpus is not None:
-            corpus = open_checked(corpus_options.corpus)
+            corpus = open_as_recorded(corpus_options.corpus)
             if corpus.digest != digest:
                 problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
                 if corpus.manifest.recipe is None:
@@ -123,7 +123,7 @@ class TrainedModel:
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
-                corpus = open_checked(place)
+                corpus = open_as_recorded(place)
             except MadbenchError as error:  # missing, unfinished or damaged
                 problems.append(f"\n{error}")
                 continue

@@ -39,19 +39,19 @@ MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
 def train_labels(
     labels: list[str],
     overrides: Sequence[Override],
-    chosen: GridOptions,
+    grid_options: GridOptions,
     training: TrainingOptions,
     print_options: PrintOptions,
     costs: CostsOptions,
 ) -> None:
     """Train labels, by default the labels in the profile of the tasks."""
-    tasks = split_list(chosen.tasks)
+    tasks = split_list(grid_options.tasks)
     grid = Grid(
         tuple(map(Row, expand(labels))),
         None if tasks is None else tuple(tasks),
         tuple(parse_seeds(training.seeds)),
-        chosen.profile or "",
-        chosen.fidelity,
+        grid_options.profile or "",
+        grid_options.fidelity,
         canonical_budget(training.budget),
         tuple(overrides),
     )

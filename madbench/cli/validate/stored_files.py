@@ -45,14 +45,14 @@ def check_store(results: Path) -> list[dict[str, Any]]:
                 left_over.append(f"{folder}: left over from a stored run; ask its owner to delete it, as you may not")
         return [path for folder in folders if may_exist(path := folder / NAME)]
 
-    unfinished_runs: list[str] = []
+    unfinished_corpora: list[str] = []
 
     def check_corpus(folder: Path) -> Iterable[str]:
         if folder.is_dir():
             names_in(folder)  # an error if it cannot be read
         if (folder / PARTIAL).is_dir():
             advice = "run the madbench lm prepare command that began it, or delete this folder"
-            unfinished_runs.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
+            unfinished_corpora.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
         if folder.suffix == ".json":
             with explain_os_errors(folder), open(folder, "rb"):
                 pass
@@ -85,7 +85,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
         _report("runs", results / "runs", lambda: names, check_run),
         _report("checkpoints", work, checkpoints, check_one_checkpoint) | {"notes": left_over},
         # after the runs, which name some corpora
-        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished_runs},
+        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished_corpora},
         _report("index", index.path, lambda: [set(names)] if may_exist(index.path) else [], index.problems),
         _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), check_journal),
     ]

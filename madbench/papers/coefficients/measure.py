@@ -74,15 +74,15 @@ class PrincipleMeasure(Measure):
                 f"{request.labels[0]} has no effect on principle {principle.number}, which has its labels"
             )
         overrides = request.overrides
-        of_tasks = [one_override for one_override in study.overrides if one_override.key.startswith("tasks.")]
-        others = [one_override for one_override in of_tasks if one_override.key.split(".")[1] not in study.tasks]
+        of_tasks = [override for override in study.overrides if override.key.startswith("tasks.")]
+        others = [override for override in of_tasks if override.key.split(".")[1] not in study.tasks]
         changed_paths = {override.path for override in (*overrides, *others)}
         return Grid(
             rows_of(study),
             profile=request.profile_name,
             tasks=study.tasks,
             overrides=(
-                *(one_override for one_override in study.overrides if one_override.path not in changed_paths),
+                *(override for override in study.overrides if override.path not in changed_paths),
                 *overrides,
             ),
             seeds=seeds_of(request),
