@@ -107,9 +107,13 @@ class StoredJob(Job):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], label: object, seed: object, make: Callable[[], Job]) -> StoredJob:
-        """The job with this label and seed, and the other ``values`` of :meth:`Job.to_dict`.
+        """Return a job made of plain values from a store's index. No code of its suite runs.
 
-        ``make`` makes the same job with its objects. Raises ``TypeError`` if the values are not those of a job.
+        ``values`` has the other fields of the job, as in :meth:`Job.to_dict`; ``steps`` may be missing. ``make``
+        returns the same job with its objects. It is called when ``model`` or ``training`` is first read.
+
+        Raises ``TypeError`` if a field is missing or unknown, or if the label, the seed or ``values["training"]`` has
+        another type than in a job.
         """
         names = {field.name for field in dataclasses.fields(Job)} - {"label", "seed"}
         if not isinstance(values, dict) or not names - {"steps"} <= values.keys() <= names:

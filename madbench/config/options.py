@@ -29,7 +29,8 @@ class Parameter:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``typer.Option`` or ``typer.Argument``, such as ``min``.
 
-    A ``parser`` raises ``ValueError`` for a text that it does not accept.
+    A ``parser`` raises ``ValueError`` or ``ConfigError`` for a text that it does not accept. The command line puts the
+    name of the option before the message of a ``ValueError``. The message of a ``ConfigError`` names the option itself.
     """
 
     def __post_init__(self) -> None:

@@ -84,7 +84,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_of(text: str) -> float:
-    """A time in seconds: ``"30m"`` -> ``1800.0``."""
+    """A time in seconds: ``"30m"`` -> ``1800.0``. Raises ``ConfigError`` for any other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
     if not match:
         raise ConfigError(f"--time-limit {short_repr(text)}: expected a number and its unit, such as 90s, 30m or 2h")

@@ -154,7 +154,7 @@ def drive(
 
 
 class _Driver(Execution):
-    """One call of :func:`drive`: its groups, and the groups that are not handed over yet."""
+    """One call of :func:`drive`: the groups handed to the backend, and those still to hand over."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
         """Train the groups ``todo`` on the backend.

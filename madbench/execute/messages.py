@@ -1,4 +1,6 @@
-"""The messages that the driver of a sweep gets about a group of jobs, from the group's worker and from the backend.
+"""The messages that the driver of a sweep handles about a group of jobs.
+
+The group's worker and the backend send them. Only :class:`WorkerLate` is made by the driver itself.
 
 :class:`WorkerResult`, :class:`WorkerFailed`, :class:`WorkerLost` and :class:`WorkerLate` end the group's attempt.
 """
@@ -83,5 +85,5 @@ class WorkerLate:
 
 
 Ending = WorkerResult | WorkerFailed | WorkerLost
-"""The last message about a group."""
+"""The last message of an attempt to train a group. After :class:`WorkerLost` the group may be submitted again."""
 Message = WorkerStarting | WorkerStarted | GroupRequeued | JobProgress | JobResult | Ending | WorkerLate

@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class RayConfig:
-    """The cluster, and what a task reserves there: the file of ``--on ray:FILE.yaml``."""
+    """The cluster, and what a Ray task reserves there: the file of ``--on ray:FILE.yaml``."""
 
     address: str | None = None
     """Cluster: HOST:PORT, ray://HOST:PORT for its client server, auto or local.
@@ -53,9 +53,9 @@ class RayConfig:
     ``local``. It must be None in a process that is connected to Ray.
     """
     cpus_per_job: int = 1
-    """Cores that a task reserves, which is also the number of its threads."""
+    """Cores that a Ray task reserves, which is also the number of its threads."""
     gpus_per_job: float | None = None
-    """GPUs that a task reserves and sees; 0.5 puts two tasks on one."""
+    """GPUs that a Ray task reserves and sees; 0.5 puts two Ray tasks on one."""
     shared: bool = False
     """True if all machines see the results folder at its path: interrupted jobs resume from checkpoints there.
 

@@ -184,7 +184,7 @@ def as_json(value: Any) -> Any:
 
 
 def assignment_of(call: Mapping[str, Any]) -> Assignment:
-    """The assignment in the content of a ``call.json``. Import the training function.
+    """The assignment in the content of a ``call.json``. The training function is imported.
 
     Call it on the machine that trains, and only for a file with the right digest. Raises ``ImportError`` or
     ``MadbenchError`` if a package is not installed here.

@@ -32,7 +32,7 @@ def loaded_families() -> dict[str, LoadedFamily]:
 
 
 def loadable_families() -> Iterator[LoadedFamily]:
-    """Yield the families that can be loaded, in the order of :func:`families`. Import each when it is reached."""
+    """Yield the families that can be loaded, in the order of :func:`families`. Each is imported when it is reached."""
     return (REGISTRY.load(name) for name in families() if not REGISTRY.problem(name))
 
 

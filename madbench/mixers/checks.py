@@ -130,7 +130,7 @@ def run_check(check: Check) -> CheckResult:
 
 
 def _raise_of_label(error: BaseException) -> None:
-    """Raise ``error`` again if it is an error of the label itself, such as a missing module. Otherwise returns."""
+    """Raise ``error`` again if it is an error of the label itself, such as a missing module. Otherwise return."""
     if isinstance(error, LabelError) and not isinstance(error, FamilyError):
         raise error
 

@@ -50,7 +50,12 @@ def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
 
 
 class ComplexityMeasure(PlainMeasure):
-    """Measures the slopes of all cases. Each paper has a subclass with its cases."""
+    """Checks a paper's table of complexities. Each paper has a subclass with the ``cases`` of its table.
+
+    For each case it runs forward passes at several lengths T, and fits the exponent p with which their time grows as
+    T^p. The verdict compares p with the exponent in the table (:func:`judge`). The exponents of memory and of counted
+    FLOPs are shown beside it, without a verdict.
+    """
 
     cases: ClassVar[Sequence[Case]] = ()
 

@@ -112,13 +112,17 @@ def changed_settings(job: Job) -> dict[str, Any]:
 
 
 def by_protocol(suite: Suite, items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
-    """Group stored items of one suite by the id of their protocol. ``job_of`` returns the job of an item.
+    """Group stored items of one suite by protocol: the id of a protocol to its items, in their given order.
 
-    A run follows every protocol that differs from its own only in settings that its label does not use. If a profile
-    tries several rates and decays, runs that differ only in these follow one protocol, provided that their label was
-    trained at all of its rates. A protocol is left out if another protocol has all its runs and more. Of protocols with
-    equal runs, the one with the most changed settings is kept, so that labels which use these settings can join later.
-    The items of a group keep their order.
+    ``job_of`` returns the job of an item. An item can be in several groups, by these rules:
+
+    - A run belongs to its own protocol, and to every protocol that differs from it only in settings that the label of
+      the run does not use.
+    - Runs that differ only in learning rates and weight decays belong to one protocol, if their label was trained at
+      all rates and decays of the protocol.
+    - A protocol is left out if another protocol has all its runs and more.
+    - Of protocols with equal runs, only the one with the most changed settings is kept. Labels that use these settings
+      can then join it later.
     """
     items = list(items)
     first: dict[str, Job] = {}

@@ -51,7 +51,10 @@ def _built_in() -> dict[str, str]:
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted. Import no task."""
+    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted.
+
+    No task is imported.
+    """
     return REGISTRY.names
 
 

@@ -13,26 +13,29 @@ from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 
 @dataclass(frozen=True)
 class FuzzyInContextRecall(TaskSetting):
-    """Fuzzy in-context recall: pairs of a key and a value, each of several tokens (a motif).
+    """Fuzzy in-context recall: a sequence of keys and values, in which a repeated key has its earlier value again.
 
-    T is ``seq_len`` and V is ``vocab_size``. The last pair, the probe, is also inserted at a random place before. The
-    targets of an evaluation are the tokens of values whose key was shown before, and of the probe's value at the end.
-    Training targets are all next tokens, including padding. An input has T positions: all tokens but the last.
+    A key or a value is a motif, which has one or more tokens. The last pair of a key and a value is the probe. It also
+    stands at a random place before. T is ``seq_len`` and V is ``vocab_size``.
 
     Ids: V-1 is padding. The first half of the other ids are key ids, and the second half are value ids. A motif of size
-    s is a uniform ordered choice of s distinct ids. Sizes are uniform from 1 to their maximum, except that keys of an
-    evaluation always have the largest size.
+    s is a uniform ordered choice of s distinct ids. Sizes are uniform from 1 to ``max_key_size`` or ``max_value_size``,
+    except that keys of an evaluation always have ``max_key_size`` tokens.
 
-    A sequence is drawn as follows:
+    A sequence of T + 1 tokens is drawn in these steps:
 
-    - The probe is drawn first, with key size k and value size v. The insertion point is uniform on 0..T-2(k+v)-1.
-    - Pairs are appended while the length is below T - (k + v) - (size of the largest possible pair).
-    - The first pair that starts at or after the insertion point is the probe. If an earlier pair has the probe's key,
-      this pair gets the probe's value and replaces the insertion. Any other repeated key keeps its first value.
-    - The probe is appended at the end, and the sequence is padded on the left to T + 1 tokens.
+    1. The probe is drawn, with k tokens of the key and v of the value. The insertion point, a number of tokens, is
+       drawn uniformly from 0..T-2(k+v)-1.
+    2. Random pairs are appended while the length is below T - (k + v) - (``max_key_size`` + ``max_value_size``). A pair
+       with a repeated key gets the value that the key had first, or the probe's value if it has the probe's key.
+    3. The probe is inserted before the first pair that would start at or after the insertion point. It is not inserted
+       if an earlier pair has its key, or if all pairs start before the insertion point. In the second case the probe is
+       shown only at the end. This happens in about 2.2% of evaluation sequences at the baseline.
+    4. The probe is appended, and the sequence is padded on the left.
 
-    If the insertion point lies after the last pair, the probe is not shown before the end. At the baseline this happens
-    in about 2.2% of evaluation sequences.
+    The input has the first T tokens, and the targets the last T tokens. Training targets are all of them, including
+    padding. The targets of an evaluation are only the tokens of values whose key was shown before, and of the probe's
+    value at the end.
     """
 
     heading, title = "Fuzzy recall", "fuzzy recall"

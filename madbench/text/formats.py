@@ -119,10 +119,10 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def json_array(stream: Content, limit: int, name: str) -> Iterator[tuple[int, Any]]:
-    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins. Read lazily.
+    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins.
 
-    Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element exceeds about ``limit``
-    characters. Raises ``ValueError`` if it is not UTF-8.
+    The stream is read lazily. Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element
+    exceeds about ``limit`` characters. Raises ``ValueError`` if it is not UTF-8.
     """
     window = _Window(stream)
 

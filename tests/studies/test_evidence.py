@@ -101,7 +101,7 @@ def test_the_committed_page_is_what_its_archives_give(tmp_path):
 
 
 def audited(published: float, loss: float, solved: float, at_heuristic: float) -> list[ColumnAudit]:
-    """Audit of a task and of the average with these numbers."""
+    """Audits of a task and of the average with these numbers."""
     none, numbers = Agreement(), {"published": Agreement(published), "outcome": Agreement(loss), "judged": Agreement()}
     shares = {"at_chance": 0.0, "at_heuristic": at_heuristic, "solved": solved, "split": 0.0}
     common = {"labels": 22, "seeds": 3.0, "reliability": none, "seconds": 1.0, "correlations": {}}

@@ -95,7 +95,11 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 class PastReads:
     """The products of mirrors with the writes of earlier rows: the matrices P'(r, b) for directions r (..., T, n).
 
-    P' is defined in the docstring of this module.
+    For writes b (..., T, n) and the sums c_t of the log decays up to row t, as in the docstring of this module,
+
+        P'(r, b)_ts = sum_i r_ti b_si exp(c_ti - c_si) for s < t, else 0.
+
+    If r reads the state before the decay of its row, c_(t-1) stands in place of c_t.
     """
 
     decay: Decay | HalvedDecay
@@ -103,9 +107,9 @@ class PastReads:
     is_before_decay: bool  # True if r reads the state before the decay of its row
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """The matrix P'(reading, written) (..., T, T) for what the rows have written, (..., T, n).
+        """The matrix P'(reading, written) (..., T, T), where ``written`` (..., T, n) has the write b of each row.
 
-        If ``is_strict`` is false, its diagonal is arbitrary.
+        If ``is_strict`` is false, the diagonal is arbitrary instead of 0.
         """
         if not self.is_before_decay:
             return self.decay.products(self.reading, written, is_strict)

@@ -19,7 +19,7 @@ WIDTH, HEADS, LENGTH, LONGER, LONG, CHECK_SEEDS = 32, 2, 16, 64, 1024, (0, 1, 2)
 
 @dataclass(frozen=True)
 class SampleMixers:
-    """A label, and functions that make and measure its mixers."""
+    """Makes small mixers of one label with random weights, one per seed, on which checks measure residuals."""
 
     family: Any
     label: Label

@@ -139,9 +139,10 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """``shared`` as a tuple of further arguments of the operator's functions.
+        """The arguments that pass the shared values to the functions of the operator, after their other arguments.
 
-        Empty if the operator shares no values. None becomes an empty mapping.
+        ``(shared,)`` if layers with this operator share values, with an empty mapping in place of None. Otherwise
+        ``()``, because the functions then have no such parameter.
         """
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 

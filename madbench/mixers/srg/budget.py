@@ -187,12 +187,19 @@ class MlpAllocation:
 
     @property
     def r_k(self) -> int | Fraction:
-        """The rank of the keys, summed over their heads. A fraction only for ranks that no mixer can have."""
+        """The width of all key heads together: ``r_qk * key_heads / query_heads``.
+
+        A key head is as wide as a query head, and ``r_qk`` is the width of all query heads together. The result is a
+        fraction if the division leaves a remainder; no mixer can have such ranks.
+        """
         return _share(self.r_qk, self.key_heads, self.query_heads)
 
     @property
     def r_v(self) -> int | Fraction:
-        """The rank of the values, summed over their heads. A fraction only for ranks that no mixer can have."""
+        """The width of all heads of values together: ``r_vo * value_heads / n_head``.
+
+        It is a fraction in the same case as ``r_k``.
+        """
         return _share(self.r_vo, self.value_heads, self.size.n_head)
 
     @property

@@ -372,7 +372,7 @@ class DynamicMLP(nn.Module):
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
         """Remove from o (B, H, T, V) the component along each token's own value, if the label has the letter e.
 
-        Otherwise returns o.
+        Otherwise return o.
         """
         return exclude(o, p.v) if self.variant.exclusive else o
 

@@ -54,9 +54,10 @@ class LogLinearMamba2(SelfContained):
     without_decay: ClassVar = ("L",)
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with d value channels in all heads, in ascending order of parameters.
+        """The widths that the budget chooses from, in ascending order of parameters.
 
-        Smaller layers come before them, for smaller budgets. Their heads have equally many key and value channels.
+        The usual widths have P = d // heads, and N up to 2 d. Smaller widths for small budgets come before them. These
+        have N = P, at most d // heads, and fewer parameters than the smallest usual width.
         """
         width = max(1, d // heads)
         wide = [Dims(d, heads, states, width) for states in widths(step, 2 * d)]

@@ -162,7 +162,7 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, returns x.
+    """Return x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, return x.
 
     The tile has P rows and the P keys ``gap`` positions before them. Columns n <= m of row m are the lags ``gap`` + n,
     and the other columns are the lags ``gap`` + n - P. If EXACT is true, the product has float32 precision.

@@ -51,7 +51,7 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Read gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, reads u * s2."""
+    """Read gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, read u * s2."""
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)

@@ -95,7 +95,7 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Check that an R(1) that swaps two slots swaps their normals, and leave the other normals as they are.
+    """Check that an R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
 
     Return the larger of two numbers: the difference of the swapped normals, and the largest sine of the angle between
     a normal for R(1) = I and the nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T

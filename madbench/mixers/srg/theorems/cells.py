@@ -68,7 +68,12 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative change of the slope of a row within a cell, which is due to the norm of the scores (Remark C.11)."""
+    """The difference of the slopes of a row in two parts of a line within a cell, relative to the slope (Remark C.11).
+
+    The row is computed for three tokens on the line, at equal distances. Its slopes from the first to the second token
+    and from the second to the third are compared. No slot switches within a cell, so they differ only because the row
+    is divided by the norm of its hidden scores.
+    """
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]
     return difference(rows[2] - rows[1], rows[1] - rows[0])

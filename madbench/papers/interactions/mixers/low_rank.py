@@ -74,9 +74,16 @@ def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
 
 
 def flops(tokens: int, width: int, value_width: int, degree: int, order: int) -> float:
-    """FLOPs of :func:`approximate` per head and sequence, without the monomials.
+    """FLOPs of :func:`approximate` for one head and a sequence of ``tokens`` tokens.
 
-    They are R2 (d_vo + 1) products and running sums per slot, the product of slots, and the product with the query.
+    Every token has R2 (d_vo + 1) sums: one per monomial and channel of the values, and one per monomial for the
+    normalization. Each of them takes
+
+    - 2 FLOPs per slot, for a product and the running sum over tokens. There are n - 1 slots, where n is ``order``;
+    - n - 2 FLOPs for the product over slots;
+    - 2 FLOPs for the product with the query's monomial and the sum over monomials.
+
+    The monomials themselves and the division by the normalization are not counted.
     """
     of_token = rank(width, degree) * (value_width + 1)
     return tokens * of_token * (2 * (order - 1) + (order - 2) + 2)

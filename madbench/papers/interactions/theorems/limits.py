@@ -100,10 +100,15 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
 
 
 def least_error() -> float:
-    """The smallest worst-case error that linear attention of width 1 can reach for ``TOO_FEW``, minus the bound.
+    """The smallest error per agent that linear attention of width 1 reaches for ``TOO_FEW``, minus Theorem B.2's bound.
 
-    For embeddings b and a = C W, the output is a b_i b_j^2, whose sign is the same for every j. The scale of b is
-    absorbed in a, so the search is over a and over an angle that gives b.
+    ``TOO_FEW`` are effects F (2, 2) and values w (2,) of two symbols. The error is the largest |output - F_ij w_j| over
+    the pairs of symbols i, j. The theorem bounds the error at width 1 by a multiple of the second singular value of F.
+    The bound is 0 here, because F has rank 1. A positive result therefore contradicts the theorem.
+
+    If symbol i has the embedding b_i, a number, the output for a pair is a b_i b_j^2 with a = C W. Its sign is the same
+    for every j, but F_ij w_j has both signs. The error is minimized over a grid of a and of the direction of b, whose
+    scale is absorbed in a. The best one is measured again with :func:`linear_attention`.
     """
     effects, values = TOO_FEW
     angles, sizes = np.linspace(0, np.pi, 721), np.linspace(-8, 8, 641)
