@@ -33,7 +33,7 @@ PROFILE = profile_text(
 
 @pytest.fixture(autouse=True)
 def library(monkeypatch):
-    """Restores the choice of a library of matrix products, which a worker of its own would forget."""
+    """Restore the choice of a library of matrix products, which a worker of its own would forget."""
     monkeypatch.setattr(products, "onednn_is_faster", products.onednn_is_faster)
 
 

@@ -115,7 +115,7 @@ def test_every_part_of_every_suite_has_files(job):
 
 
 def replace_once(file, old, new):
-    """Replaces the first ``old`` in the text of a file, which must contain it."""
+    """Replace the first ``old`` in the text of a file, which must contain it."""
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
