@@ -115,10 +115,10 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         panel, bound = {"panel": f"{label}, {title(task)}", "series": "bound n - 1"}, float(seeds.bound.min())
         ends = {point["x"] for point in points if point["panel"] == panel["panel"]}
         points += [panel | {"label": label, "x": x, "y": bound} for x in (min(ends), max(ends))]
-        is_within = (seeds.count_suppressed <= seeds.bound).all()
+        is_within = (seeds.suppressed <= seeds.bound).all()
         verdicts[f"{label}, {title(task)}"] = SUPPORTED if is_within else CONTRADICTED
         remarks[f"{label}, {title(task)}"] = (
-            f"at most {seeds.count_suppressed.max():.1f} suppressed, of rank {seeds['rank'].max()}; the bound is"
+            f"at most {seeds.suppressed.max():.1f} suppressed, of rank {seeds['rank'].max()}; the bound is"
             f" {seeds.bound.min()}"
         )
     table = count_table(rows, "task", title)
