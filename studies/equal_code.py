@@ -11,9 +11,9 @@ functions, and the constants, fields and statements that changed outside of func
 digest are equal, it adds the present digest to ``madbench/identity/known_equal.json``, and no run with the stored
 digest is marked. Commit this file with the change.
 
-Numbers are equal only on the kind of processor that ``results/measured/README.md`` names. An interrupted call
-continues, because new runs are kept in ``build/equal_code`` until the code changes again. The exit code is 1 if runs
-stay marked.
+Runs on a GPU are left out, because a run on the CPU proves nothing for them. Numbers are equal only on the kind of
+processor that ``results/measured/README.md`` names. An interrupted call continues, because new runs are kept in
+``build/equal_code`` until the code changes again. The exit code is 1 if runs stay marked.
 """
 
 from __future__ import annotations
@@ -118,11 +118,15 @@ def stores_of(files: Iterable[Path], folder: Path) -> Iterator[Store]:
 
 
 def marked_runs(store: Store, equal: Path) -> Marked:
-    """The marked runs of a store. Failed runs and runs without digests have no mark."""
+    """The marked runs of a store that a run on the CPU can repeat: those that name their processor.
+
+    Failed runs and runs without digests have no mark.
+    """
     marked = {}
     for run in store.runs():
         stored = run.record.details.get("package_code")
-        if isinstance(stored, dict) and run.record.status != "failed":
+        is_on_cpu = "processor" in run.record.details
+        if isinstance(stored, dict) and is_on_cpu and run.record.status != "failed":
             here = package_code(run.job)
             found = [Difference(part, stored.get(part, ""), here.get(part, "")) for part in PARTS]
             if unequal := [each for each in found if not gives_equal_bits(*each, path=equal)]:

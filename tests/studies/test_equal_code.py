@@ -227,6 +227,10 @@ def test_a_marked_run_is_trained_again_and_its_digest_recorded(job, tmp_path, mo
     assert code == 0 and "Equal to the last bit: 1 of 1." in text
     assert json.loads(path.read_text()) == {"model": [["0123", here["model"]]]}
     assert ended("--list") == (0, "No stored run is marked.\n")
+    on_gpu = {name: value for name, value in stored.details.items() if name != "processor"}
+    store.finish(job, replace(stored, details=on_gpu), replace=True)
+    path.write_text("{}")
+    assert ended("--list") == (0, "No stored run is marked.\n")
     store.finish(job, replace(stored, metrics=stored.metrics | {"accuracy": 7.0}), replace=True)
     path.write_text("{}")
     code, text = ended()

@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from madbench.bench.again import MEASURED
 from madbench.jobs import WEIGHTS, Job, Record
 from madbench.labels.registry import families, family_name
 from madbench.store.format import encode
@@ -233,3 +234,7 @@ def test_text_of_numbers_is_read_as_stored(golden, stores):
     path = stores[0] / "runs" / JOBS[0].id / "record.json"
     assert golden.read_numbers(path.parent)["metric test_loss"] == "0.1"
     assert json.loads(path.read_text())["metrics"]["test_loss"] == 0.1
+
+
+def test_again_leaves_out_the_same_numbers_of_the_machine(golden):
+    assert golden.NOT_COMPARED == MEASURED
