@@ -19,7 +19,6 @@ from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import RunOptions
 from madbench.experiment import Experiment, ExperimentOptions, prepare
-from madbench.experiment.notes import note_on_groups
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
@@ -284,11 +283,7 @@ def _trained(experiment: Experiment, options: RunOptions, policy: Policy) -> Res
     During training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
     console = Console(stderr=True)
-    if options.keep_weights:
-        experiment.check_keep_weights()
-        if not policy.redo and (note := experiment.note_on_weights()):
-            console.print(note)
-    if note := note_on_groups(experiment.jobs, options.group):
+    for note in experiment.notes_on_options(options, policy):
         console.print(note)
     if console.is_jupyter:
         with NotebookProgress(experiment.jobs) as progress:

@@ -10,6 +10,7 @@ from pathlib import Path
 from madbench.errors import ConfigError
 from madbench.execute.base import Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.execute.options import RunOptions
+from madbench.experiment.notes import note_on_groups
 from madbench.jobs import Job, Record
 from madbench.rows import TableRows
 from madbench.store.html import html_table
@@ -84,6 +85,19 @@ class Experiment(TableRows):
             return ""
         runs_text = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
         return f"{runs_text} no weights and will not be trained again; with --force they are, and keep them"
+
+    def notes_on_options(self, options: RunOptions, policy: Policy) -> list[str]:
+        """Notes on options that have no effect on some of the jobs.
+
+        Raises ``ConfigError`` for an option that has none on any job.
+        """
+        notes = []
+        if options.keep_weights:
+            self.check_keep_weights()
+            if not policy.redo:
+                notes.append(self.note_on_weights())
+        notes.append(note_on_groups(self.jobs, options.group))
+        return [note for note in notes if note]
 
     def check_processes(self) -> None:
         """Raise ``ConfigError`` for a job that the processes of torchrun cannot train together."""

@@ -23,7 +23,6 @@ from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
-from madbench.experiment.notes import note_on_groups
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.rows import Grid, Row
@@ -101,14 +100,7 @@ def train_grid(
         experiment.check_processes()
     if print_options.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
-    notes = list(experiment.notes)
-    if execution.keep_weights:
-        experiment.check_keep_weights()
-        if not policy.redo and (note := experiment.note_on_weights()):
-            notes.append(note)
-    if note := note_on_groups(experiment.jobs, execution.group):
-        notes.append(note)
-    for note in notes:
+    for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
         console.print(in_words(note, console), **PLAIN)
     if execution.compile == "auto" and not is_remote and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
