@@ -36,7 +36,7 @@ ThreadsOption = Annotated[
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where and how jobs run. The command line has the options that are declared here, and hands them on as one value.
+    """The options of how and on which machine jobs run. The command line hands them on as one value.
 
     By default jobs train on this machine. On the CPU all suites share one pool
     (:func:`madbench.execute.slots.plan_batches`). Under torchrun, all processes train one job together. No option

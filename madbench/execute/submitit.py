@@ -54,7 +54,7 @@ _LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What a Slurm job asks for: the file of ``--on slurm:FILE.yaml``."""
+    """The resources of a Slurm job: the file of ``--on slurm:FILE.yaml``."""
 
     partition: str | None = None
     """Partition of the Slurm jobs; by default Slurm's default."""

@@ -24,6 +24,7 @@ from madbench.errors import ConfigError, MadbenchError
 from madbench.files import file_state
 from madbench.jobs import Job, Record, mapping_text
 from madbench.labels import factors_of_text, is_of_package, label_identity, parse
+from madbench.plugins.paper_folders import GROUP
 from madbench.plugins.registry import installed_folders
 from madbench.suites import REGISTRY as SUITES
 from madbench.suites import Suite, suite_of, suites
@@ -270,7 +271,7 @@ def stamp() -> str:
     lines = [line for folder in (Path(__file__).parents[1], TASKS, VARIANTS) for line in _file_lines(folder)]
     for suite in suites().values():
         lines += [f"{suite.name} {line}" for line in map(_file_line, suite.Profile.folder.glob("*.yaml"))]
-    for paper in installed_folders("madbench.papers"):
+    for paper in installed_folders(GROUP):
         lines += map(_file_line, [*paper.glob("profiles/*/*.yaml"), *paper.glob(PUBLISHED)])
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 

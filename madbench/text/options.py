@@ -41,7 +41,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How sources are read and divided when a corpus is prepared (:func:`madbench.text.prepare.prepare`)."""
+    """The options of reading and dividing sources when a corpus is prepared (:func:`madbench.text.prepare.prepare`)."""
 
     validation: Annotated[
         float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")

@@ -202,6 +202,6 @@ def test_a_mean_on_the_line_is_not_learned(name):
 
 
 def test_a_mean_as_far_below_chance_as_a_learned_one_is_above_it_counts_as_learned():
-    """Of a loss, which falls, or of an answer that is wrong by rule."""
+    """A loss falls, and an answer can be wrong by rule."""
     assert [sample(value, chance=20.0, ceiling=100.0).has_learned for value in (16.01, 15.99)] == [False, True]
     assert sample(3.0).has_learned  # nothing is known of the column
