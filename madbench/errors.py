@@ -122,10 +122,11 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 
 
 def _same_beginning(word: str, options: Iterable[str]) -> list[str]:
-    """The options that begin with the word, or with letters close to it if it has five letters or more.
+    """The options whose beginning is or resembles ``word``.
 
-    The last letter may then differ. If no option begins so, an option counts whose beginning of about the word's
-    length resembles the word, as that of "memorization" resembles "memry".
+    A word of three or four letters must be the exact beginning of an option. A longer word may differ in its last
+    letter. If no option begins so, the options are returned whose beginning, of about the word's length, is similar to
+    the word: "memorization" for "memry". Empty for a word of fewer than three letters.
     """
     options, length = [*options], len(word)
     if length < 5:

@@ -25,7 +25,7 @@ from madbench.suites.published import published_numbers
 RELIABLE = 0.9
 """The required reliability of means over seeds: the share of the variance of these means that is due to the labels."""
 REDUNDANT = 0.9
-"""The rank correlation with a kept column from which on a column is redundant."""
+"""A column is redundant if its rank correlation with a column that is kept is at least this."""
 MOST_LEVEL = 0.5
 """A column is left out if more than this share of its labels solves the task, or if more than this share is at the
 heuristic: not better than the best answer that ignores the context."""

@@ -154,10 +154,11 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 
 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
-    """The probability that a test with ``n`` seeds per label finds a true gain at ``distance`` beyond the threshold.
+    """The probability that a test with ``n`` seeds per label rejects the threshold, in the direction of the true gain.
 
     ``terms`` has a pair for each label: its weight in the gain (1 and -1 for a difference) and its seeds so far.
-    ``level`` is the p-value below which the two-sided test rejects.
+    ``distance`` is the true gain minus the threshold of the claim. ``level`` is the p-value below which the two-sided
+    test rejects.
     """
     planned_terms = Terms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
     freedom, error = float(planned_terms.freedom.item()), math.sqrt(planned_terms.variance.item())

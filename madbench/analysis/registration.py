@@ -190,7 +190,7 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, experiment: Experiment, store: Snapshot) -> str:
-    """An error message for a registration whose runs differ from the jobs of ``experiment``, made by this installation.
+    """An error message for a registration whose runs are not the jobs of ``experiment``, the plan of this installation.
 
     It gives the reason and what to do.
     """

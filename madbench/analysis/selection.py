@@ -65,7 +65,7 @@ class Selection(Query):
         return self.table_of(self.select(), **choices)
 
     def table_of(self, results: Results, **choices: Any) -> ResultTable:
-        """The same as :meth:`table`, for ``results`` that this query has already selected."""
+        """The table of ``results`` that this query has selected before; ``choices`` as for :meth:`table`."""
         from madbench.analysis.tables import TableOptions, result_table
 
         if table := result_table(results, TableOptions(**choices)):
@@ -98,7 +98,10 @@ class Selection(Query):
     def comparison_of(
         self, results: Results, within: float | Mapping[str, float] | None = None, has_deviations: bool = False
     ) -> Listing:
-        """The same as :meth:`compare`, for the ``results`` of :meth:`select_to_compare`."""
+        """The comparison in ``results``, which :meth:`select_to_compare` returned.
+
+        The other arguments are those of :meth:`compare`.
+        """
         from madbench.analysis.comparison import comparison_table
 
         baseline, *others = self.labels

@@ -89,7 +89,9 @@ def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
 
 _COMMAND = re.compile(r"(madbench [^;\n]*)")
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: ([A-Z0-9][^\s:;,]*|[^\s:;,]+(?=:|;|,|$)))?")
-"""An option in a message, and its value: a word in capitals, a number, or what stands before a colon or a comma."""
+"""Matches an option in a message together with its value: a word in capitals, a number, or the text before a colon or
+comma.
+"""
 
 
 def _argument(option: re.Match[str], parameters: Container[str]) -> str:

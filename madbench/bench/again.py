@@ -31,8 +31,9 @@ from madbench.text.corpus import Corpus
 from madbench.training.loop import train
 
 ONEDNN_IS_FASTER = products.onednn_is_faster
-"""The choice of a library for large matrix products. Not ``torch.backends.mkldnn.enabled``, as that switches off other
-operations, too.
+"""The function that chooses oneDNN or MKL for large matrix products in this process. :func:`train_with` replaces it.
+
+``torch.backends.mkldnn.enabled`` is no alternative, because it also switches off other operations.
 """
 
 MEASURED = frozenset({"seconds", "tokens_per_second", "memory_bytes", "mfu"})

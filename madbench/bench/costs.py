@@ -18,7 +18,7 @@ from madbench.models.blocks import autocast
 from madbench.suites import main_suite
 
 NEW_TOKENS = 16
-"""The tokens at the end of the input that are decoded one by one."""
+"""The number of tokens at the end of the input that are decoded one by one."""
 COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "token_ms", "kept_mib")
 """The costs that have a ratio to the first label."""
 
@@ -62,7 +62,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
 
 
 def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[], Any]]:
-    """Functions that read a prompt and decode the last tokens of one sequence. Empty if it is too short.
+    """Functions that read a prompt and decode the last tokens of one sequence. Empty if the sequence is too short.
 
     The decoded rows are first compared with the forward pass.
     """

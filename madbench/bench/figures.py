@@ -1,4 +1,4 @@
-"""Figures of the parts: lines against length, bars by task or model."""
+"""Figures of the benchmark's parts: lines against length, or bars by task or model."""
 
 from __future__ import annotations
 

@@ -196,9 +196,10 @@ def _compile(case: Case, x: Tensor, setup: Setup) -> Case:
 def core_passes(
     mixer: Mixer, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """Functions that run only the operator, without linear maps, and torch's softmax attention with heads of 64.
+    """Passes of the operator alone (``core``) and of torch's attention (``flash``), by name and direction.
 
-    Each is a forward pass, or a forward and a backward pass.
+    Linear maps are left out. The direction is False for a forward pass, and True for a forward and a backward pass.
+    ``flash`` is softmax attention with heads of width 64.
     """
     dtype = getattr(torch, setup.precision)
     sizes, heads = cast("MlpAllocation", mixer.allocation), (mixer.query_heads, mixer.n_head)

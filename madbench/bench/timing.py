@@ -40,7 +40,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Limits:
-    """The time limits of a table: counted rounds (after a warm-up round), and its end by ``perf_counter``."""
+    """The limits of a table's timing: the number of rounds after a warm-up round, and the end by ``perf_counter``."""
 
     rounds: int
     end: float = math.inf

@@ -22,7 +22,8 @@ class Parameter:
     flags: tuple[str, ...] = ()
     """The spellings of an option, such as ``--tasks`` and ``-t``. By default ``--`` and the name of the field."""
     completes: str = ""
-    """The shell completion, as a metavar (:func:`madbench.cli.shared.completion.completion_of`)."""
+    """The metavar of the values whose shell completion is used (:func:`madbench.cli.shared.completion.completion_of`).
+    """
     rare: str = ""
     """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
     is_argument: bool = False

@@ -40,8 +40,8 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_befo
     """Build the dataclass ``cls`` from ``mapping``, which has field names as keys.
 
     Raises ``ConfigError`` for an unknown or missing key, a value of the wrong type, and a value that the class rejects.
-    The message begins with ``where`` (a file or an option). If a key is unknown, it also suggests the keys
-    ``read_before``, which the file may have, but ``mapping`` no longer has.
+    The message begins with ``where`` (a file or an option). ``read_before`` are keys of the file that the caller has
+    already taken out of ``mapping``; if a key is unknown, the message may suggest them too.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {short_repr(mapping)}")

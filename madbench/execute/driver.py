@@ -130,8 +130,8 @@ def drive(
 ) -> Summary:
     """Train the jobs without a result in ``store``, in order, with the workers of a backend.
 
-    With ``connect`` bound to a value, this function is an executor (:mod:`madbench.execute.base`). ``connect(store)``
-    opens the backend, and is called only if there are jobs to train.
+    ``connect(store)`` opens the backend. It is called only if there are jobs to train. A partial of this function with
+    ``connect`` set is an executor (:mod:`madbench.execute.base`).
 
     A job is stored as ``failed`` if it raises an error, if its process dies, or if it takes longer than
     ``policy.time_limit``. If this happens to a group, its unfinished jobs are trained one by one, from their

@@ -18,7 +18,7 @@ Files = Mapping[str, bytes]  # files of a run, by path
 
 @dataclass(frozen=True)
 class WorkerStarting:
-    """The group only waits until its worker has started."""
+    """The group has a slot, and its worker process is about to start."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ class Threads:
 
     @property
     def may_meet_others(self) -> bool:
-        """True if other processes use some of the cores, or if that was not measured as the user set the threads."""
+        """True if the job may share cores with other processes: some cores are busy, or the user set the threads.
+
+        The cores are not measured if the user set the threads.
+        """
         return bool(self.reason)
 
 

@@ -90,8 +90,7 @@ class Running:
     line: dict[str, Any] = field(default_factory=dict)  # its last progress
     fraction: float = 0.0  # share of its steps that are done
     first: tuple[float, float] | None = None
-    """The share of the job's steps that was done at its first progress report, by earlier sweeps, and the time of that
-    report.
+    """The fraction and the time at the first progress report. Steps before this report were trained by earlier sweeps.
     """
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:

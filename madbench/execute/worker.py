@@ -131,9 +131,10 @@ def _leaves_unsound(error: BaseException) -> bool:
 
 
 _OF_PROCESS = re.compile("out of memory|not enough memory|allocate memory|bad_alloc|CUDA", re.IGNORECASE)
-"""Parts of the messages of such errors. torch has no special exception for CPU memory, and not always one for a GPU.
+"""Matches the messages of errors that may leave the process unable to train: no memory, or an error of the GPU.
 
-A mixer may name memory for another reason, such as its number of memory slots.
+torch has no exception class of its own for CPU memory, and not always one for a GPU. The word "memory" alone does not
+match, because a mixer may use it in another sense, such as "memory slots".
 """
 
 

@@ -89,7 +89,7 @@ class Experiment(TableRows):
     def notes_on_options(self, options: RunOptions, policy: Policy) -> list[str]:
         """Notes on options that have no effect on some of the jobs.
 
-        Raises ``ConfigError`` for an option that has none on any job.
+        Raises ``ConfigError`` for an option that has no effect on any job.
         """
         notes = []
         if options.keep_weights:

@@ -25,8 +25,9 @@ from madbench.suites.profile import field_names
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
     """A note on rows that train the same model. Empty if there are no such rows.
 
-    Rows train the same model if their changes have no effect on their label or within its budget. Raises
-    ``ConfigError`` for rows with the same jobs for another reason, and for a changed key without effect on any row.
+    Two rows train the same model if the settings in which they differ have no effect on their label, or do not change
+    the ranks that its budget allows. Raises ``ConfigError`` if two rows have the same jobs for another reason, and for
+    a varied key that has no effect on any row.
     """
     by_jobs: dict[frozenset[str], SuiteRow] = {}
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
@@ -179,7 +180,7 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job, step: int) -> str:
-    """A clause on a ``d_model`` that ``step`` does not divide: the ranks of softmax attention, and better widths."""
+    """A clause for a ``d_model`` that is not a multiple of ``step``: softmax attention's ranks, and better widths."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
     ranks, narrower_width = attention.ranks, d_model // step * step

@@ -275,9 +275,9 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A note on the integer type as which the token ids of the user's corpus are read.
+        """A note on the integer type with which the token ids of the user's corpus are read.
 
-        Empty if the type is ``uint16``, as in nanoGPT, if the user named it, or if madbench prepared the corpus.
+        Empty if the type is ``uint16``, as in nanoGPT, if the user named the type, or if madbench prepared the corpus.
         """
         data, corpus = self.options.data, self.opened if self.is_named else None
         if corpus is None or corpus.manifest.recipe or data.dtype or corpus.manifest.dtype == "uint16":

@@ -31,7 +31,7 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class CausalOutput(ModelOutput):
-    """The output of the model: ``logits`` (B, T, V), ``decoded`` for the next token, ``loss`` if there are labels."""
+    """The output of the model: ``logits`` (B, T, V), the state ``decoded`` for the next call, perhaps ``loss``."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None

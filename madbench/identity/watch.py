@@ -34,7 +34,10 @@ NO_LIBRARY: Own = frozenset()
 
 @dataclass(frozen=True)
 class Event:
-    """A file that a user's code opened (``opens`` is True) or ran as a module."""
+    """A file that the code of one label, task or suite opened or ran as a module. ``opens`` is True if it was opened.
+
+    It is a :class:`Note` after the decision which file on the call stack belongs to the user.
+    """
 
     path: str
     opens: bool
@@ -45,10 +48,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Note:
-    """A file that was opened (``opens`` is True) or run as a module, and the call stack at that time.
+    """A file that was opened or run as a module, and the call stack at that time. ``opens`` is True if it was opened.
 
     Some library files count as users' code for one label and not for another (:data:`Own`). So a note does not say
-    which file on the stack is a user's. :func:`events_for` decides this for one label.
+    which file on the stack belongs to the user. :func:`events_for` decides this for one label.
     """
 
     path: str
@@ -80,7 +83,11 @@ def own(*paths: Path) -> Own:
 
 
 def events_for(own: Own) -> list[Event]:
-    """The events in all notes so far, if only the files ``own`` among the libraries count as users' code."""
+    """The notes of this process so far, as events: opened and run files that users' code caused.
+
+    Users' code are all files outside of libraries, and the library files in ``own``. Notes without such a file on the
+    call stack are left out.
+    """
     events = []
     for note in notes:
         owner = _owner(note.frames, own, note.opens)

@@ -90,7 +90,7 @@ class _NameCollector:
 
 
 def available_sets() -> dict[str, Path]:
-    """The files of sets, by the NAME in ``@NAME``, sorted.
+    """The files of sets, sorted by the NAME in ``@NAME``.
 
     If several files have the same name, the file in ``./variants`` is used, then the shipped file, then a paper's file.
     """

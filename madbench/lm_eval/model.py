@@ -192,7 +192,10 @@ class HarnessModel(TemplateLM):
         return settings
 
     def _prompt(self, context: str, count: int) -> list[int]:
-        """The newest ids of the context. With learned positions, only so many that the text still fits."""
+        """The newest ids of the context that fit into the model.
+
+        With learned positions, ``count`` new ids must fit as well.
+        """
         ids = self.tok_encode(context) or [self.eot_token_id]
         room = self.max_length
         return ids[-(room if self.model.positions is None else max(1, room + 1 - count)) :]

@@ -77,7 +77,9 @@ class Item:
     rule: str = ""
     """The condition for the verdict "reproduced"."""
     part: str = ""
-    """The part of the item that is made at a small size, or at the only size. Empty if all of it is made."""
+    """The part of the item that madbench makes: at its small size, or at its only size. Empty if it makes the whole
+    item.
+    """
     runs: tuple[str, ...] = ()
     """The archives of its runs in results/measured, without .tar.xz."""
     seconds: float | None = None
@@ -142,7 +144,9 @@ _EFFECTS: tuple[tuple[str, Callable[[Item], object], str], ...] = (
         "without labels, and beside checks or a measure of its own",
     ),
 )
-"""Fields that have an effect only on some items: the condition, and where they have none."""
+"""Fields of an item that have no effect in some items: the field, a function that returns true if the field has an
+effect on an item, and words for the error message otherwise.
+"""
 
 
 @dataclass(frozen=True)

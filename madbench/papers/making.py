@@ -116,7 +116,10 @@ class Measure(abc.ABC):
 
     @property
     def operators(self) -> Sequence[str]:
-        """The labels whose operators the measure calls, if the item trains nothing and names no labels."""
+        """The labels of the operators that the measure calls.
+
+        They are needed for an item that trains nothing and names no labels.
+        """
         return ()
 
     def keeps_weights(self, request: Request) -> bool:
@@ -234,7 +237,7 @@ def state_of_verdicts(verdicts: Mapping[str, str]) -> str:
 
 
 def state_of(request: Request, outcome: Made) -> str:
-    """The state of an item, from its verdicts (:func:`state_of_verdicts`). ``outcome`` for an item without verdicts.
+    """The state of an item: that of its verdicts (:func:`state_of_verdicts`), or ``made`` if it has no verdicts.
 
     If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
     statement, as its field ``part`` says, the state is :data:`PARTLY` with this part instead of ``reproduced``. The

@@ -97,7 +97,7 @@ class Observed:
         return _rate(job)(self._rise(job))
 
     def warmup(self, job: Job) -> int | str:
-        """The number of steps over which the rate rises, or the word None if it never rises."""
+        """The number of steps over which the rate rises, or the text ``None`` if it never rises."""
         return self._rise(job) or "None"
 
     def decay_end(self, job: Job) -> int:
@@ -122,7 +122,7 @@ class Observed:
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
-        """The word True if a sequence asks for more than one value, otherwise False."""
+        """The text ``True`` if a sequence asks for more than one value, otherwise ``False``."""
         setting = replace(setting_of(job), num_test_examples=TOKENS)
         targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
@@ -206,13 +206,13 @@ class Observed:
 
     @torch.no_grad()
     def dropout(self, job: Job) -> str:
-        """The word None if two passes in training mode give the same numbers, otherwise some."""
+        """The text ``None`` if two passes in training mode give the same numbers, otherwise ``some``."""
         hidden = cast("TokenModel", self._model(job).train()).hidden
         return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
 
     @torch.no_grad()
     def preprocessing(self, job: Job) -> str:
-        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``. The word None if absent.
+        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``. Else ``None``.
 
         To find its size, the first token is changed: the size is the number of queries, or keys, that change.
         """
@@ -234,7 +234,7 @@ class Observed:
 
     @torch.no_grad()
     def positions(self, job: Job) -> str:
-        """Yes if a repeated token gives different inputs or queries of the first mixer at different positions."""
+        """``Yes`` if the first mixer has other inputs or queries for a token at another position, else ``No``."""
         model, mixer = self._model(job), self._mixers(job)[0]
         inputs: list[Tensor] = []
         hook = mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))

@@ -142,7 +142,10 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
-    """``rows`` with their labels' failed jobs, if the suite has a corpus: then they came from runs with a result."""
+    """``rows`` with the failed jobs of their labels added, if the suite has a corpus.
+
+    Rows of such a suite are read from stored runs with a result, so they lack the failed jobs.
+    """
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}

@@ -224,7 +224,10 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
 
 
 def _mixers(job: Job) -> list[Allocation]:
-    """The budgets of the mixers of a job. Empty if the label's code fails or must not be run, or without a size."""
+    """The allocations of the different mixers of a job's model.
+
+    Empty if the code of the label fails or must not be run, or if the suite's jobs have no width or length.
+    """
     label, d_model, n_head, length = _size(job)
     if not is_shown_as_stored(label) and d_model and length:
         blocks = block_count(job)

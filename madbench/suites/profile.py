@@ -148,7 +148,7 @@ class Profile(abc.ABC):
 
     @functools.cached_property
     def _changes(self) -> dict[tuple[Any, ...], list[Override]]:
-        """A cache of the changes of mixers and training that :meth:`changes` found: many jobs in a store share them."""
+        """A cache for :meth:`changes`, because many stored jobs have the same mixer and training settings."""
         return {}
 
     def mixer_changes(self, job: Job) -> list[Override]:

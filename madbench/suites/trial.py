@@ -115,13 +115,14 @@ class Trial(abc.ABC):
     ) -> Iterator[tuple[np.ndarray, float | Tensor]]:
         """Yield this process's micro-batches of a step and the share of each in the step's loss.
 
-        Gradients are averaged over processes, so the shares of all processes sum to the number of processes. Each
-        example, or each unit of ``weight``, counts the same, even if processes have unequal numbers of examples.
+        The loss of a step is a mean over its loss terms, such as the targets of all examples. Each term counts the
+        same, even if processes have unequal numbers of examples. Gradients are averaged over processes, so the shares
+        of all processes sum to the number of processes.
 
         Args:
             examples: indices (N,) of the examples of the step, over all processes.
             at_once: the largest number of examples of a micro-batch.
-            weight: function from indices (M,) to the number of terms in the mean loss of these examples; by default M.
+            weight: function from indices (M,) to the number of loss terms of these examples; by default M.
         """
         mine = self.world.share(examples)
         parts = np.array_split(mine, math.ceil(len(mine) / at_once))

@@ -39,7 +39,7 @@ PROGRESS = "progress.json"
 IdType = Literal["uint8", "uint16", "uint32", "uint64"]
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
-"""By split: the ids of a batch in the tokenizer's dtype, and the counts that they add."""
+"""The ids of a batch in the tokenizer's dtype, and the numbers of its tokens, bytes and documents, by split."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SplitRule:
 
 
 def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
-    """The counts of two parts of a split together. They are known, because madbench makes both parts."""
+    """The sums of the numbers of tokens, bytes and documents of two parts of a split. None of them may be None."""
     assert one.bytes is not None and one.documents is not None
     assert other.bytes is not None and other.documents is not None
     return SplitInfo(one.tokens + other.tokens, one.bytes + other.bytes, one.documents + other.documents)

@@ -95,7 +95,10 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
 
 
 def trained_size(spec: str) -> int | None:
-    """N of ``bpe:N``, a BPE trained on the corpus with at most 9,999,999 ids; None for any other tokenizer."""
+    """The number N of ``bpe:N``, a BPE of N ids that is trained on the corpus. None for any other tokenizer.
+
+    N has at most seven digits.
+    """
     match = re.fullmatch(r"bpe:([1-9][0-9]{0,6})", spec)
     return int(match[1]) if match else None
 

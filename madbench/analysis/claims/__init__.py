@@ -122,8 +122,9 @@ class Claim:
         """The gains that must all be beyond the threshold, by name. Each is a weighted sum of means of labels.
 
         ``cases`` are the indices of the pairs to use. A claim about the mean has one gain, with an empty name. A claim
-        about every pair has one gain per pair. A claim with rivals has two gains per rival: the mean gain of the claim
-        minus that of the rival, and plus that of the rival. If ``expects`` is "equal", each gain also occurs negated.
+        about every pair has one gain per pair. A claim with rivals has two gains per rival: the sum and the difference
+        of the mean gain of the claim and the mean gain of the rival. If ``expects`` is "equal", each gain also occurs
+        negated.
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})

@@ -20,7 +20,7 @@ from madbench.analysis.references import orientation
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """The result of testing a claim on one quantity. The defaults describe a claim without a stored pair."""
+    """The result of testing a claim on one quantity. The defaults are the result if no pair of the claim is stored."""
 
     cases: tuple[int, ...] = ()  # indices in ``Claim.pairs`` of the pairs that are tested
     line: float = math.nan

@@ -68,21 +68,21 @@ class Terms:
 
     @property
     def variance(self) -> np.ndarray:
-        """The variance: the sum of the terms, (...)."""
+        """The variance: the sum of the terms. It is an array (...), without the axis of terms."""
         return self.variances.sum(axis=-1)
 
     @property
     def freedom(self) -> np.ndarray:
-        """Satterthwaite's approximate degrees of freedom of the variance, (...)."""
+        """Satterthwaite's approximate degrees of freedom of the variance, as an array (...)."""
         return self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
 
     def p(self, distance: np.ndarray | float) -> np.ndarray:
-        """The two-sided p-value of an estimate with this variance, at ``distance`` from the tested value, (...)."""
+        """The two-sided p-values, (...), of estimates with this variance at ``distance`` from the tested value."""
         return 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
 
     @property
     def half_width(self) -> np.ndarray:
-        """The half-width of the 95% interval of an estimate with this variance, (...)."""
+        """The half-width, an array (...), of the 95% interval of an estimate with this variance."""
         return stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
 
 

@@ -25,7 +25,7 @@ from madbench.mixers.costs import count_costs, paper_total
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
 SIZES = ("d_model", "n_head", "max_len")
-"""Options that a setting can give too: ``--d-model 64`` and ``model.d_model=64``."""
+"""The options that may also be given as a setting: ``--d-model 64`` is the same as ``model.d_model=64``."""
 STEPS_NOTE = " madbench run --match compute --dry-run shows the number of training steps of each label."
 _option = functools.partial(option, rich_help_panel="With --cost")
 

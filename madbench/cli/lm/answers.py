@@ -30,7 +30,7 @@ CACHE = "lm_eval"
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """The questions of an evaluation. Without ``tasks`` the windows of the validation loss.
+    """The questions of an evaluation: tasks, or without ``tasks`` windows of text for the validation loss.
 
     Raises ``ConfigError`` for an option that has no effect.
     """

@@ -21,7 +21,7 @@ from madbench.labels.names import typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites
 
 OTHER_WORDS = {"sets": "variants"}
-"""Other names of kinds. Sets of labels are in the folder variants."""
+"""Other words that ``madbench ls`` accepts for a kind, such as ``sets`` for ``variants``."""
 
 
 def ls(

@@ -34,7 +34,10 @@ class Example:
     beginning: str
     """A description of the package before it is edited."""
     spellings: dict[str, str]
-    """Regular expressions and their replacements: ``{snake}``, ``{pascal}``, ``{sentence}``, ``{words}``."""
+    """The texts in the package that depend on its name: regular expressions, and the texts that replace their matches.
+
+    A replacement may contain the new name in four spellings: ``{snake}``, ``{pascal}``, ``{sentence}`` and ``{words}``.
+    """
 
 
 EXAMPLE = {

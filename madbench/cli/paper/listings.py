@@ -23,7 +23,7 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item that was made on this machine, by the size with which it was made."""
+    """The states of an item that was made on this machine, by the size (``quick``, ``full``) at which it was made."""
     return {size: entry["state"] for size, entry in read_remembered(Request(paper, item, results=results)).items()}
 
 

@@ -65,7 +65,10 @@ def show_shipped(
 def _print_recorded(
     request: Request, verify: Callable[[], None] | None, print_options: PrintOptions, reason: str
 ) -> bool:
-    """Print the shipped verdict on an item, if the request has no other options. False if there is no verdict."""
+    """Print the shipped verdict on an item, or return False if there is none or if the user gave further options.
+
+    Options for the device and the results folder are allowed. ``verify``, if it is not None, is called before printing.
+    """
     item, state = request.item, shipped_state(request.paper, request.item)
     if not state or request != Request(request.paper, item, device=request.device, results=request.results):
         return False

@@ -212,7 +212,7 @@ def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The paths of the given labels, otherwise of the default labels."""
+    """The computation paths of the given labels, or of the default labels if none is given."""
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
     from madbench.cli.bench import LABELS, PARTS, paths_offered

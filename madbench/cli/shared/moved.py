@@ -34,4 +34,4 @@ OTHER_OPTIONS = {
     ("again", "--results"): "--keep FOLDER keeps the new runs",
     ("again", "--pairs"): "python studies/equal_code.py, in a clone, records the code that gives equal numbers",
 }
-"""Options of most commands that a command does not have, and its option for the purpose, by command and option."""
+"""Advice for options that most commands have, but this command does not, by command and option."""

@@ -32,7 +32,10 @@ LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """Queries, keys, values, gates and mirrors of eq. 3 and eq. 4 for all rows of a sequence, in float32 or wider."""
+    """The queries, keys, values, gates and mirrors of eq. 3 and eq. 4 for all rows, in float32 or wider.
+
+    A gate is a decay lambda_t of the state, and a mirror a factor I - beta_t w_t r_t^T.
+    """
 
     q: Tensor  # (B, H, T, n) qbar
     k: Tensor  # (B, H, T, n) kbar

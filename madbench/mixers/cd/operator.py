@@ -244,7 +244,7 @@ class CoefficientMixer(Projections):
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:
-        """The values (B, H, T, V), and one more column of ones if eta needs the sum of the coefficients."""
+        """The values (B, H, T, V). If eta needs the sum of the coefficients, a last column of ones is added."""
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:

@@ -139,10 +139,10 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """The arguments that pass the shared values to the functions of the operator, after their other arguments.
+        """The values that the layers of a model share, as further arguments for the functions of the operator.
 
-        ``(shared,)`` if layers with this operator share values, with an empty mapping in place of None. Otherwise
-        ``()``, because the functions then have no such parameter.
+        If layers with this operator share values, the result is ``(shared,)``, with an empty mapping in place of None.
+        Otherwise it is ``()``, because the functions then have no such parameter.
         """
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 

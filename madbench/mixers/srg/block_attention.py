@@ -190,7 +190,7 @@ def skips_hidden_keys(mixer: SrgMixer) -> bool:
 
 
 def attend_block(mixer: SrgMixer, first_row: int, *block: Tensor | None) -> Tensor:
-    """The readout (B, H, M, V) of one block of rows. ``block`` are the field values of its :class:`Projected`."""
+    """The readout (B, H, M, V) of one block of rows. ``block`` are the fields of :class:`Projected` in their order."""
     return mixer.attend(Projected(*cast("tuple[Tensor, ...]", block)), first_row)
 
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
-"""Bases and fields of a label (:class:`madbench.mixers.srg.grammar.Variant`) whose steps are computed here."""
+"""The fields of a label that affect its decoding steps. Labels with other fields are not computed here.
+
+:class:`madbench.mixers.srg.grammar.Variant` has the fields. ``BASES`` are the bases that are computed here.
+"""
 GATES = ("qk_gate", "vo_gate", "mix1.gate", "mix2.gate")
 
 

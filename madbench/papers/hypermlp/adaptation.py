@@ -141,7 +141,8 @@ def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, ch
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
     """Yield the accuracies with adapters of one run, whose weights are at ``path``.
 
-    Each change, side and rank starts from the same frozen model.
+    There is one result for each change of the task, each side with adapters and each rank. Each starts from the same
+    frozen model.
     """
     for change in CHANGES:
         for side, names in SIDES.items():

@@ -164,7 +164,7 @@ class DevisedMeasure(PlainMeasure):
 
 
 def _long_form(override: Override) -> Override:
-    """The profile's override that a word KEY=VALUE of the command line stands for."""
+    """Convert an override with a short key or value, such as ``embedding=one_hot``, to the form of the profile."""
     if override.path == "embedding":
         return replace(override, key="embeddings")
     return SHORT.get(str(override), override)

@@ -226,10 +226,10 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
+    """The relative difference of a slot's hidden score from the formula of Examples 2 and 3, for random b, a_k and w_k.
 
-    Tokens have two channels that only the query reads, and two channels for their keys. The key of the oldest token is
-    b, and the keys of the other tokens are a_k.
+    The formula is x b^T + sum_k phi(w_k x) x a_k^T. Tokens have two channels that only the query reads, and two
+    channels for their keys. The key of the oldest token is b, and the keys of the other tokens are a_k.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     assert mix is not None

@@ -98,9 +98,10 @@ def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Set column ``into`` of R to ``weights`` in the rows ``slots``, by component ``rank`` of the low-rank part.
+    """Let slot ``into`` of a mixed row be the sum of the slots ``slots`` times ``weights``.
 
-    Assumes that all strengths s are one half.
+    It is set in the tables of the mixing: column ``into`` of R has the weights in the rows ``slots``. Component
+    ``rank`` of the low-rank part is used, and all strengths s are assumed to be one half.
     """
     mix.p[0, slots] = -1
     mix.A[0, slots, rank], mix.B[0, into, rank] = weights, 2.0

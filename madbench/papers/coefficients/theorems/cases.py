@@ -78,7 +78,10 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of the eigenvalues of A_(t+1) A_t, by pair of positions and head."""
+        """The largest imaginary part of the eigenvalues of A_(t+1) A_t.
+
+        A_t is the matrix by which row t changes the state. The result has one number per pair of rows and head.
+        """
         a = mixer.evolution(x)[0]
         return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
 

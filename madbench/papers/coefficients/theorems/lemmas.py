@@ -112,7 +112,7 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _example(edge: float) -> Iterator[Check]:
-    """The checks V6 against Example 1: exp(q.h) is not near zero for all negative scores, and an angle is wrong.
+    """The checks V6 against Example 1: exp(q.h) is not near 0 for all negative scores, and its angle is not as printed.
 
     ``edge`` is the largest score whose coefficient is at most 0.001.
     """

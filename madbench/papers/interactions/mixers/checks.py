@@ -187,7 +187,7 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
 
 
 def _label_of(mixer: Mixer) -> Any:
-    """The label of a mixer, with the fields of its family, ``hfa:`` or ``ha:``."""
+    """The parsed label of a mixer of the family ``hfa:`` or ``ha:``."""
     return mixer.allocation.label
 
 
