@@ -90,8 +90,8 @@ class ColumnAudit:
     def seeds_needed(self) -> int | None:
         """The number of seeds per label whose mean has the reliability :data:`RELIABLE` (Spearman-Brown formula).
 
-        With so many seeds the means order these labels reliably. A test of two labels needs at least ``LEAST_SEEDS``
-        seeds of each. None if seeds do not agree.
+        With this number of seeds, the order of the means is reliable. A test of two labels needs at least
+        ``LEAST_SEEDS`` seeds of each. None if seeds do not agree.
         """
         share = self.reliability.value
         if not self.tells_apart:

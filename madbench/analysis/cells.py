@@ -20,7 +20,7 @@ from madbench.suites.columns import Column
 Shows = Literal["interval", "sd", "rank"]
 """The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
-"""The sign of a label that exceeds its budget by so much that it does not compete to be the best."""
+"""The sign of a label whose budget ratio is too high for a fair comparison, so that it cannot be the best."""
 
 
 @dataclass(frozen=True)

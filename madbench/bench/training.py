@@ -110,7 +110,7 @@ def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: Shape, setup: Se
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
-    """The jobs of one seed. The first is the task's baseline."""
+    """The jobs that the profile trains on the task with seed 0. The first job has the baseline setting of the task."""
     jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
         return jobs

@@ -30,7 +30,7 @@ def product_library() -> str:
 def with_products(record: Record) -> Record:
     """Return ``record`` with the library in its details, if it is the record of a run on a CPU.
 
-    Called in the process that trained. Such records, and no others, name their processor.
+    A record with the name of a processor is one of a CPU. Call this function in the process that trained.
     """
     if "processor" not in record.details:
         return record

@@ -80,7 +80,7 @@ def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> as
 
 
 def _is_elsewhere(node: ast.stmt, package: str, parts: Collection[str]) -> TypeGuard[ast.ImportFrom]:
-    """True for an import from a module of ``package`` that is in none of its subpackages ``parts``."""
+    """True if a statement imports from a module of ``package`` outside of its subpackages ``parts``."""
     first, _, rest = (node.module or "").partition(".") if isinstance(node, ast.ImportFrom) else ("", "", "")
     return first == package and bool(rest) and rest.partition(".")[0] not in parts
 

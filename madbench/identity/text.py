@@ -61,7 +61,7 @@ def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
 
 
 def _is_text(node: object) -> bool:
-    """True for a statement that is only a string, such as a docstring."""
+    """True if a statement is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
@@ -208,7 +208,7 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
 
 
 def _has_effect(node: ast.stmt, local_names: set[str]) -> bool:
-    """True for a statement that does more than bind names, such as a call or an assignment to an attribute.
+    """True if a statement does more than bind names, such as a call or an assignment to an attribute.
 
     ``local_names`` has the names that users' code defines. A definition with a decorator among them also counts,
     because the decorator may register the definition in a table, where it is found without its name.
@@ -227,7 +227,7 @@ def _has_effect(node: ast.stmt, local_names: set[str]) -> bool:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    """True for ``if __name__ == "__main__":``, whose block does not run when the file is imported."""
+    """True if a statement is ``if __name__ == "__main__":``, whose block does not run when the file is imported."""
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 

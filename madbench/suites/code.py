@@ -206,7 +206,7 @@ def package_modules(suite: str, task: str, families: Sequence[str], own: Sequenc
 
 
 def affects_no_number(module: str) -> bool:
-    """True for a module, given by its full name, that affects no number of a run."""
+    """True if a module cannot change a number of a run. ``module`` is its full name."""
     *folders, name = module.split(".")
     return module in NO_NUMBERS or (name in NO_NUMBERS_OF_FAMILIES and len(folders) > 2)
 

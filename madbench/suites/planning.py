@@ -44,11 +44,11 @@ class StoredCode:
     """
 
     identities: dict[str, str]
-    """``Job.family`` by task."""
+    """The identity of the code that computes the label, by task: the field ``family`` of its jobs."""
     mixer: dict[str, Any]
-    """``Job.mixer``."""
+    """The settings of the label's family: the field ``mixer`` of its jobs."""
     steps: dict[str, int] = field(default_factory=dict)
-    """``Job.steps`` of jobs whose number of steps the budget chose, by :func:`run_key`."""
+    """The number of steps of jobs for which the budget chose it, by :func:`run_key`."""
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
@@ -57,7 +57,7 @@ class StoredCode:
         return cls({job.task: job.family for job in jobs}, jobs[0].mixer, steps)
 
     def identity(self, task: str) -> str:
-        """``Job.family`` of a job on a task. If no run of the task is stored, the value of another task."""
+        """The field ``family`` of a job on a task. If no run of the task is stored, the value of another task."""
         return self.identities.get(task, next(iter(self.identities.values())))
 
 

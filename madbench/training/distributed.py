@@ -110,7 +110,7 @@ def planned_size() -> int:
 
 
 def is_first() -> bool:
-    """True for the process that writes files and shows progress: rank 0, or the only process."""
+    """True if this process writes files and shows progress: rank 0, or the only process."""
     return not is_distributed() or int(os.environ["RANK"]) == 0
 
 

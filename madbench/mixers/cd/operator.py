@@ -211,7 +211,7 @@ class CoefficientMixer(Projections):
 
     @property
     def is_delta_rule(self) -> bool:
-        """True for a delta rule: the strength beta_j of the mirror along key j also scales what is written."""
+        """True if the label is a delta rule: the strength beta_j of the mirror along key j also scales the write."""
         label = self.variant
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 

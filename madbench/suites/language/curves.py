@@ -97,7 +97,7 @@ _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_los
 
 
 def evaluations(run: RecordedRun) -> list[dict[str, float]]:
-    """The rows of the run's curve that belong to an evaluation: those with all numbers of an evaluation."""
+    """The rows of the run's curve that have the losses of an evaluation. Other rows are logged between evaluations."""
     return [row for row in _record(run).curve if row.keys() >= _OF_EVALUATION]
 
 

@@ -21,9 +21,11 @@ from madbench.mixers.tracing import is_symbolic
 
 PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # at import: torch.compile cannot trace it
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
-"""Size of the largest tensors of a block of rows, per device: small enough for a CPU's cache, large enough to be worth
-a launch on a GPU. If there are several blocks, they are faster than all rows at once even though they are recomputed,
-because they skip masked parts."""
+"""Size in bytes of the largest tensors of a block of rows, per device.
+
+Blocks of this size fit into a CPU's cache, and are worth a launch on a GPU. The backward pass computes each block
+again. Even so, several blocks are faster than all rows at once, because they skip masked parts.
+"""
 
 
 class InteractionMixer(nn.Module):
