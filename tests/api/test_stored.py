@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import inspect
 import sys
@@ -117,7 +118,7 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
     module = SimpleNamespace(HTML=str, display=display)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=module))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(builtins, "get_ipython", type("ZMQInteractiveShell", (), {}), raising=False)
     monkeypatch.setattr(notebook, "SECONDS", 0.0)
     store_all = local.run_jobs
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
+from madbench.mixers.srg import tiled
 from madbench.models import token_loss
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of
@@ -115,6 +121,33 @@ def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_ba
             loss.backward()
     parameters = 4 * sum(p.numel() for p in model.parameters())
     assert peak_memory_bytes(job, micro_batch) == pytest.approx(3 * parameters + memory.peak, rel=0.01)
+
+
+def allocated_peak(compute: Callable[[], object], trace: Path) -> int:
+    """The most bytes at once that torch's allocator gave out for a computation, by torch's own profiler."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        compute()
+    profiler.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    events = sorted((event for event in events if event["name"] == "[memory]"), key=lambda event: event["ts"])
+    return max(accumulate(event["args"]["Bytes"] for event in events))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label, length", [("G-cg-q-12o", 256), ("S-12!", 512)])
+def test_the_stated_memory_of_one_sequence_is_what_torch_allocates(label, length, tmp_path, monkeypatch):
+    """Where the tiles keep their values for the backward pass, which is most of the memory, and where they do not."""
+    job = text_job(label, replace(MODEL, n_head=4, seq_len=length), replace(TRAINING, tokens_per_step=length))
+    ids, stated = torch.zeros(1, length, dtype=torch.long), []
+    for number, kept in enumerate((tiled.KEPT_NUMBERS, 0)):
+        monkeypatch.setattr(tiled, "KEPT_NUMBERS", kept)
+        job = replace(job, training=replace(job.training, steps=20 + 5 * number))  # peaks of equal jobs are found once
+        stated.append(peak_memory_bytes(job, 1))
+        model = LANGUAGE.Trial.build(job)
+        peak = allocated_peak(lambda model=model: TokenLoss(model)(ids, ids).backward(), tmp_path / f"{number}.json")
+        parameters = 4 * sum(p.numel() for p in model.parameters())
+        assert stated[-1] == pytest.approx(3 * parameters + peak, rel=1e-4)
+    assert stated[0] > 1.5 * stated[1]
 
 
 def test_jobs_of_one_shape_are_run_without_data_once(monkeypatch):

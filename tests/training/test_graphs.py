@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -103,48 +106,87 @@ def test_what_cannot_go_through_fixed_buffers_trains_plainly_and_says_why(
     assert [row["train_loss"] for row in record.curve] == plain[:1]
 
 
-class FakeGraph:
-    """Stands in for ``torch.cuda.CUDAGraph``: to capture does nothing, to replay computes."""
+@pytest.fixture
+def captures(monkeypatch):
+    """CUDA graphs on the CPU. A list with one entry per capture: the pool of memory that it was given.
 
-    def __init__(self):
-        self.compute = None
+    A captured step is not computed, as on a GPU. A replay computes it, into the tensors that the capture returned.
+    """
+    pools, capturing, compute = [], [], Stack.compute
 
-    def pool(self):
-        return "pool"
+    class Graph:
+        def pool(self):
+            return "pool"
 
-    def replay(self):
-        self.compute()
+        def replay(self):
+            losses, _ = compute(self.stack, self.batches)
+            self.losses.copy_(losses)
+
+    @contextmanager
+    def capture(graph, pool):
+        pools.append(pool)
+        capturing.append(graph)
+        yield
+        capturing.pop()
+
+    def compute_or_capture(stack, batches):
+        if not capturing:
+            return compute(stack, batches)
+        graph = capturing[-1]
+        graph.stack, graph.batches, graph.losses = stack, batches, torch.full([len(stack.members)], torch.nan)
+        return graph.losses, None
+
+    monkeypatch.setattr(Stack, "compute", compute_or_capture)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda: SimpleNamespace(wait_stream=lambda other: None))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    return pools
+
+
+@pytest.fixture
+def take_steps(make_job, tmp_path, captures):
+    """``take_steps()``: take 20 steps, whose losses are those of plain ones.
+
+    Return the member, its step, and the numbers of the steps at which a capture happened.
+    """
+
+    def take():
+        numbers = []
+        member, other = (GroupMember(make_job(epochs=9), tmp_path, print) for _ in range(2))
+        step, plain = GraphStep(Stack([member])), PlainStep(other)
+        step.captures = True
+        for _ in range(20):  # 3 batches of 16 and one of 8 an epoch
+            [loss], _ = step([member.rate])
+            [expected], _ = plain([other.rate])
+            assert float(loss) == pytest.approx(float(expected), rel=1e-3)
+            numbers += [member.state.step] * (len(captures) - len(numbers))
+            member.count_step(loss)
+            other.count_step(expected)
+        return member, step, numbers
+
+    return take
 
 
 @pytest.mark.slow
-def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(make_job, tmp_path, monkeypatch):
-    """The steps at which a capture happens. The capture itself needs a GPU."""
-    member, other = (GroupMember(make_job(epochs=9), tmp_path, print) for _ in range(2))
-    step, plain = GraphStep(Stack([member])), PlainStep(other)
-    step.captures, captured = True, []
-
-    def capture(fixed):
-        fixed.graph = FakeGraph()
-        captured.append(member.state.step)
-
-        def compute():
-            fixed.losses, fixed.norms = step.stack.compute(fixed.batches)
-
-        fixed.graph.compute = compute
-
-    def aside(fixed):
-        fixed.losses, fixed.norms = step.stack.compute(fixed.batches)
-
-    monkeypatch.setattr(step, "_capture", capture)
-    monkeypatch.setattr(step, "_compute_aside", aside)
-    for _ in range(20):  # 3 batches of 16 and one of 8 an epoch
-        [loss], _ = step([member.rate])
-        [expected], _ = plain([other.rate])
-        assert float(loss) == pytest.approx(float(expected), rel=1e-3)
-        member.count_step(loss)
-        other.count_step(expected)
-    assert captured == [WARM_UP + 1, 4 * (WARM_UP + 1) - 1]
+def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(take_steps, captures):
+    """A capture itself needs a GPU. The graphs of both shapes share their memory."""
+    _, step, numbers = take_steps()
+    assert numbers == [WARM_UP + 1, 4 * (WARM_UP + 1) - 1] and captures == [None, "pool"]
     assert step.details == {"cuda_graph": True}
+
+
+@pytest.mark.slow
+def test_after_a_failed_capture_steps_are_launched_and_the_user_is_warned(take_steps, captures, monkeypatch):
+    def refuse(graph, pool):
+        captures.append(pool)
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    member, step, numbers = take_steps()
+    assert numbers == [WARM_UP + 1] and "cuda_graph" not in step.details
+    assert member.warning == "no CUDA graph: operation not permitted when stream is capturing"
 
 
 @pytest.mark.gpu

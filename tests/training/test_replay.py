@@ -21,7 +21,7 @@ from madbench.training.step import PlainStep
 @pytest.fixture(autouse=True)
 def records_short_runs(monkeypatch):
     monkeypatch.setattr(replay, "LEAST_STEPS", 1)
-    monkeypatch.setattr(replay, "_programs", {})
+    monkeypatch.setattr(replay, "MOST_PROGRAMS", 0)  # no job takes the program of another
     monkeypatch.setattr(replay, "TIMED", 1)
 
 
@@ -153,13 +153,19 @@ def test_an_interrupted_replayed_run_has_the_bits_of_a_plain_one(make_job, train
 
 
 def test_a_program_with_other_bits_is_given_up(member, monkeypatch):
+    """Also for other jobs: the next one with the same shapes records its own."""
+    recorded = []
+    monkeypatch.setattr(replay, "MOST_PROGRAMS", 12)
+
     def record(plain, inputs):
+        recorded.append(1)
         return lambda *inputs: [plain(*inputs)[0], *(1.0001 * output for output in plain(*inputs)[1:])]
 
     monkeypatch.setattr(replay, "record", record)
-    plain, step = PlainStep(member()), ReplayStep(member())
-    check_equal(take(step, 4), take(plain, 4))
-    assert step.details == {} and not replay._programs
+    for count in (1, 2):
+        plain, step = PlainStep(member()), ReplayStep(member())
+        check_equal(take(step, 4), take(plain, 4))
+        assert step.details == {} and len(recorded) == count
 
 
 def test_a_program_that_is_right_for_its_first_batch_alone_is_given_up(member, monkeypatch):
@@ -187,6 +193,7 @@ def test_without_a_recording_passes_are_plain(member, monkeypatch, error):
 def test_a_program_serves_the_seeds_of_a_job(member, monkeypatch):
     recorded, record = [], replay.record
     monkeypatch.setattr(replay, "record", lambda *of: recorded.append(1) or record(*of))
+    monkeypatch.setattr(replay, "MOST_PROGRAMS", 12)
     for seed in (0, 1):
         plain, step = (kind(member(task="compression", seed=seed)) for kind in (PlainStep, ReplayStep))
         check_equal(take(step, 5), take(plain, 5))
