@@ -6,6 +6,7 @@ import functools
 import json
 import pickle
 import shutil
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -205,13 +206,19 @@ def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
     assert tokenizer.vocab_size == 265
 
 
-def test_a_bound_on_words_does_not_change_what_is_learned_from_shorter_ones(trained, monkeypatch):
+def test_a_bound_on_words_does_not_change_what_is_learned_from_shorter_ones(trained):
+    """The digest is that of training without a bound."""
     assert trained.digest.startswith("6813bd7a31efb6a4")
-    longest = max(len(word) for word in "".join(WORDS).split()) + 1
-    monkeypatch.setattr(tokenizers, "_LONGEST_PIECE", longest)
-    assert train_bpe(WORDS * 3, 280).digest == trained.digest
-    monkeypatch.setattr(tokenizers, "_LONGEST_PIECE", 2)
-    assert train_bpe(WORDS * 3, 280).digest != trained.digest
+
+
+@pytest.mark.parametrize("letters_before, is_learned", [(1022, True), (1023, False)])
+def test_a_pair_counts_up_to_the_1024th_letter_of_a_word_and_not_across_it(letters_before, is_learned):
+    """Random letters, of which no pair is in as many places as ``qz``, the end of every word."""
+    pytest.importorskip("tokenizers")
+    letters = [*string.ascii_letters.translate({ord("q"): "", ord("z"): ""})]
+    words = np.random.default_rng(0).choice(letters, (60, letters_before))
+    trained = train_bpe(("".join(word) + "qz" for word in words), 258)
+    assert (trained.tokens[256] == b"qz") == is_learned
 
 
 @pytest.mark.slow
