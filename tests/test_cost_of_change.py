@@ -5,12 +5,16 @@ The files that are edited and added are counted, and the copy is used in a proce
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,41 +23,40 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 OPERATORS = "madbench/mixers/named/operators"
 PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
-LETTER = {
-    "grammar.py": {
-        '    Letter("q", "QK compressed",': """\
-    Letter("u", "readout gain",
-        "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
-        "o_t <- gain * o_t", "a letter for a test",
-        "features", "readout_gain", terms=("readout_gain",), is_in_table1=False),
-    Letter("q", "QK compressed",""",
-        "    registers: bool = False": "    readout_gain: bool = False  # u\n    registers: bool = False",
-    },
-    "budget.py": {
-        '    "registers": Term(': """\
-    "readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),
-    "registers": Term(""",
-    },
-    "dynamic_mlp.py": {
-        "        self.is_from_end =": """\
-        self.readout_gain = nn.Parameter(torch.empty(allocation.vo_width)) if variant.readout_gain else None
-        self.is_from_end =""",
-        'name.endswith("_norm.weight")': 'name.endswith(("_norm.weight", "readout_gain"))',
-        "        if self.head_norm:\n": """\
-        if self.readout_gain is not None:
-            o = o * self.readout_gain.to(o.dtype)
-        if self.head_norm:
-""",
-    },
-    "reference.py": {
-        '            if variant.base == "D" and not is_v2:\n                o =': """\
-            if variant.readout_gain:
-                o = w["readout_gain"] * o
-            if variant.base == "D" and not is_v2:
-                o =""",
-    },
-}
-"""The edits of a letter: by file of ``mixers/srg`` a text that is in it once, and what it becomes."""
+SRG = "madbench/mixers/srg"
+
+
+class Insertion(NamedTuple):
+    """An edit of a file: ``text`` before a part of its syntax tree, which may move, be wrapped or change around it."""
+
+    path: str
+    scope: str
+    """A class, a function, ``Class.method``, or the name of a tuple or a dictionary. Empty for the module."""
+    mentioned: str
+    """An expression. The part is the first statement or entry of the scope that has it. Empty: the first of all."""
+    text: str
+
+
+LETTER = [
+    Insertion(f"{SRG}/grammar.py", "LETTERS", "'q'", """\
+Letter("u", "readout gain",
+    "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
+    "o_t <- (1 + p) * o_t", "a letter for a test",
+    "features", "readout_gain", terms=("readout_gain",), is_in_table1=False),"""),
+    Insertion(f"{SRG}/grammar.py", "Variant", "registers", "readout_gain: bool = False  # u"),
+    Insertion(f"{SRG}/budget.py", "TERMS", "'registers'",
+        '"readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),'),
+    Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.__init__", "self._draw()", """\
+gain = torch.empty(allocation.vo_width)
+self.readout_gain = nn.ParameterDict({"p": gain}) if variant.readout_gain else None"""),
+    Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.read_out", "self.head_gate", """\
+if self.readout_gain is not None:
+    o = o * (1 + self.readout_gain["p"]).to(o.dtype)"""),
+    Insertion(f"{SRG}/reference.py", "_sequence", "outputs.append(o)", """\
+if variant.readout_gain:
+    o = (1 + w["readout_gain.p"]) * o"""),
+]  # fmt: skip
+"""The edits of a letter: its row and its field, its parameters, the operator, and the reference."""
 TESTS_OF_LETTERS = [
     "tests/labels",
     *(f"tests/mixers/srg/test_{name}.py" for name in ("grammar", "diagnosis", "meaning", "checks", "parameters")),
@@ -67,6 +70,36 @@ def contents(root: Path) -> dict[str, bytes]:
     places = [root / part for part in PARTS] + [*root.glob("*.py")]
     files = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if "__pycache__" not in path.parts}
+
+
+def parts_of(scope: str, tree: ast.Module) -> list[ast.stmt] | list[ast.expr]:
+    """The statements in a module, a class or a function after its docstring, or the entries of a tuple or a dictionary.
+
+    Statements within statements count too.
+    """
+    node: ast.AST = tree
+    for name in filter(None, scope.split(".")):
+        node = next(inner for inner in ast.iter_child_nodes(node) if name in names_of(inner))
+    if isinstance(value := getattr(node, "value", None), ast.Tuple):
+        return value.elts
+    if isinstance(value, ast.Dict):
+        return [key for key in value.keys if key is not None]
+    statements = [inner for part in node.body for inner in ast.walk(part) if isinstance(inner, ast.stmt)]
+    return statements[ast.get_docstring(node) is not None :]
+
+
+def names_of(node: ast.AST) -> list[str]:
+    """The names that a definition or an assignment gives."""
+    targets = getattr(node, "targets", None) or [getattr(node, "target", node)]
+    return [getattr(target, "id", None) or getattr(target, "name", "") for target in targets]
+
+
+def mentions(part: ast.AST, expression: str) -> bool:
+    """True if the part has the expression, outside of statements within it."""
+    nodes = [part]
+    for node in nodes:
+        nodes += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.stmt)]
+    return any(ast.unparse(node) == expression for node in nodes if isinstance(node, ast.expr))
 
 
 class Clone:
@@ -91,6 +124,18 @@ class Clone:
                 for old, new in replaced.items():
                     text = text.replace(old, new)
                 place.write_text(text, encoding="utf-8")
+
+    def edit(self, insertions: Iterable[Insertion]) -> None:
+        for path, scope, mentioned, text in insertions:
+            file = self.root / path
+            source = file.read_text(encoding="utf-8")
+            parts = [part for part in parts_of(scope, ast.parse(source)) if not mentioned or mentions(part, mentioned)]
+            assert parts, f"{path}: nothing in {scope or 'it'} has {mentioned or 'a place for an edit'}"
+            line, column = parts[0].lineno - 1, parts[0].col_offset
+            lines = source.encode().splitlines(keepends=True)
+            indented = textwrap.indent(text, " " * column).strip() + "\n" + " " * column
+            lines[line] = lines[line][:column] + indented.encode() + lines[line][column:]
+            file.write_bytes(b"".join(lines))
 
     @property
     def edited(self) -> set[str]:
@@ -123,14 +168,9 @@ def clone(tmp_path) -> Clone:
 
 def test_a_letter_costs_four_files_and_no_test(clone):
     """Its mixers are checked like those of other letters. Theorems are not applicable, since none was worked out."""
-    for name, edits in LETTER.items():
-        path = clone.root / "madbench/mixers/srg" / name
-        text = path.read_text(encoding="utf-8")
-        for old, new in edits.items():
-            assert text.count(old) == 1, f"{name}: {old}"
-            text = text.replace(old, new)
-        path.write_text(text, encoding="utf-8")
-    assert clone.edited == {f"madbench/mixers/srg/{name}" for name in LETTER} and not clone.added
+    clone.edit(LETTER)
+    assert clone.edited == {f"{SRG}/{name}.py" for name in ("grammar", "budget", "dynamic_mlp", "reference")}
+    assert not clone.added
     assert "3 labels" in clone.run("-m", "madbench", "verify", "R-cu-q-12o", "S-u!", "D-pu-v")
     assert "it is not worked out for 'u' (readout gain)" in clone.run("-m", "madbench", "verify", "S-u!", "-f", "json")
     assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-u!")
@@ -162,14 +202,13 @@ def test_a_named_operator_costs_its_file_and_a_line_of_the_list(clone):
     page = (ROOT / "docs/pages/add-operator.md").read_text(encoding="utf-8")
     (skeleton,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (clone.root / OPERATORS / "my_operator.py").write_text(skeleton, encoding="utf-8")
-    listed = clone.root / OPERATORS / "__init__.py"
-    text = listed.read_text(encoding="utf-8")
-    where = "from madbench.mixers.named.operators"
-    lines = {f"{where}.comba": f"{where}.my_operator import MyOperator\n", "    Comba,\n": "    MyOperator,\n"}
-    for before, line in lines.items():
-        assert text.count(before) == 1
-        text = text.replace(before, line + before)
-    listed.write_text(text, encoding="utf-8")
+    listed = f"{OPERATORS}/__init__.py"
+    clone.edit(
+        [
+            Insertion(listed, "", "_ALL", "from madbench.mixers.named.operators.my_operator import MyOperator"),
+            Insertion(listed, "_ALL", "", "MyOperator,"),
+        ]
+    )
     assert clone.edited == {f"{OPERATORS}/__init__.py"} and clone.added == {f"{OPERATORS}/my_operator.py"}
     assert "2 labels" in clone.run("-m", "madbench", "verify", "MyOperator", "MyOperator!")
     assert "S_t = S_(t-1) + k_t v_t^T" in clone.run("-m", "madbench", "explain", "MyOperator")
@@ -199,30 +238,20 @@ def test_a_paper_costs_a_folder(clone):
     assert "9 jobs" in clone.run("-m", "madbench", "paper", "positions", "table1", "--dry-run")
 
 
-OPTION = '    {name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"\n'
-OPTIONS = {
-    "madbench/execute/options.py": ("    devices: Sequence", OPTION.format(name="color")),
-    "madbench/experiment/experiment.py": (
-        "        check_is_not_imported()\n",
-        '        print("color", options.color)\n',
-    ),
-    "madbench/text/options.py": ("    tokenizer: Annotated", OPTION.format(name="script")),
-    "madbench/experiment/planner.py": (
-        "    from madbench.training.devices import resolve_device\n",
-        '    print("script", options.data.script)\n',
-    ),
-}
-"""A declaration and a use of two options, of execution and of planning: the line before which each is added."""
+OPTION = '{name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"'
+OPTIONS = [
+    Insertion("madbench/execute/options.py", "RunOptions", "devices", OPTION.format(name="color")),
+    Insertion("madbench/experiment/experiment.py", "Experiment.execute", "", 'print("color", options.color)'),
+    Insertion("madbench/text/options.py", "CorpusOptions", "tokenizer", OPTION.format(name="script")),
+    Insertion("madbench/experiment/planner.py", "prepare", "", 'print("script", options.data.script)'),
+]
+"""A declaration and a use of two options, of execution and of planning."""
 
 
 def test_an_option_costs_its_declaration_and_its_use(clone):
     """Verbs that train have it, and hand it on, although they do not name it."""
-    for name, (before, line) in OPTIONS.items():
-        path = clone.root / name
-        text = path.read_text(encoding="utf-8")
-        assert text.count(before) == 1, name
-        path.write_text(text.replace(before, line + before), encoding="utf-8")
-    assert clone.edited == OPTIONS.keys() and not clone.added
+    clone.edit(OPTIONS)
+    assert clone.edited == {insertion.path for insertion in OPTIONS} and not clone.added
     for verb in (("run",), ("sweep",), ("lm", "train")):
         shown = clone.run("-m", "madbench", *verb, "--help-all")
         assert "--color " in shown and "--script " in shown
