@@ -215,7 +215,8 @@ def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
     """The computation paths of the given labels, or of the default labels if none is given."""
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
-    from madbench.cli.bench import LABELS, PARTS, paths_offered
+    from madbench.cli.bench import LABELS, PARTS
+    from madbench.cli.bench.setup_options import paths_offered
     from madbench.cli.shared.words import names_and_labels
     from madbench.labels import expand
 

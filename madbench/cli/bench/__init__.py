@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import importlib
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from madbench.cli.bench.setup_options import SetupOptions
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, print_json, print_text_table
 from madbench.cli.shared.words import names_and_labels
-from madbench.config import parse_seeds, short_repr
-from madbench.config.options import EVERY_VERB, argument, option
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.config.options import argument, option
+from madbench.errors import ConfigError
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 from madbench.labels import check_code, expand
-from madbench.suites import main_suite
-from madbench.training.devices import device_name, resolve_device
+from madbench.training.devices import device_name
 
 if TYPE_CHECKING:
     from madbench.bench.parts import BenchTable, Part, Setup
@@ -36,13 +33,6 @@ if TYPE_CHECKING:
 LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
 SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1, "costs": 1}  # shares of the time
 PARTS = tuple(SHARES)
-OWNERS = {
-    "--peer": ["training"],
-    "--profile": ["training", "costs"],
-    "--paths": ["mixers", "length"],
-    "--d-model": ["mixers", "length", "table5", "decode", "costs"],
-}
-"""The parts on which an option has an effect, by option."""
 NOTES = (
     "Medians over rounds; in each round every candidate takes one pass. The first round does not count. The shortest "
     "and the longest times are of the same rounds. Before that, outputs and gradients are compared with the dense path "
@@ -54,49 +44,8 @@ DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 def bench(
     words: Annotated[list[str] | None, argument("PART|LABEL", DESCRIPTION, show_default=False)] = None,
     everything: Annotated[bool, option("All parts.", "--all")] = False,
-    lengths: Annotated[
-        str | None,
-        option(
-            "Lengths such as 128,512,1024; for training, tasks of these lengths, or all.",
-            show_default="per part",
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None, option("Number of sequences.", min=1, show_default="per part", rare=EVERY_VERB)
-    ] = None,
-    d_model: Annotated[
-        int | None, option("Width of mixers and language models.", min=8, show_default="per part")
-    ] = None,
-    profile: Annotated[
-        str,
-        option("Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"),
-    ] = "full",
-    paths: Annotated[
-        str | None,
-        option("Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."),
-    ] = None,
-    peer: Annotated[Path | None, option("Checkout of github.com/athms/mad-lab, whose model is also timed.")] = None,
     *,
-    device: options.DeviceOption = "auto",
-    threads: Annotated[int | None, option("Threads on a CPU.", min=1, show_default="all cores")] = None,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        option(
-            "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
-            rare=EVERY_VERB,
-        ),
-    ] = "auto",
-    compile: Annotated[
-        Literal["auto", "never", "always"],
-        option(
-            "torch.compile for all models of table5, for those of training on a CPU, and once more for the chunked "
-            "path of mixers; auto: on a GPU.",
-            rare=EVERY_VERB,
-        ),
-    ] = "auto",
-    repeats: Annotated[
-        int, option("Number of rounds, after a first one that does not count.", min=2, rare=EVERY_VERB)
-    ] = 5,
+    setup_options: SetupOptions,
     minutes: Annotated[
         float, option("Time for all parts; measurements that have not begun by then are left out.", min=0.1)
     ] = 8.0,
@@ -126,74 +75,19 @@ def bench(
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
       madbench bench --all --output bench-results  eight minutes
     """
-    import torch
-
-    from madbench.bench import costs, language, mixer, timing, training
-    from madbench.bench.parts import Setup
-    from madbench.bench.timing import Limits
-
-    parts_by_name = {
-        part.name: part
-        for part in (
-            mixer.MIXERS,
-            mixer.LENGTH,
-            training.TRAINING,
-            language.TABLE5,
-            language.DECODE,
-            costs.COSTS_PART,
-        )
-    }
     part_names, labels = names_and_labels(words or [], PARTS, "part")
     if everything and part_names:
         raise ConfigError(f"{part_names[0]}: has no effect with --all; give one of the two")
     names, labels = list(PARTS) if everything else part_names or ["mixers"], expand(labels) or list(LABELS)
     check_code(labels)
-    flags = {"--peer": peer, "--paths": paths, "--d-model": d_model}
-    flags |= {"--profile": profile} if profile != "full" else {}
-    for flag, value in flags.items():
-        if value is not None and not {*OWNERS[flag]} & {*names}:
-            raise ConfigError(f"{flag} {value}: has no effect without the part {' or '.join(OWNERS[flag])}")
-    if peer:
-        importlib.import_module(main_suite().reference).check_checkout(peer)
-    device = resolve_device(device)
-    if threads and device != "cpu":
-        raise ConfigError(f"--threads {threads}: has no effect on {device}")
-    if threads:
-        torch.set_num_threads(threads)
-    chosen_precision = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
-    seq_lens = parse_seeds(lengths, "--lengths") if lengths else ()
-    if 0 in seq_lens:
-        raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
-    if len(seq_lens) > 1 and {*names} <= {"table5", "decode", "costs"}:
-        raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
-    requested_paths = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
-    compiles = compile == "always" or (compile == "auto" and device != "cpu")
+    setup = setup_options.setup(labels, names)
     if output is not None:
         with explain_os_errors(output):  # before minutes of measuring
             output.mkdir(parents=True, exist_ok=True)
-    setup = Setup(
-        labels,
-        device,
-        chosen_precision,
-        Limits(repeats),
-        profile,
-        seq_lens,
-        batch,
-        d_model,
-        peer,
-        requested_paths,
-        compiles,
-    )
-    if requested_paths:
-        _check_paths(setup)
-    if device == "cpu":
-        timing.keep_freed_memory()
-    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # from the thread of backward passes, once
-    if compiles:
-        torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
+    _prepare_process(setup, setup_options.threads)
     where = _machine(setup)
     done: list[BenchTable] = []
-    for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
+    for table, was_interrupted in _measure(_parts(names), setup, minutes, where):
         done.append(table)
         if print_options.format != "json":
             print_text_table(table, print_options, len(done) - 1 if print_options.tex_label else 0)
@@ -210,24 +104,28 @@ def bench(
         raise typer.Exit(130)
 
 
-def paths_offered(setup: Setup) -> list[str]:
-    """The paths that at least one of the labels has."""
-    from madbench.bench.mixer import Shape, make, paths_of
+def _parts(names: Sequence[str]) -> list[Part]:
+    """The parts of these names."""
+    from madbench.bench import costs, language, mixer, training
 
-    paths = ["auto", "reference"]
-    for label in setup.labels:
-        with suppress(MadbenchError):  # a label that cannot be built is a row with its reason
-            paths += paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup))
-    return list(dict.fromkeys(paths))
+    parts = (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE, costs.COSTS_PART)
+    by_name = {part.name: part for part in parts}
+    return [by_name[name] for name in names]
 
 
-def _check_paths(setup: Setup) -> None:
-    """Raise ``ConfigError`` for a path that no label has."""
-    known_paths = paths_offered(setup)
-    for path in setup.paths:
-        if path not in known_paths:
-            problem = f"these labels have no path {short_repr(path)}{did_you_mean(path, known_paths)}"
-            raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
+def _prepare_process(setup: Setup, threads: int | None) -> None:
+    """Change settings of torch, of the allocator and of warnings that hold for the whole process."""
+    import torch
+
+    from madbench.bench import timing
+
+    if threads:
+        torch.set_num_threads(threads)
+    if setup.is_cpu:
+        timing.keep_freed_memory()
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # from the thread of backward passes, once
+    if setup.compiles:
+        torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
 
 
 def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
