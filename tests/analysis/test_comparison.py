@@ -153,6 +153,7 @@ def test_of_the_language_model_lower_is_better_and_said_to_be():
     assert list(rows) == ["loss_l5", "validation_loss"]
     assert {row.verdict for row in rows.values()} == {"lower"}
     assert rows["loss_l5"].difference.estimate == pytest.approx(-0.1)
+    assert {row.verdict for row in comparison_table("R", ["S"], pd.concat(frames)).rows} == {"higher"}
     assert by_quantity(table, "G")["loss_l5"].sample.mean == (3.0 + 5.0) / 2
     assert "Lower is better" in table.notes
     assert {record["unit"] for record in table.records()} == {"nats_per_token"}

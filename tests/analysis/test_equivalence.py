@@ -95,7 +95,7 @@ def test_a_comparison_has_a_verdict_on_its_margin_and_a_loss_is_worse_where_it_i
 def test_one_margin_is_of_the_columns_in_points():
     rows = margin_rows(CLOSE, 10.0)
     assert rows["compression"].equivalence.margin == 10.0 and rows[LOSS].equivalence is None
-    assert rows[LOSS].equivalence_verdict == ""
+    assert rows[LOSS].equivalence_verdict == "" and math.isnan(rows[LOSS].equivalence_p)
     without = margin_rows(CLOSE, None)
     assert without["compression"].equivalence is None
     assert without["compression"].difference == rows["compression"].difference
@@ -104,6 +104,7 @@ def test_one_margin_is_of_the_columns_in_points():
 def test_both_verdicts_of_a_row_share_the_error_of_the_table():
     frames = [scored(CLOSE, [task]) for task in MAD_TASKS[:4]]
     table = comparison_table("S", ["R"], pd.concat(frames), within=10.0)
+    assert "Margin: 10 points, in every column measured in points." in table.caption
     raw = equivalence(table.rows[0].sample, table.rows[0].of_baseline, 10.0)
     expected = holm([table.rows[0].difference.p, raw.p_above, raw.p_below] * 4, groups=[i // 3 for i in range(12)])
     assert [table.rows[0].p_holm, table.rows[0].equivalence.p_above] == pytest.approx(expected[:2])

@@ -25,6 +25,7 @@ from madbench.analysis.inference import (
     difference,
     holm,
     not_best,
+    planned_terms,
     step_down,
     terms_of_mean,
 )
@@ -178,6 +179,11 @@ def test_a_sample_without_a_seed_or_with_one_has_no_interval():
     assert low < 99.5 and high == 100.0
 
 
+def test_an_interval_without_limits_goes_both_ways():
+    low, high = Sample(np.array([-1.0, 0.0, 1.0])).interval
+    assert low == -high < -1
+
+
 def test_the_interval_of_a_share_is_that_of_clopper_and_pearson():
     for n in (1, 3, 12):
         for k in range(n + 1):
@@ -190,6 +196,14 @@ def test_many_samples_at_once_are_those_one_by_one():
     many = terms_of_mean(values, 100.0)
     for i, j in itertools.product(range(7), range(2)):
         assert many.half_width[i, j] == pytest.approx(float(terms_of_mean(values[i, j], 100.0).half_width))
+
+
+@pytest.mark.parametrize("width", [100.0, math.nan])
+def test_the_terms_of_future_seeds_are_those_of_such_seeds(width):
+    """Of a mean that is far from one, so that the prior of a loss is a share of it."""
+    values = np.random.default_rng(2).normal(40, 0.1, 4)
+    planned = planned_terms(values.var(ddof=1), values.mean(), len(values), width)
+    assert planned.half_width.item() == pytest.approx(terms_of_mean(values, width).half_width.item())
 
 
 def test_holm_multiplies_the_k_th_smallest_by_what_is_left_and_never_falls():

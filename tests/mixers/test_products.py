@@ -65,6 +65,17 @@ def test_no_memory_layout_changes_the_numbers_or_reaches_slow_kernels(fast, chan
 
 
 @needs_onednn
+@pytest.mark.parametrize("inputs, outputs, calls", [(255, 128, 0), (256, 128, 1), (128, 255, 0), (128, 256, 1)])
+def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(monkeypatch, inputs, outputs, calls):
+    multiplied, multiply = [], products.multiply
+    monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
+    grad, x = drawn(300, outputs), drawn(300, inputs, seed=1)
+    exact = grad.double().T @ x.double()
+    assert (products.weight_gradient(grad, x) - exact).norm() <= 1e-6 * exact.norm()
+    assert len(multiplied) == calls
+
+
+@needs_onednn
 def test_second_derivatives_are_those_of_the_plain_product(fast):
     def second(linear):
         x, weight = (drawn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1100, 128), (130, 128)]))
@@ -93,8 +104,9 @@ def test_products_of_models_64_wide_keep_their_bits(fast, rows, width):
 
 def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
     x, weight = drawn(products.LEAST_ROWS, 128), drawn(128, 128)
-    assert products.is_by_onednn(x, weight)
+    assert products.is_by_onednn(x, weight) and products.is_by_onednn(x, weight, drawn(128))
     assert not products.is_by_onednn(x[1:], weight)
+    assert not products.is_by_onednn(x, weight[1:])
     assert not products.is_by_onednn(x.double(), weight.double())
     assert not products.is_by_onednn(x.to("meta"), weight.to("meta"))
     with torch.autocast("cpu", torch.bfloat16):

@@ -74,7 +74,7 @@ def test_a_known_run_receives_the_measurements_that_it_lacks(other, path):
 
 @pytest.mark.parametrize("with_weights", [False, True])
 def test_what_is_packed_comes_back_to_the_last_bit(store, other, tmp_path, ids, with_weights):
-    pack(store, ids, tmp_path / "a.tar.xz", with_weights)
+    pack(store, ids, tmp_path / "a.tar.xz", **{"with_weights": True} if with_weights else {})
     report = unpack(tmp_path / "a.tar.xz", other)
     assert (report.added, report.already_stored, report.conflicts, report.problems) == (ids, [], [], [])
     for job_id in ids:

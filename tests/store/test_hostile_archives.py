@@ -101,6 +101,16 @@ def test_a_malformed_archive_is_one_sentence_and_leaves_nothing(store, tmp_path,
     assert store.job_ids() == [] and os.listdir(store.root / "work") == []
 
 
+def test_a_header_has_at_most_16_kibibytes(store, tmp_path):
+    allowed, refused = tmp_path / "allowed.tar", tmp_path / "refused.tar"
+    for path, size in ((allowed, 16_384), (refused, 16_385)):
+        link = header("link", size, tarfile.GNUTYPE_LONGLINK)
+        path.write_bytes(link + bytes(size + -size % 512) + header() + END)
+    assert unpack(allowed, store).problems
+    with pytest.raises(StoreError, match="it holds a header of 16,385 bytes"):
+        unpack(refused, store)
+
+
 @pytest.mark.slow
 def test_no_changed_byte_of_an_archive_is_a_traceback(store, tmp_path):
     theirs = Store.open(tmp_path / "theirs")

@@ -217,6 +217,8 @@ def test_prompts_that_are_none_and_other_batches_are_refused(make_mixer, randn):
     with pytest.raises(TrainingError, match="5 tokens, but .* max_len = 4"):
         mixer.prefill(randn(2, 5, 16))
     _, cache = mixer.prefill(randn(2, 2, 16))
+    with pytest.raises(TrainingError, match=r"a step takes one token of each sequence, \(B, D\), not \(2, 1, 16\)"):
+        mixer.step(randn(2, 1, 16), cache)
     with pytest.raises(TrainingError, match="1 tokens, but the cache is of 2 sequences"):
         mixer.step(randn(1, 16), cache)
 

@@ -64,6 +64,13 @@ def test_one_tile_of_all_gives_every_gradient_again_and_again(label, length, mak
     check_gradients_twice(mixer, randn(3, length, 16), randn(3, length, 16, seed=2))
 
 
+@pytest.mark.parametrize("label", LABELS)
+def test_one_tile_of_all_may_be_larger_than_other_tiles(label, make_mixer, randn, monkeypatch):
+    mixer = make_mixer(label, max_len=5, std=0.2)
+    monkeypatch.setattr(tiled, "TILE_NUMBERS", 2 * mixer.query_heads * 5 * 5)  # of two of the three sequences
+    check_gradients_twice(mixer, randn(3, 5, 16), randn(3, 5, 16, seed=2))
+
+
 @pytest.mark.parametrize("length", [7, 33])
 @pytest.mark.parametrize("label", LABELS)
 def test_kept_tiles_of_one_sequence_give_every_gradient_again_and_again(label, length, small_tiles, make_mixer, randn):
@@ -113,6 +120,24 @@ def test_nothing_of_the_square_of_the_length_is_kept(label, make_mixer, randn):
     with torch.autograd.graph.saved_tensors_hooks(lambda x: (sizes.append(x.numel()), x)[1], lambda x: x):
         mixer(randn(2, length, 16))
     assert sizes and max(sizes) < length**2
+
+
+def test_a_tile_without_kept_values_holds_no_product_of_mixing_after_its_pass(
+    small_tiles, make_mixer, randn, monkeypatch
+):
+    made = []
+
+    class Tile(tiled.Tile):
+        def __init__(self, *how):
+            super().__init__(*how)
+            made.append(self)
+
+    monkeypatch.setattr(tiled, "Tile", Tile)
+    y = make_mixer("G-cg-q-12o", max_len=40, path="tiled")(randn(3, 33, 16))
+    forward = len(made)
+    y.sum().backward()
+    assert 0 < forward < len(made)
+    assert all(part is None for tile in made for part in (*tile.inner1, *tile.inner2))
 
 
 @pytest.mark.parametrize("label", LABELS)
