@@ -288,15 +288,15 @@ def reason(row: Finding) -> str:
         return row.reason
     sign, gain = row.claim.sign(row.quantity), row.ours
     low, high = sorted((sign * gain.low, sign * gain.high))
-    threshold = f"the threshold of {signed_text(row.line, row.quantity)}" if row.line else "0"
-    if low > sign * row.line:
+    threshold = f"the threshold of {signed_text(row.threshold, row.quantity)}" if row.threshold else "0"
+    if low > sign * row.threshold:
         text = f"Its interval is on the claim's side of {threshold}, but p is"
-    elif high < sign * row.line:
+    elif high < sign * row.threshold:
         text = f"Its interval is on the other side of {threshold}, but p is"
     else:
         text = f"Its interval includes {threshold}; p"
     text += f" {p_text(row.p_holm)} after Holm over {row.tested} tests."
-    if row.line and row.claim.expectation(row.quantity) == "gain" and gain.low > 0:
+    if row.threshold and row.claim.expectation(row.quantity) == "gain" and gain.low > 0:
         text += " The interval shows that there is a gain, but not that it is large."
     return text
 
@@ -320,10 +320,10 @@ def seeds_text(row: Finding, samples: Samples) -> str:
     if math.isnan(row.p):
         return ""
     of_labels = samples[row.quantity]
-    test = test_claim(row.claim, row.quantity, of_labels, fixed_line=row.line)
+    test = test_claim(row.claim, row.quantity, of_labels, fixed_threshold=row.threshold)
     name, smallest = test.smallest
     terms = [(weight, of_labels[label]) for weight, label in row.claim.gains(test.cases)[name]]
-    seeds, _ = seeds_needed(terms, smallest.estimate - test.line, LEVEL / row.tested)
+    seeds, _ = seeds_needed(terms, smallest.estimate - test.threshold, LEVEL / row.tested)
     number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
     return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if this is the true gain."
 

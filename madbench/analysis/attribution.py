@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
+from madbench.analysis.contrasts import Contrast, LabelPair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
@@ -33,7 +33,7 @@ from madbench.errors import StoreError
 EFFECTS_SHARE = 0.8
 """The share of a table's error rate of 5% that its effects get in Holm's correction. Its interactions get the rest."""
 
-Cases = Mapping[tuple[Contrast, ...], Sequence[Pair | Square]]
+Cases = Mapping[tuple[Contrast, ...], Sequence[LabelPair | Square]]
 """The pairs of labels by contrast, or the squares of labels by pair of contrasts. A key has one or two contrasts."""
 _SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the four labels of a square; a pair uses the first two
 
@@ -45,7 +45,7 @@ class Effect:
     contrasts: tuple[Contrast, ...]  # one for an effect, two for an interaction
     quantity: str  # a task, mad_average or loss_l5
     estimate: Difference
-    cases: Mapping[Pair | Square, Difference | None]  # the pairs with their differences, or the squares
+    cases: Mapping[LabelPair | Square, Difference | None]  # the pairs with their differences, or the squares
     p_holm: float = math.nan  # adjusted for all effects, or for all interactions, of the table
 
     @property
@@ -61,7 +61,7 @@ class Effect:
         return self.contrasts[0].name
 
     @property
-    def pairs(self) -> dict[Pair, Difference]:
+    def pairs(self) -> dict[LabelPair, Difference]:
         """The pairs of an effect with their differences. Empty for an interaction."""
         return {case: gap for case, gap in self.cases.items() if len(case) == 2 and gap is not None}
 

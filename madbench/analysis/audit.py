@@ -66,7 +66,7 @@ class ColumnAudit:
     """
 
     @property
-    def tells_apart(self) -> bool:
+    def separates_labels(self) -> bool:
         """True if seeds agree about the labels: the interval of :attr:`reliability` lies above 0."""
         return self.reliability.low > 0
 
@@ -78,7 +78,7 @@ class ColumnAudit:
         """
         if math.isnan(self.reliability.value):
             return math.nan
-        share = min(self.reliability.value, 1 - 1e-9) if self.tells_apart else 0.0
+        share = min(self.reliability.value, 1 - 1e-9) if self.separates_labels else 0.0
         return abs(math.log2(1 - share)) / 2
 
     @property
@@ -94,7 +94,7 @@ class ColumnAudit:
         ``LEAST_SEEDS`` seeds of each. None if seeds do not agree.
         """
         share = self.reliability.value
-        if not self.tells_apart:
+        if not self.separates_labels:
             return None
         return max(1, math.ceil(RELIABLE / (1 - RELIABLE) * (1 - share) / share - 1e-9))
 

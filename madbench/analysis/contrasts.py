@@ -13,7 +13,7 @@ import numpy as np
 from madbench.errors import LabelError
 from madbench.labels import contrast_order, factor_names, factors_in, family_of, levels, parse
 
-Pair = tuple[str, str]
+LabelPair = tuple[str, str]
 """Two labels that differ in one factor: the label with the level ``given`` of a contrast, and the other label."""
 Square = tuple[str, str, str, str]
 """Four labels for two contrasts: with both given levels, with the second only, with the first only, with neither."""
@@ -47,7 +47,7 @@ class Contrast:
         return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 
-def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
+def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
     Contrasts are sorted; pairs are in the order of ``labels``. Two labels of different families can be a pair if one of
@@ -59,7 +59,7 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
             all_pairs.append(parse(label))
     factor_order, level_order = contrast_order()
     sort_order = functools.partial(_sort_order, {level: i for i, level in enumerate(level_order)})
-    pairs: dict[Contrast, list[Pair]] = {}
+    pairs: dict[Contrast, list[LabelPair]] = {}
     for family in dict.fromkeys(map(family_of, all_pairs)):
         prefix = f"{family.name}:" if family.name else ""
         in_family = [(variant, factors_in(family, variant)) for variant in all_pairs]
@@ -80,7 +80,7 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 
-def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
+def find_squares(pairs: Mapping[Contrast, Sequence[LabelPair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
     """For every two contrasts in ``pairs``, the squares: four labels that have both factors, either one, or neither.
 
     Pairs of contrasts without a square are left out.

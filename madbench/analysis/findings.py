@@ -27,7 +27,7 @@ import pandas as pd
 from madbench.analysis.claims import Claim
 from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import claim_threshold, published_gain
-from madbench.analysis.contrasts import Pair
+from madbench.analysis.contrasts import LabelPair
 from madbench.analysis.inference import (
     BOTH_SOLVE,
     LEVEL,
@@ -37,7 +37,7 @@ from madbench.analysis.inference import (
     holm,
 )
 from madbench.analysis.quantities import column, p_text, signed_text, suite_of_known
-from madbench.analysis.references import orientation
+from madbench.analysis.references import gain_sign
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import main_suite, suites
@@ -45,7 +45,7 @@ from madbench.suites import main_suite, suites
 Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
-Lines = Mapping[str, Mapping[str, float]]
+Thresholds = Mapping[str, Mapping[str, float]]
 """The thresholds of claims, by the name of the claim and then by quantity."""
 PROVISIONAL = "provisional"
 """The mark of a registered verdict that can still change: runs are missing, or registered values have changed."""
@@ -60,7 +60,7 @@ class Finding:
     claim: Claim
     quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
     options: str  # options of the command that select the protocol
-    line: float  # the gain has to be above it, or below it for a claim of "no gain"
+    threshold: float  # the gain has to be above it, or below it for a claim of "no gain"
     published: float  # smallest published gain of the tested pairs, or of all pairs if none is tested; NaN if unknown
     ours: Difference | None  # the measured gain, or the smallest if several are needed; None without a stored pair
     gain_name: str  # the rival or the pair to which ``ours`` belongs; empty if there is only one gain
@@ -71,8 +71,10 @@ class Finding:
     detail: str  # the reason why there is no test, or the kind of a supported claim of no difference
     labels: tuple[str, ...]  # labels of the tested pairs, or else of the pair with the fewest missing labels
     missing: tuple[str, ...]  # those of ``labels`` that have no complete seed; empty if a pair is stored
-    pairs: dict[Pair, float]  # the tested pairs, each with its mean gain
-    published_line: float = math.nan  # the line in the paper's points, if it is scaled to the profile; else NaN
+    pairs: dict[LabelPair, float]  # the tested pairs, each with its mean gain
+    published_threshold: float = (
+        math.nan
+    )  # the threshold in the paper's points, if it is scaled to the profile; else NaN
     marks: tuple[str, ...] = ()  # reservations about a registered verdict, such as "provisional"
     chosen_on: str = ""  # the set of labels whose published order was used to choose the settings, if any
     paper: str = ""  # the paper of the claim; empty if all claims have one source
@@ -95,15 +97,15 @@ class Finding:
     @property
     def published_agrees(self) -> bool:
         """True if the published gain is on the claim's side of the threshold. False if it is unknown."""
-        line = self.line if math.isnan(self.published_line) else self.published_line
-        return (self.published - line) * self.claim.sign(self.quantity) > 0
+        threshold = self.threshold if math.isnan(self.published_threshold) else self.published_threshold
+        return (self.published - threshold) * self.claim.sign(self.quantity) > 0
 
     @property
-    def is_at_line(self) -> bool:
+    def is_at_threshold(self) -> bool:
         """True if the claim was tested without a verdict, and the gain equals the threshold in the printed digits."""
         if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
             return False
-        return round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
+        return round(self.ours.estimate - self.threshold, column(self.quantity).digits) == 0
 
     @property
     def suite(self) -> str:
@@ -136,21 +138,21 @@ class Finding:
         if math.isnan(self.p):
             return f"{self.detail.capitalize()}: not tested."
         gain = f"The gain over {self.gain_name}" if self.claim.rivals else "The gain"
-        line = signed_text(self.line, self.quantity) if self.line else "0"
-        if not math.isnan(self.published_line):
-            line += f" ({signed_text(self.published_line, self.quantity)} in the paper's points)"
+        threshold = signed_text(self.threshold, self.quantity) if self.threshold else "0"
+        if not math.isnan(self.published_threshold):
+            threshold += f" ({signed_text(self.published_threshold, self.quantity)} in the paper's points)"
         sign = self.claim.sign(self.quantity)
-        if self.is_at_line:
+        if self.is_at_threshold:
             where = "is at"
         elif self.verdict == "not enough data":
             where = "may be on either side of"
         else:
             where = "is above" if (self.verdict == "supported") == (sign > 0) else "is below"
-        sentences = [f"{gain} {where} {line}: p {p_text(self.p_holm)} after Holm ({self.tested} tested)."]
+        sentences = [f"{gain} {where} {threshold}: p {p_text(self.p_holm)} after Holm ({self.tested} tested)."]
         if self.detail:
             sentences.append(f"{self.detail.capitalize()}.")
         if len(self.pairs) > 1 and not self.claim.rivals:
-            agree = sum((gain - self.line) * sign > 0 for gain in self.pairs.values())
+            agree = sum((gain - self.threshold) * sign > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
         return " ".join(sentences)
 
@@ -162,7 +164,7 @@ def findings(
     *,
     claims: Sequence[Claim],
     scales: bool = True,
-    lines: Lines = MappingProxyType({}),
+    thresholds: Thresholds = MappingProxyType({}),
     chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """One finding per claim and quantity, in the order of ``claims``.
@@ -178,7 +180,7 @@ def findings(
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if thresholds that are shares of published accuracies are scaled to the profile.
-        lines: registered thresholds, which replace the thresholds of the claims.
+        thresholds: registered thresholds, which replace the thresholds of the claims.
         chosen_on: the name of the set of labels whose published order was used to choose settings, by the suite's name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
@@ -189,12 +191,12 @@ def findings(
             stored_columns.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
         )
     questions = [
-        _Question(claim, x, samples.get(x, {}), lines.get(claim.name, {}).get(x))
+        _Question(claim, x, samples.get(x, {}), thresholds.get(claim.name, {}).get(x))
         for claim in claims
         for x in claim.quantities
         if quantities is None or x in quantities
     ]
-    tests = [test_claim(each.claim, each.quantity, each.samples, scales, each.fixed_line) for each in questions]
+    tests = [test_claim(each.claim, each.quantity, each.samples, scales, each.fixed_threshold) for each in questions]
     adjusted_p = holm([test.p for test in tests])
     test_count = sum(not math.isnan(p) for p in adjusted_p)
     rows = [
@@ -239,7 +241,7 @@ class _Question:
     claim: Claim
     quantity: str
     samples: Mapping[str, Sample]  # the seeds of each label in the column ``quantity``
-    fixed_line: float | None  # the registered threshold; None if the claim's own threshold applies
+    fixed_threshold: float | None  # the registered threshold; None if the claim's own threshold applies
 
 
 def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, tested: int) -> Finding:
@@ -265,12 +267,12 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
     choices = [claim.labels(cases_of_group) for cases_of_group in case_groups]
     lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
-    sign = orientation(quantity)
+    sign = gain_sign(quantity)
     pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
-    own_line = question.fixed_line
-    if own_line is None:
-        own_line = claim_threshold(claim, quantity, cases, {})
-    line = test.line if test.cases else own_line
+    own_threshold = question.fixed_threshold
+    if own_threshold is None:
+        own_threshold = claim_threshold(claim, quantity, cases, {})
+    threshold = test.threshold if test.cases else own_threshold
     name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)
     numbers = test.p, p_holm, tested
@@ -279,7 +281,7 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
         claim,
         quantity,
         options,
-        line,
+        threshold,
         published,
         ours,
         name,
@@ -289,5 +291,5 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
         labels,
         missing,
         pairs,
-        test.published_line,
+        test.published_threshold,
     )

@@ -21,7 +21,7 @@ from madbench.analysis.quantities import (
     signed_text,
     unit,
 )
-from madbench.analysis.references import Reference, orientation
+from madbench.analysis.references import Reference, gain_sign
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
 
@@ -183,8 +183,8 @@ def _reason(row: Finding) -> str:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if math.isnan(row.p):
         return row.detail
-    at_line = "at the threshold" if row.is_at_line else ""
-    return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_line, row.detail]))
+    at_threshold = "at the threshold" if row.is_at_threshold else ""
+    return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_threshold, row.detail]))
 
 
 def _signed_or_empty(value: float, quantity: str) -> str:
@@ -212,10 +212,11 @@ def _interval(row: Finding) -> str:
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     """The notes of the table: sentences on how to read it, and commands that train missing runs."""
     texts = []
-    if scaled_row := next((row for row in rows if not math.isnan(row.published_line)), None):
+    if scaled_row := next((row for row in rows if not math.isnan(row.published_threshold)), None):
+        scaling = scaled_row.threshold / scaled_row.published_threshold
         texts.append(
             "Thresholds that are shares of published accuracies are scaled by the distance from the heuristic to a"
-            f" perfect score, on {heading(scaled_row.quantity)} by {scaled_row.line / scaled_row.published_line:.2f}."
+            f" perfect score, on {heading(scaled_row.quantity)} by {scaling:.2f}."
             " --unscaled keeps the paper's points."
         )
     texts += [
@@ -266,7 +267,7 @@ def _margin(reference: Reference, quantity: str) -> str:
     For a loss the text adds that the margin is scaled by the stored loss.
     """
     text = f"{reference.margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
-    return text if orientation(quantity) > 0 else f"{text} (in proportion to the stored loss)"
+    return text if gain_sign(quantity) > 0 else f"{text} (in proportion to the stored loss)"
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
@@ -292,8 +293,8 @@ def _record(row: Finding) -> dict[str, Any]:
     identity |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
     identity |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
     names = (
-        "line",
-        "published_line",
+        "threshold",
+        "published_threshold",
         "published",
         "p",
         "p_holm",

@@ -41,7 +41,7 @@ def power_table(
 
     There is one record per claim, quantity and gain that has to exceed the threshold. Its keys are:
 
-    - ``line``: the threshold;
+    - ``threshold``: the threshold;
     - ``gain``: the stored gain, or the smallest one if several have to exceed the threshold; ``n``: its stored seeds;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
@@ -75,18 +75,18 @@ def power_table(
         is_testable = smallest.n < LEAST_SEEDS or not test.detail or not math.isnan(test.p)
         seeds, probability = 0, math.nan
         if is_testable:
-            seeds, probability = seeds_needed(terms[name], smallest.estimate - test.line, level)
-        numbers = [signed_text(smallest.estimate, quantity), signed_text(test.line, quantity), str(smallest.n)]
+            seeds, probability = seeds_needed(terms[name], smallest.estimate - test.threshold, level)
+        numbers = [signed_text(smallest.estimate, quantity), signed_text(test.threshold, quantity), str(smallest.n)]
         line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
         record = {"paper": paper} if paper else {}
         record |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
-        record |= {"line": test.line, "n": smallest.n, "seeds": seeds, "probability": probability}
+        record |= {"threshold": test.threshold, "n": smallest.n, "seeds": seeds, "probability": probability}
         assumed_gain = default_gain(claim, quantity, test) if true_gain is None else true_gain
         of_gains = []
         for gain_name, difference in test.gains:
             gain = -assumed_gain if gain_name.endswith("(reversed)") and not claim.rivals else assumed_gain
             needed_seeds, power = (
-                seeds_needed(terms[gain_name], gain - test.line, level) if is_testable else (0, math.nan)
+                seeds_needed(terms[gain_name], gain - test.threshold, level) if is_testable else (0, math.nan)
             )
             texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(needed_seeds, power)]
             of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(difference.estimate, quantity)], texts))
@@ -129,11 +129,11 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
     """
     if claim.expectation(quantity) != "gain":
         return 0.0
-    if test.line:
-        return 2 * test.line
+    if test.threshold:
+        return 2 * test.threshold
     published = published_gain(claim, quantity, test.cases)
     smallest_gain = test.smallest[1]
-    assert smallest_gain is not None, "a test without a line has a case"
+    assert smallest_gain is not None, "a test without a threshold has a case"
     return published if published > 0 else abs(smallest_gain.estimate)
 
 

@@ -33,8 +33,7 @@ class Reference:
     def gains(self) -> Scores:
         """The published numbers with the sign for which more is better, by label and then by column."""
         return {
-            label: {name: orientation(name) * value for name, value in row.items()}
-            for label, row in self.scores.items()
+            label: {name: gain_sign(name) * value for name, value in row.items()} for label, row in self.scores.items()
         }
 
     def margin(self, quantity: str) -> float:
@@ -49,7 +48,7 @@ class Reference:
         first, second = (self.gains.get(label, {}).get(published, math.nan) for label in self.margin_labels)
         return self.margin_share * (first - second)
 
-    def way(self, quantity: str) -> float:
+    def headroom(self, quantity: str) -> float:
         """The distance from the heuristic's score to 100 at the sizes in the paper, for an average its mean over tasks.
 
         NaN if a score is unknown.
@@ -58,7 +57,7 @@ class Reference:
         return float(np.mean([100.0 - self.heuristics.get(name, math.nan) for name in parts]))
 
 
-def orientation(quantity: str) -> float:
+def gain_sign(quantity: str) -> float:
     """1.0 if higher is better in the column ``quantity``, -1.0 if lower is better."""
     return -1.0 if column(quantity).better == "lower" else 1.0
 

@@ -219,7 +219,7 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
-    registered = _registered_findings(registration, results, registered_lines(registration))
+    registered = _registered_findings(registration, results, registered_thresholds(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
     exploratory = findings.findings(
         results.scores, set(results.scores.column), claims=others, chosen_on=results.chosen_on
@@ -265,18 +265,21 @@ def _moment(text: Any) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def registered_lines(registration: Registration) -> findings.Lines:
+def registered_thresholds(registration: Registration) -> findings.Thresholds:
     """The registered thresholds, by the name of the claim and then by quantity. Unknown thresholds are left out."""
-    lines = registration.thresholds["lines"]
+    thresholds = registration.thresholds["lines"]
     return {
-        claim: {name: line for name, line in of_claim.items() if line is not None} for claim, of_claim in lines.items()
+        claim: {name: threshold for name, threshold in of_claim.items() if threshold is not None}
+        for claim, of_claim in thresholds.items()
     }
 
 
-def _registered_findings(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
+def _registered_findings(
+    registration: Registration, results: Results, thresholds: findings.Thresholds
+) -> list[Finding]:
     columns = columns_of(results)
     claims, chosen_on = registration.claims, results.chosen_on
-    return findings.findings(results.scores, columns, claims=claims, lines=lines, chosen_on=chosen_on)
+    return findings.findings(results.scores, columns, claims=claims, thresholds=thresholds, chosen_on=chosen_on)
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
@@ -371,7 +374,8 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         text.append(changed_sentence(value_changes))
     if any(name.startswith("lines.") for name in value_changes):
         findings_by_lines = (
-            _registered_findings(registration, results, lines) for lines in (registered_lines(registration), {})
+            _registered_findings(registration, results, thresholds)
+            for thresholds in (registered_thresholds(registration), {})
         )
         other_verdicts = [
             f"{present_finding.claim.title}, {heading(present_finding.quantity)}: {present_finding.verdict}"

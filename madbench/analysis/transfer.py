@@ -24,7 +24,7 @@ _MOST_REVERSED = 4  # the largest number of pairs per column that the notes name
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairTransfer:
     """Two labels in one column. ``label`` has a mean under this profile that is not below that of ``other``."""
 
     label: str
@@ -54,17 +54,17 @@ class Transfer:
     column: str
     order: Agreement
     """Spearman's correlation between the labels' means under both profiles."""
-    pairs: Sequence[Pair]
+    pairs: Sequence[PairTransfer]
     seeds: tuple[float, float]
     """The mean number of seeds per label under this profile, and under the other profile."""
 
     @property
-    def decided_pairs(self) -> list[Pair]:
+    def decided_pairs(self) -> list[PairTransfer]:
         """The pairs that differ significantly under this profile."""
         return [pair for pair in self.pairs if pair.is_decided]
 
     @property
-    def reversed_pairs(self) -> list[Pair]:
+    def reversed_pairs(self) -> list[PairTransfer]:
         """The :attr:`decided_pairs` whose difference is zero or has the opposite sign under the other profile."""
         return [pair for pair in self.decided_pairs if not pair.holds]
 
@@ -88,13 +88,15 @@ def transfer(here: Results, there: Results) -> list[Transfer]:
     return rows
 
 
-def _pairs(here: Mapping[str, Sample], there: Mapping[str, Sample]) -> list[Pair]:
+def _pairs(here: Mapping[str, Sample], there: Mapping[str, Sample]) -> list[PairTransfer]:
     labels = sorted(here, key=lambda label: -here[label].mean)
     all_pairs = [*itertools.combinations(labels, 2)]
     differences = [difference(here[label], here[other]) for label, other in all_pairs]
     p_holm = holm([gain.p for gain in differences])
     of_both = zip(all_pairs, differences, p_holm)
-    return [Pair(*pair, ours.estimate, p, there[pair[0]].mean - there[pair[1]].mean) for pair, ours, p in of_both]
+    return [
+        PairTransfer(*pair, ours.estimate, p, there[pair[0]].mean - there[pair[1]].mean) for pair, ours, p in of_both
+    ]
 
 
 def transfer_table(here: Results, there: Results, name: str) -> Listing:

@@ -75,7 +75,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
         **{baseline.name: {**baseline_values(baseline, table.jobs, averages=False)} for baseline in BASELINES},
         "lines": {
             claim.name: {
-                name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, _way(name, heuristics)))
+                name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, _headroom(name, heuristics)))
                 for name in columns_by_claim[claim.name]
             }
             for claim in frozen
@@ -103,14 +103,14 @@ def changes(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[s
     return [f"{name} {text(old_values, name)}, now {text(new_values, name)}" for name in names]
 
 
-def _way(quantity: str, heuristics: Mapping[str, float]) -> float:
+def _headroom(quantity: str, heuristics: Mapping[str, float]) -> float:
     """The distance from the heuristic's score to a perfect score of a quantity. NaN if a heuristic is unknown.
 
     For an average: the mean distance over its tasks. ``heuristics`` has the score of the heuristic by task.
     """
     names = parts_of(quantity) or (quantity,)
-    ways = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]
-    return sum(ways) / len(ways)
+    headrooms = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]
+    return sum(headrooms) / len(headrooms)
 
 
 def _suite(jobs: Mapping[str, Job]) -> Suite:

@@ -37,9 +37,9 @@ def test_a_claim_is_a_difference_tested_against_its_line():
     scores = averaged(COLLAPSE)
     lag = of(findings(scores), "lag")
     samples = samples_of(scores)[MAD_AVERAGE]
-    line = (81.82 - 46.27) / 2
-    expected = difference(samples["R-12o!"], samples["R-12!"], of(findings(scores), "lag").line)
-    assert lag.line == pytest.approx(line) and repr(lag.ours) == repr(expected)
+    threshold = (81.82 - 46.27) / 2
+    expected = difference(samples["R-12o!"], samples["R-12!"], of(findings(scores), "lag").threshold)
+    assert lag.threshold == pytest.approx(threshold) and repr(lag.ours) == repr(expected)
     assert lag.p == lag.p_holm == pytest.approx(expected.p) and lag.tested == 1
     assert (lag.n, lag.verdict, lag.detail) == (3, "supported", "")
     assert lag.published == pytest.approx(81.82 - 46.27) and lag.pairs == {("R-12o!", "R-12!"): 48.0}
@@ -143,7 +143,7 @@ def test_where_every_pair_has_to_hold_all_have_to_be_there_and_the_worst_decides
 def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
     softmax = of(findings(averaged(noisy)), "softmax")
-    assert softmax.line == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
+    assert softmax.threshold == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
     for close in ([50.0, 50.2, 50.1], [50.0, 50.2, 49.9]):  # above and below
         softmax = of(findings(averaged({"R-pc": close * 2, "S-pc": [50.1, 50.3, 49.8] * 2})), "softmax")
         assert (softmax.verdict, softmax.detail) == ("supported", "equal within the margin")
@@ -233,11 +233,11 @@ def no_differences(label: str, quantity: str) -> float:
 
 def on_the_line(label: str, quantity: str) -> float:
     """Means for which "no loss" and "no gain" are false by nothing, and no MAD average gains anything."""
-    line = REFERENCE.margin(quantity) if label.startswith("S") else 0.0
+    threshold = REFERENCE.margin(quantity) if label.startswith("S") else 0.0
     if label.endswith("cg-q-12o"):
         signs = {"memorization": 1, "in_context_recall": 1, "compression": -1, "fuzzy_in_context_recall": -1}
-        line += signs.get(quantity, 0) * REFERENCE.margin(quantity)
-    return line
+        threshold += signs.get(quantity, 0) * REFERENCE.margin(quantity)
+    return threshold
 
 
 TRUE = {

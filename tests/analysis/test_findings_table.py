@@ -130,7 +130,7 @@ def test_every_format_has_every_row():
     assert records["lag"]["pairs"] == "R-12o! - R-12!" and records["lag"]["verdict"] == "supported"
     assert records["softmax"]["estimate"] is None
     assert records["softmax"]["command"].startswith("madbench run R-pc S-pc")
-    assert records["softmax"]["line"] == pytest.approx(-3.5575)
+    assert records["softmax"]["threshold"] == pytest.approx(-3.5575)
 
 
 def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
@@ -152,13 +152,13 @@ def test_a_gain_on_the_line_is_said_to_be_there():
     """The p-value of 1 is not caused by too few seeds."""
     equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(equal)) if row.claim.name == "compression")
-    assert (row.verdict, row.is_at_line) == ("not enough data", True) and row.reason.startswith(
+    assert (row.verdict, row.is_at_threshold) == ("not enough data", True) and row.reason.startswith(
         "The gain is at 0: p 1.000"
     )
     assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the threshold"
     apart = {"R-cg-q-12o": [61.0, 63.0, 65.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(apart)) if row.claim.name == "compression")
-    assert not row.is_at_line and "may be on either side of 0" in row.reason
+    assert not row.is_at_threshold and "may be on either side of 0" in row.reason
 
 
 def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():

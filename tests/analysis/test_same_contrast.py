@@ -82,7 +82,7 @@ def test_a_claim_with_a_line_has_the_same_interval_and_its_own_p(grid_results):
         row.difference for row in comparison_table(pair[1], [pair[0]], made.scores).rows if row.quantity == MAD_AVERAGE
     ]
     lag = next(one for one in findings(made.scores) if one.claim.name == "lag" and one.quantity == MAD_AVERAGE)
-    assert lag.line > 0 and (lag.ours.estimate, lag.ours.low, lag.ours.high) == (
+    assert lag.threshold > 0 and (lag.ours.estimate, lag.ours.low, lag.ours.high) == (
         compared.estimate,
         compared.low,
         compared.high,

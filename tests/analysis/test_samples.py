@@ -173,8 +173,8 @@ def test_seeds_of_diverged_runs_are_counted_and_can_be_left_out(diverged, count,
 
 def test_the_way_of_a_task_leads_from_its_heuristic_to_the_upper_limit_and_that_of_an_average_is_the_mean():
     parts = tuple(sample(70.0, heuristic=heuristic, limits=(0.0, 100.0)) for heuristic in (30.0, 60.0))
-    assert [part.way for part in parts] == [70.0, 40.0]
-    assert Sample(np.array([70.0]), parts=parts).way == 55.0
+    assert [part.headroom for part in parts] == [70.0, 40.0]
+    assert Sample(np.array([70.0]), parts=parts).headroom == 55.0
 
 
 @pytest.mark.parametrize("values, splits", [((10.0, 35.0), False), ((10.0, 36.0), True), ((50.0,), False)])

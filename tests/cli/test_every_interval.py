@@ -21,7 +21,7 @@ from madbench.analysis.claims.testing import as_gain
 from madbench.analysis.figures.registry import figure_frame
 from madbench.analysis.inference import Difference, Sample, binomial_interval, combination, difference
 from madbench.analysis.quantities import column, difference_text, interval_text
-from madbench.analysis.references import orientation
+from madbench.analysis.references import gain_sign
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection
@@ -325,6 +325,6 @@ def test_numbers_of_findings_are_combinations_of_the_samples(shown, samples):
         ]
         expected = min(gains, key=lambda gain: gain.estimate)
         assert same([row["low"], row["high"]], ends(expected)), row
-        assert row["estimate"] == pytest.approx(expected.estimate, abs=1e-8) and orientation(quantity)
+        assert row["estimate"] == pytest.approx(expected.estimate, abs=1e-8) and gain_sign(quantity)
         known += None not in ends(expected)
     assert known > 5

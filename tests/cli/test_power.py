@@ -42,7 +42,7 @@ def test_a_clear_gain_needs_few_seeds_and_a_small_one_many(fill_seeds, rows):
     words = ("--claim", "compression", "-t", "compression")
     (clear,) = rows(*words)
     assert (clear["claim"], clear["quantity"], clear["n"]) == ("compression", "compression", 3)
-    assert clear["gain"] == pytest.approx(40.0) and clear["line"] == 0
+    assert clear["gain"] == pytest.approx(40.0) and clear["threshold"] == 0
     assert 3 <= clear["seeds"] <= 6 and 0.8 <= clear["probability"] <= 1
     assert rows(*words) == [clear]  # a formula
     fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62, 0.1, 0.2, 0.3])

@@ -1,8 +1,7 @@
 """Claims as data: sentences of a paper or a user, each with the pairs of labels whose results decide it.
 
 A gain is the first label of a pair minus the second: points of accuracy, nats per token of loss, or saved steps. Its
-sign is such that more is better. A claim compares the gain with a threshold, which the code calls the line of the
-claim. There are four kinds of claims:
+sign is such that more is better. A claim compares the gain with a threshold. There are four kinds of claims:
 
 - "gain": the gain is above 0, above ``by`` in the units of the column, or above the share ``reach`` of the published
   gain;
@@ -35,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from madbench.analysis.contrasts import Pair, find_pairs
+from madbench.analysis.contrasts import LabelPair, find_pairs
 from madbench.analysis.quantities import column
 from madbench.analysis.references import Reference, find_reference
 from madbench.config import PAPERS, from_mapping, read_yaml, short_repr
@@ -52,7 +51,7 @@ FILE = "claims.yaml"
 """The name of the file of claims in a paper's folder. It is fixed, so the paper need not be imported to find it."""
 CLAIMS_LISTED = "madbench findings --explain all"
 """The command that lists claims, for messages about an unknown claim."""
-Terms = list[tuple[float, str]]
+WeightedLabels = list[tuple[float, str]]
 """A weighted sum of the means of labels, as pairs (weight, label)."""
 
 
@@ -67,7 +66,7 @@ class Claim:
     theory: str = ""  # the reason why it should hold
     group: str = "Claims"  # the heading above the claim in tables
     factors: tuple[str, ...] = ()  # the factors in which the labels of a pair differ
-    pairs: tuple[Pair, ...] = ()  # the paper's own pair first
+    pairs: tuple[LabelPair, ...] = ()  # the paper's own pair first
     contrast: str = ""
     """Replaces ``pairs``: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), or ``FACTOR in
     LABELS``. A and B are labels or sets of labels."""
@@ -84,7 +83,7 @@ class Claim:
     """The margin of a claim of no difference, in the units of the column. If 0, it is a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
     """The gain that must be beyond the threshold: the mean over the pairs, or the gain of every pair."""
-    rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
+    rivals: dict[str, tuple[LabelPair, ...]] = field(default_factory=dict)
     """Pairs of labels for other factors, by the name of the factor. The mean gain of ``pairs`` has to exceed the
     absolute mean gain of each rival. A rival has as many pairs as ``pairs``, and pair i of both is used together."""
     quantities: tuple[str, ...] = ()
@@ -118,7 +117,7 @@ class Claim:
         pairs_of_cases = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
         return tuple(dict.fromkeys(label for pair in pairs_of_cases for label in pair))
 
-    def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
+    def gains(self, cases: Sequence[int]) -> dict[str, WeightedLabels]:
         """The gains that must all be beyond the threshold, by name. Each is a weighted sum of means of labels.
 
         ``cases`` are the indices of the pairs to use. A claim about the mean has one gain, with an empty name. A claim
@@ -137,7 +136,7 @@ class Claim:
         }
         return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": mean_gain}).items()})
 
-    def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
+    def _both_ways(self, gains: dict[str, WeightedLabels]) -> dict[str, WeightedLabels]:
         """``gains``, and also their negatives if ``expects`` is "equal"."""
         if self.expects != "equal":
             return gains
@@ -145,11 +144,11 @@ class Claim:
         return gains | reverse
 
 
-def _mean(pairs: Sequence[Pair]) -> Terms:
+def _mean(pairs: Sequence[LabelPair]) -> WeightedLabels:
     return [(sign / len(pairs), label) for pair in pairs for sign, label in zip((1.0, -1.0), pair)]
 
 
-def _sum_by_label(terms: Terms) -> Terms:
+def _sum_by_label(terms: WeightedLabels) -> WeightedLabels:
     """``terms`` with one term per label: its weights are added up. Labels with a total weight of 0 are left out."""
     total: dict[str, float] = {}
     for weight, label in terms:
@@ -322,7 +321,7 @@ def complete(claim: Claim, where: str) -> Claim:
     return claim
 
 
-def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
+def pairs_of(contrast: str) -> tuple[tuple[LabelPair, ...], str]:
     """Return the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
 
     A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in

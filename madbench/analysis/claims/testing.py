@@ -1,9 +1,9 @@
 """The test of a claim on one quantity against stored samples.
 
-A gain is a weighted sum of means of labels, and a claim may require that several gains are beyond its threshold, which
-the code calls the line. Each gain is tested in both directions. The claim is supported if the test in its favor rejects
-for every gain, so the largest of these p-values counts. The claim is contradicted if the test against it rejects for
-any gain, so the smallest of these p-values counts, multiplied by the number of gains.
+A gain is a weighted sum of means of labels, and a claim may require that several gains are beyond its threshold. Each
+gain is tested in both directions. The claim is supported if the test in its favor rejects for every gain, so the
+largest of these p-values counts. The claim is contradicted if the test against it rejects for any gain, so the smallest
+of these p-values counts, multiplied by the number of gains.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from madbench.analysis.claims import Claim, Terms
+from madbench.analysis.claims import Claim, WeightedLabels
 from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, combination
-from madbench.analysis.references import orientation
+from madbench.analysis.references import gain_sign
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class ClaimTest:
     """The result of testing a claim on one quantity. The defaults are the result if no pair of the claim is stored."""
 
     cases: tuple[int, ...] = ()  # indices in ``Claim.pairs`` of the pairs that are tested
-    line: float = math.nan
-    published_line: float = math.nan  # the line in the paper's points, if it is scaled; else NaN
+    threshold: float = math.nan
+    published_threshold: float = math.nan  # the threshold in the paper's points, if it is scaled; else NaN
     gains: tuple[tuple[str, Difference], ...] = ()  # name and gain; more is better
     p: float = math.nan  # two-sided p-value for or against the claim; NaN if nothing is tested
-    is_for: bool = False  # True if the gain is on the claim's side of the line
+    is_for: bool = False  # True if the gain is on the claim's side of the threshold
     detail: str = ""
 
     @property
@@ -41,7 +41,7 @@ def test_claim(
     quantity: str,
     samples: Mapping[str, Sample],
     scales: bool = True,
-    fixed_line: float | None = None,
+    fixed_threshold: float | None = None,
 ) -> ClaimTest:
     """Test ``claim`` on ``quantity``. ``samples`` has the seeds of each label in this column.
 
@@ -50,7 +50,7 @@ def test_claim(
 
     Args:
         scales: True if a threshold that is a share of published accuracies is scaled to the profile.
-        fixed_line: a threshold in the units of the column. It replaces that of the claim.
+        fixed_threshold: a threshold in the units of the column. It replaces that of the claim.
     """
     stored_cases = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
     if not stored_cases or (claim.judges == "every pair" and len(stored_cases) < len(claim.pairs)):
@@ -58,26 +58,28 @@ def test_claim(
     testable_cases = [c for c in stored_cases if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
     cases = stored_cases if claim.judges == "every pair" else testable_cases or stored_cases
     means = {label: sample.mean for label, sample in samples.items()}
-    published_line = line = claim_threshold(claim, quantity, cases, means)
-    if fixed_line is not None:
-        published_line = line = fixed_line
+    published_threshold = threshold = claim_threshold(claim, quantity, cases, means)
+    if fixed_threshold is not None:
+        published_threshold = threshold = fixed_threshold
     elif scales:
-        line = claim_threshold(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
-    gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
-    other_line = math.nan if line == published_line else published_line
-    test = ClaimTest(tuple(cases), line, other_line, tuple(gains.items()))
+        threshold = claim_threshold(claim, quantity, cases, means, samples[claim.labels(cases)[0]].headroom)
+    gains = {name: _gain(claim, quantity, terms, samples, threshold) for name, terms in claim.gains(cases).items()}
+    other_threshold = math.nan if threshold == published_threshold else published_threshold
+    test = ClaimTest(tuple(cases), threshold, other_threshold, tuple(gains.items()))
     if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
         return replace(test, detail=reason)
     sign = claim.sign(quantity)
-    p_holds = max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
+    p_holds = max(gain.p / 2 if (gain.estimate - threshold) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
     p_fails = min(1.0, len(gains) * (1 - p_holds))
     test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
     if claim.expectation(quantity) != "gain" and test.is_for and test.p <= LEVEL:
-        return replace(test, detail=_kind_within(claim, quantity, cases, line, samples))
+        return replace(test, detail=_kind_within(claim, quantity, cases, threshold, samples))
     return test
 
 
-def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]) -> str:
+def _kind_within(
+    claim: Claim, quantity: str, cases: Sequence[int], threshold: float, samples: Mapping[str, Sample]
+) -> str:
     """A description of a supported claim of no difference, such as ``equal within the margin`` or ``worse``."""
     terms = next(iter(claim.gains(cases).values()))
     gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
@@ -87,23 +89,25 @@ def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float,
         return "worse" if gain.high < 0 else "not better by the margin"
     if gain.high < 0:
         return "worse, within the margin"
-    return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
+    return (
+        "equal within the margin" if gain.high < -threshold else "better" if gain.low > 0 else "not worse by the margin"
+    )
 
 
 def _gain(
     claim: Claim,
     quantity: str,
-    terms: Terms,
+    terms: WeightedLabels,
     samples: Mapping[str, Sample],
-    line: float = 0.0,
+    threshold: float = 0.0,
 ) -> Difference:
     weights_and_samples = [(weight, samples[label]) for weight, label in terms]
     tests_solved = claim.expectation(quantity) != "gain"
-    return as_gain(combination(weights_and_samples, orientation(quantity) * line, tests_solved), quantity)
+    return as_gain(combination(weights_and_samples, gain_sign(quantity) * threshold, tests_solved), quantity)
 
 
 def as_gain(difference: Difference, quantity: str) -> Difference:
     """The difference as a gain: its sign is reversed if lower is better in the column ``quantity``."""
-    if orientation(quantity) > 0:
+    if gain_sign(quantity) > 0:
         return difference
     return replace(difference, estimate=0.0 - difference.estimate, low=-difference.high, high=-difference.low)

@@ -1,4 +1,4 @@
-"""The threshold of a claim, called its line: the claim is true for gains on one side of it, and false on the other."""
+"""The threshold of a claim: the claim is true for gains on one side of it, and false on the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from madbench.analysis.claims import Claim
-from madbench.analysis.references import orientation
+from madbench.analysis.references import gain_sign
 
 
 def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
@@ -25,32 +25,32 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 
 
 def claim_threshold(
-    claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], way: float = math.nan
+    claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], headroom: float = math.nan
 ) -> float:
     """The threshold of a claim on ``quantity``, as a gain in the units of the column.
 
     A threshold that is a share of published losses or steps is scaled by the ratio of stored to published means. One
-    that is a share of published accuracies is scaled by the ratio of ``way`` to the same distance in the paper.
+    that is a share of published accuracies is scaled by the ratio of ``headroom`` to the same distance in the paper.
 
     Args:
         claim: the claim.
         quantity: the name of the column.
         cases: the indices of the pairs of the claim to use.
         means: the stored means by label.
-        way: the distance from the heuristic to a perfect score at the sizes of the stored runs. If it is NaN, a
+        headroom: the distance from the heuristic to a perfect score at the sizes of the stored runs. If it is NaN, a
             threshold for accuracies stays in the paper's points.
     """
     expectation, reference = claim.expectation(quantity), claim.reference
     if claim.by or claim.within:
         return claim.by or (claim.within if expectation == "no gain" else -claim.within)
     if expectation == "gain":
-        line = claim.reach * published_gain(claim, quantity, cases) if claim.reach else 0.0
+        threshold = claim.reach * published_gain(claim, quantity, cases) if claim.reach else 0.0
     else:
-        line = reference.margin(quantity) if expectation == "no gain" else -reference.margin(quantity)
-    if orientation(quantity) < 0 and line:
+        threshold = reference.margin(quantity) if expectation == "no gain" else -reference.margin(quantity)
+    if gain_sign(quantity) < 0 and threshold:
         baselines = [claim.pairs[case][1] for case in cases]
         published = {x: abs(reference.gains[x].get(quantity, math.nan)) for x in baselines if x in means}
         ratios = [means[x] / published[x] for x in baselines if x in means]
-        line *= float(np.mean(ratios)) if ratios else 1.0
-    scale = way / reference.way(quantity)
-    return line if math.isnan(scale) else line * scale
+        threshold *= float(np.mean(ratios)) if ratios else 1.0
+    scale = headroom / reference.headroom(quantity)
+    return threshold if math.isnan(scale) else threshold * scale

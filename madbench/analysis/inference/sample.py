@@ -110,13 +110,13 @@ class Sample:
         return self.values if self.diverged is None else self.values[~self.diverged]
 
     @property
-    def way(self) -> float:
+    def headroom(self) -> float:
         """The distance from the score of the heuristic to the upper limit of the column.
 
         For an average: the mean of this distance over its tasks. NaN if the heuristic is unknown.
         """
         if self.parts:
-            return float(np.mean([part.way for part in self.parts]))
+            return float(np.mean([part.headroom for part in self.parts]))
         return self.scale.limits[1] - self.scale.heuristic
 
     @functools.cached_property
@@ -138,8 +138,8 @@ class Sample:
         if self.parts:
             return any(part.has_learned for part in self.parts)
         if not math.isnan(self.scale.heuristic):
-            way = self.scale.ceiling - self.scale.heuristic
-            return self.mean > self.scale.heuristic + UNLEARNED_SHARE * way
+            headroom = self.scale.ceiling - self.scale.heuristic
+            return self.mean > self.scale.heuristic + UNLEARNED_SHARE * headroom
         share = abs(self.mean - self.scale.chance) / abs(self.scale.ceiling - self.scale.chance)
         return not share <= UNLEARNED_SHARE
 

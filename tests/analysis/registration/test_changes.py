@@ -112,15 +112,15 @@ def test_a_published_file_that_was_edited_is_noticed(judged, loaded, papers):
     assert text.count("46.27") == 1
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said
-    ways = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
-    scale = sum(ways) / 6 / REFERENCE.way(MAD_AVERAGE)  # of what the paper's labels had to learn
+    headrooms = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
+    scale = sum(headrooms) / 6 / REFERENCE.headroom(MAD_AVERAGE)  # of what the paper's labels had to learn
     lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
     assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
     assert verdicts == ["supported (provisional)"]
 
 
 @pytest.mark.slow
-def test_registered_lines_are_judged_where_the_present_analysis_draws_others(filled, judged_again):
+def test_registered_thresholds_are_used_if_the_present_analysis_has_others(filled, judged_again):
     rewritten(filled, with_threshold(json.loads(filled.read_text()), "lines.lag.mad_average", 90.0))
     said, verdicts = judged_again()
     assert verdicts == ["contradicted (provisional)"]

@@ -1,4 +1,4 @@
-"""Lines of claims that are shares of published accuracies, scaled to what there is to learn at a profile."""
+"""Thresholds of claims that are shares of published accuracies, scaled to what there is to learn at a profile."""
 
 from __future__ import annotations
 
@@ -30,41 +30,44 @@ def quick(values) -> pd.DataFrame:
     return frame.assign(heuristic=[QUICK.get(name, math.nan) for name in frame.column])
 
 
-def test_a_line_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfect_score_as_in_the_paper():
-    way = sum(100 - QUICK[task] for task in MAD_TASKS) / 6
+def test_a_threshold_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfect_score_as_in_the_paper():
+    headroom = sum(100 - QUICK[task] for task in MAD_TASKS) / 6
     lag = of(findings(quick(GAINS)), "lag")
     unscaled = of(findings(quick(GAINS), scales=False), "lag")
-    assert unscaled.line == lag.published_line == pytest.approx((81.82 - 46.27) / 2)
-    assert lag.line == pytest.approx(unscaled.line * way / REFERENCE.way(AVERAGE)) and lag.line < unscaled.line
-    assert math.isnan(unscaled.published_line) and lag.published == unscaled.published
+    assert unscaled.threshold == lag.published_threshold == pytest.approx((81.82 - 46.27) / 2)
+    assert (
+        lag.threshold == pytest.approx(unscaled.threshold * headroom / REFERENCE.headroom(AVERAGE))
+        and lag.threshold < unscaled.threshold
+    )
+    assert math.isnan(unscaled.published_threshold) and lag.published == unscaled.published
     assert lag.published_agrees and unscaled.published_agrees
 
 
-def test_without_a_known_heuristic_a_line_is_in_the_papers_points():
+def test_without_a_known_heuristic_a_threshold_is_in_the_papers_points():
     lag = of(findings(scored(GAINS, MAD_TASKS)), "lag")
-    assert lag.line == pytest.approx((81.82 - 46.27) / 2) and math.isnan(lag.published_line)
+    assert lag.threshold == pytest.approx((81.82 - 46.27) / 2) and math.isnan(lag.published_threshold)
 
 
 def test_margins_scale_and_what_a_user_names_and_losses_do_not():
     values = {"R-pc": [70.0, 70.5, 70.2], "S-pc": [70.1, 70.4, 70.0]}
     softmax = of(findings(quick(values)), "softmax")
-    assert abs(softmax.line) < abs(softmax.published_line) and softmax.line < 0
+    assert abs(softmax.threshold) < abs(softmax.published_threshold) and softmax.threshold < 0
     own = replace(BY_NAME["softmax"], within=2.0)
     (found,) = (one for one in findings(quick(values), claims=[own]) if one.quantity == AVERAGE)
-    assert found.line == -2.0 and math.isnan(found.published_line)
+    assert found.threshold == -2.0 and math.isnan(found.published_threshold)
     of_loss = of(findings(lost({"R-12o!": [3.0, 3.1, 3.05], "R-12!": [5.0, 5.1, 5.2]})), "lag", LOSS)
-    assert math.isnan(of_loss.published_line)
+    assert math.isnan(of_loss.published_threshold)
 
 
-def test_what_is_printed_says_both_lines_and_how_they_scale():
+def test_what_is_printed_says_both_thresholds_and_how_they_scale():
     rows = [of(findings(quick(GAINS)), "lag")]
     table = findings_table(rows)
     (record,) = table.records()
-    assert record["published_line"] == pytest.approx(17.775) and record["line"] < 17
+    assert record["published_threshold"] == pytest.approx(17.775) and record["threshold"] < 17
     assert "in the paper's points)" in record["reason"] and "--unscaled" in table.notes
     assert any("in the paper's points)" in text for _, text in explanation(rows))
     (plain,) = findings_table([of(findings(scored(GAINS, MAD_TASKS)), "lag")]).records()
-    assert plain["published_line"] is None
+    assert plain["published_threshold"] is None
     json.dumps(record)
 
 
