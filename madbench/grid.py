@@ -92,7 +92,7 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
     merged = {key: {**mapping.get(key, {}), **changes[key]} for key in ("set", "vary") if changes.get(key)}
     grid = from_mapping(GridFile, {**mapping, **changes, **merged}, str(source))
     trust.allow_typed(_specs(from_mapping(GridFile, dict(changes), "grid")), with_files=True)
-    trust.allow_of_file(_specs(grid), Path(source))
+    trust.allow_labels_of_file(_specs(grid), Path(source))
     return expand_grid(grid, str(source))
 
 

@@ -48,7 +48,7 @@ class Contrast:
 
 
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
-    """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
+    """The pairs of ``labels`` that differ in exactly one factor, by contrast.
 
     Contrasts are sorted; pairs are in the order of ``labels``. Two labels of different families can be a pair if one of
     the families can describe both labels by its own factors. A label that cannot be parsed here is in no pair.

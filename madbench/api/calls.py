@@ -15,7 +15,7 @@ from madbench.analysis.shown_frame import ShownFrame
 from madbench.config import Override, override_text, plain_values
 from madbench.errors import MadbenchError, suggestion
 from madbench.labels import trust
-from madbench.labels.names import DisplayNames, shown, with_display_names
+from madbench.labels.names import DisplayNames, using_names, with_display_names
 from madbench.labels.sets import names_of
 from madbench.mixers.random_state import kept_random_state
 from madbench.suites.addressing import parse_overrides
@@ -57,7 +57,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
-        with shown(names), kept_random_state():
+        with using_names(names), kept_random_state():
             with named_as_arguments(signature.parameters):
                 result = verb(*plain, **plain_settings)
             if rename and isinstance(result, pd.DataFrame):

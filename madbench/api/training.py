@@ -22,7 +22,7 @@ from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
-from madbench.labels.names import show, shown_names
+from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
@@ -249,7 +249,7 @@ def sweep(
     check_is_not_imported()
     source = grid if is_grid_file(grid) else texts_of(grid)
     loaded = load_grid(source, keys)
-    show(shown_names().over(loaded.names))
+    use_names(names_in_use().completed_by(loaded.names))
     data = CorpusOptions(None if corpus is None else Path(corpus), tokenizer, dtype)
     experiment = prepare(loaded, ExperimentOptions(device, results, data))
     execution = RunOptions(slots, threads, group=group, keep_weights=keep_weights)

@@ -50,7 +50,7 @@ from madbench.execute.messages import (
 from madbench.execute.worker import Assignment
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job, Record
-from madbench.labels.trust import importable
+from madbench.labels.trust import importable_labels
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds after its time limit in which a group may stop by itself before it is cancelled
@@ -233,7 +233,7 @@ class _Driver(Execution):
         for group in groups:
             jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in group.locks))
             folders = works if self.backend.shares_folder else None
-            code = importable({job.label for job in jobs})
+            code = importable_labels({job.label for job in jobs})
             group.last_assignment = Assignment(jobs, self.train, self.policy, folders, code)
             group.is_training, group.due = False, math.inf
         if groups:

@@ -173,7 +173,7 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
         "works": {job.id: str(work) for job, work in zip(jobs, works)},
         "time_limit": assignment.policy.time_limit,
         "train": _encode_train(assignment.train),
-        "importable": assignment.importable,
+        "importable": assignment.importable_labels,
     }
     return as_json(training)
 

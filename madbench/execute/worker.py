@@ -44,7 +44,7 @@ class Assignment:
     """The work folders of the jobs, if the worker sees them. If None, the worker makes temporary folders on its
     machine.
     """
-    importable: Sequence[str] = ()
+    importable_labels: Sequence[str] = ()
     """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
     def pack(self) -> Packed:
@@ -105,7 +105,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
         return records, ""
 
     with ExitStack() as stack:
-        stack.enter_context(trust.allow_only(assignment.importable))
+        stack.enter_context(trust.allow_only(assignment.importable_labels))
         stack.enter_context(importing_scripts())
         try:
             works = _work_folders(assignment, stack)

@@ -14,11 +14,11 @@ def point_at(text: str, position: int, problem: str, what: str = "label") -> str
     start = max(0, position - SHOWN // 2) if len(text) > SHOWN else 0
     opening = f"{what} '{'...' if start > 0 else ''}"
     closing = "...'" if start + SHOWN < len(text) else "'"
-    column = len(opening + show(text[start:position]))
-    return f"{opening}{show(text[start : start + SHOWN])}{closing}\n{' ' * column}^ {problem}"
+    column = len(opening + escape(text[start:position]))
+    return f"{opening}{escape(text[start : start + SHOWN])}{closing}\n{' ' * column}^ {problem}"
 
 
-def show(text: str) -> str:
+def escape(text: str) -> str:
     """Return ``text`` with every character outside printable ASCII escaped."""
     return text.encode("unicode_escape").decode()
 

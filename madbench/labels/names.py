@@ -1,8 +1,8 @@
 """Display names of labels. They affect output only: jobs, files and programs use the canonical label.
 
 A command or a Python call makes its names once, from its words and options (:func:`madbench.labels.sets.names_of`). It
-passes them to the code that prints with :func:`show` or :func:`shown`. Names are immutable, and parsing a label adds no
-name.
+passes them to the code that prints with :func:`use_names` or :func:`using_names`. Names are immutable, and parsing a
+label adds no name.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class DisplayNames:
                 )
         return replace(self, by_user=by_user, of_sets=of_sets)
 
-    def over(self, others: DisplayNames) -> DisplayNames:
+    def completed_by(self, others: DisplayNames) -> DisplayNames:
         """Return these names, completed by the names in ``others`` for labels that have no name here."""
         by_user = {**others.by_user, **self.by_user}
         return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
@@ -113,18 +113,18 @@ def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[st
 _SHOWN: ContextVar[DisplayNames] = ContextVar("names", default=DisplayNames())  # noqa: B039  it is never changed
 
 
-def shown_names() -> DisplayNames:
+def names_in_use() -> DisplayNames:
     """The display names that are in use."""
     return _SHOWN.get()
 
 
-def show(names: DisplayNames) -> None:
+def use_names(names: DisplayNames) -> None:
     """Put display names in use from now on, also for errors that are printed after the end of the command."""
     _SHOWN.set(names)
 
 
 @contextlib.contextmanager
-def shown(names: DisplayNames) -> Iterator[None]:
+def using_names(names: DisplayNames) -> Iterator[None]:
     """Put display names in use within the block, and restore the previous names after it."""
     token = _SHOWN.set(names)
     try:

@@ -123,7 +123,7 @@ def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
     return family.factors_of_other(label)
 
 
-def diff(a: Label, b: Label) -> tuple[str, ...]:
+def differing_factors(a: Label, b: Label) -> tuple[str, ...]:
     """The names of the factors that both labels have and in which they differ.
 
     A family that defines factors for another family's labels (``factors_of_other``) compares them as its own. For two

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
-from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.diagnosis import SHOWN, escape, point_at
 from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.family_checks import ANSWERS, fault_of, label_of
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
@@ -48,7 +48,7 @@ def family_of(label: str | Label) -> LoadedFamily:
         if name in REGISTRY.refused:
             raise LabelError(REGISTRY.refused[name])
         hint = did_you_mean(name[:SHOWN], filter(None, families()), "madbench ls families")
-        raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
+        raise LabelError(point_at(str(label), 0, f"unknown family {escape(name[:SHOWN])!r} before the colon{hint}"))
     return REGISTRY.load(name)
 
 

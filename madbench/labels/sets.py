@@ -14,7 +14,7 @@ from typing import Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.diagnosis import SHOWN, escape, point_at
 from madbench.labels.names import DisplayNames, typed_spelling
 from madbench.labels.parsing import parse, texts_of
 from madbench.labels.patterns import is_pattern, join_pattern, split_pattern
@@ -220,4 +220,4 @@ def expand_braces(spec: str) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    return show(text[:SHOWN]) + ("..." if len(text) > SHOWN else "")
+    return escape(text[:SHOWN]) + ("..." if len(text) > SHOWN else "")

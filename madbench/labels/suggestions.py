@@ -10,7 +10,7 @@ import functools
 import re
 
 from madbench.errors import LabelError, MadbenchError
-from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.diagnosis import SHOWN, escape, point_at
 from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
 from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
 
@@ -56,13 +56,13 @@ def message_with_suggestion(text: str) -> str | None:
         (label for label in labels_by_name.get(name_key(name), ()) if name_key(label) == name_key(name)), ""
     )
     if is_family:
-        where = f"{prefix}: has no {show(name)!r}"
+        where = f"{prefix}: has no {escape(name)!r}"
     elif colon:
-        where = f"unknown family {show(prefix)!r} before the colon"
+        where = f"unknown family {escape(prefix)!r} before the colon"
     elif rest and operator:
         where = f"{operator} takes no letters"
     else:
-        where = f"there is no label {show(name)!r}"
+        where = f"there is no label {escape(name)!r}"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggestions]
     what = f"{where}; did you mean {' or '.join(options)}? madbench ls operators lists all"
     return point_at(text, len(prefix) + len(colon), what)

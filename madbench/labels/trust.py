@@ -37,7 +37,7 @@ class _Trust:
 _OF_PROCESS = _Trust()
 
 
-def begin() -> None:
+def forget_allowed() -> None:
     """Forget all labels that were allowed before. Called when a command begins."""
     _OF_PROCESS.labels.clear()
 
@@ -60,7 +60,7 @@ def is_allowed(label: str) -> bool:
     return label in _OF_PROCESS.labels
 
 
-def importable(labels: Iterable[str]) -> tuple[str, ...]:
+def importable_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """The labels that name code which may be imported, sorted.
 
     Searches ``labels``, and the labels of layers in hybrids.
@@ -104,13 +104,13 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
                 _allow_spec(spec, Path(), with_files, ())
 
 
-def allow_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allow the labels and sets ``specs`` of a file that the user named, unless the file's folder :func:`is_data`."""
-    if not is_data(path.parent):
+def allow_labels_of_file(specs: Iterable[Any], path: Path) -> None:
+    """Allow the labels and sets ``specs`` of a file that the user named, unless it lies in a data folder."""
+    if not is_data_folder(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
 
 
-def is_data(folder: Path) -> bool:
+def is_data_folder(folder: Path) -> bool:
     """True if a folder or one of its parents is a results folder or an unpacked archive, which contain runs."""
     places = {folder.absolute(), folder.resolve()}
     folders = {outer for place in places for outer in (place, *place.parents)}
@@ -129,7 +129,7 @@ def _allow_spec(spec: str, folder: Path, with_files: bool, outer_files: tuple[Pa
         elif (
             with_files
             and (path := find_set(text[1:], folder).resolve()) not in outer_files
-            and not is_data(path.parent)
+            and not is_data_folder(path.parent)
         ):
             for inner in read_yaml(path).get("labels") or ():
                 _allow_spec(inner, path.parent, with_files, (*outer_files, path))

@@ -13,7 +13,7 @@ from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
 from madbench.analysis.claims.thresholds import claim_threshold, published_gain
 from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
-from madbench.labels import diff, parse
+from madbench.labels import differing_factors, parse
 from madbench.report.tables import page_claims
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
@@ -29,12 +29,12 @@ def gain(given: str, without: str, quantity: str = MAD_AVERAGE) -> float:
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(claim):
-    differing = [set(diff(parse(given), parse(without))) for given, without in claim.pairs]
+    differing = [set(differing_factors(parse(given), parse(without))) for given, without in claim.pairs]
     assert set().union(*differing) == set(claim.factors)
     assert claim.judges == "every pair" or all(of_pair == set(claim.factors) for of_pair in differing)
     for factor, pairs in claim.rivals.items():
         assert len(pairs) == len(claim.pairs)
-        assert {diff(parse(given), parse(without)) for given, without in pairs} == {RIVALS[factor]}
+        assert {differing_factors(parse(given), parse(without)) for given, without in pairs} == {RIVALS[factor]}
     assert {label for pair in claim.pairs for label in pair} <= set(REFERENCE.gains)
     assert len(claim.title) <= 32
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from madbench.analysis.contrasts import find_pairs, find_squares
-from madbench.labels import diff, expand, parse
+from madbench.labels import differing_factors, expand, parse
 from madbench.mixers.srg.grammar import FACTORS, spell
 from madbench.mixers.srg.listing import all_labels
 from srg_letters import FEATURES_BEYOND_TABLE1
@@ -51,7 +51,9 @@ def test_every_pair_of_one_difference_is_found_once():
     labels += [label for label in ("S-p", "R-c-q", *others) if label not in labels]
     pairs = find_pairs(labels)
     found = [frozenset(pair) for of_contrast in pairs.values() for pair in of_contrast]
-    expected = {frozenset(pair) for pair in itertools.combinations(labels, 2) if len(diff(*map(parse, pair))) == 1}
+    expected = {
+        frozenset(pair) for pair in itertools.combinations(labels, 2) if len(differing_factors(*map(parse, pair))) == 1
+    }
     assert len(found) == len(expected) and set(found) == expected
     assert list(pairs) == sorted(pairs) and len({contrast.factor for contrast in pairs}) == len(FACTORS)
 
@@ -96,7 +98,7 @@ def test_three_of_four_labels_are_no_square():
 def test_the_factor_of_a_contrast_is_that_of_diff():
     for contrast, of_contrast in find_pairs(expand(["@table1"])).items():
         for given, without in of_contrast:
-            assert diff(parse(given), parse(without)) == (contrast.factor,)
+            assert differing_factors(parse(given), parse(without)) == (contrast.factor,)
 
 
 def test_a_family_that_has_a_place_for_softmax_attention_pairs_with_it():

@@ -328,7 +328,7 @@ def test_runs_of_a_module_that_is_not_here_are_shown_with_a_mark_by_every_verb(m
     assert "source" not in main("archive", "--output", "bare.tar.xz", "--no-source").stdout
     module.unlink()
     forget()
-    trust.begin()
+    trust.forget_allowed()
     where = ["training.epochs=1", "-p", tiny, "-t", ",".join(TASKS), "--results", "theirs"]
     for archive in ("theirs.tar.xz", "bare.tar.xz"):
         ended = main("import", archive, "--results", "theirs")

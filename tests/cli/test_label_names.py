@@ -15,7 +15,7 @@ from madbench.cli.explain import explain
 from madbench.cli.verify import verify
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import parse
-from madbench.labels.names import DisplayNames, shown
+from madbench.labels.names import DisplayNames, using_names
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily
 from madbench.suites import suite_of
@@ -39,22 +39,22 @@ def first_words(output):
 
 @pytest.mark.slow
 def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, filled, tiny):
-    shown = main("table", "--profile", tiny, *TASKS)
-    assert first_words(shown.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
+    using_names = main("table", "--profile", tiny, *TASKS)
+    assert first_words(using_names.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
 
 
 @pytest.mark.slow
 def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
-    shown = main("table", "cd:gdn-cg", GLA, "--profile", tiny, *TASKS)
-    assert first_words(shown.stdout) == ["cd:gdn-cg", GLA]
+    using_names = main("table", "cd:gdn-cg", GLA, "--profile", tiny, *TASKS)
+    assert first_words(using_names.stdout) == ["cd:gdn-cg", GLA]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
 def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, filled, tiny):
     words = ("--rename", "cd:gdn-cg=Gated DeltaNet", "--rename", "S=Softmax", "--format", format)
-    shown = main("table", "--profile", tiny, *TASKS, *words)
-    text = shown.stdout.replace("~", " ")  # LaTeX does not break a name
+    using_names = main("table", "--profile", tiny, *TASKS, *words)
+    text = using_names.stdout.replace("~", " ")  # LaTeX does not break a name
     assert "Gated DeltaNet" in text and "Softmax" in text and "gateddeltanet" not in text
 
 
@@ -76,15 +76,17 @@ def test_a_name_is_text_in_a_table_of_every_format(format, written, main, filled
 @pytest.mark.slow
 def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
     for format in ("json", "csv"):
-        shown = main("table", "--profile", tiny, *TASKS, "--rename", "S=Softmax", "--format", format)
-        assert GDN in shown.stdout and "Softmax" not in shown.stdout
+        using_names = main("table", "--profile", tiny, *TASKS, "--rename", "S=Softmax", "--format", format)
+        assert GDN in using_names.stdout and "Softmax" not in using_names.stdout
 
 
 @pytest.mark.slow
 def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
-    shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--rename", "S=Softmax attention")
-    assert "cd:gdn-cg" in shown.stdout and "Difference to Softmax attention" in " ".join(shown.stdout.split())
-    assert GDN not in shown.stdout
+    using_names = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--rename", "S=Softmax attention")
+    assert "cd:gdn-cg" in using_names.stdout and "Difference to Softmax attention" in " ".join(
+        using_names.stdout.split()
+    )
+    assert GDN not in using_names.stdout
 
 
 @pytest.mark.slow
@@ -159,6 +161,6 @@ def test_an_exported_file_is_called_by_the_label_that_was_typed(main, store):
 
 def test_a_benchmark_s_csv_has_the_labels_of_its_table():
     rows = [{"label": str(parse("cd:gdn")), "path": "step"}, {"label": "S", "path": "step"}]
-    with shown(DisplayNames().with_spelling(str(parse("cd:gdn")), "cd:gdn")):
+    with using_names(DisplayNames().with_spelling(str(parse("cd:gdn")), "cd:gdn")):
         records = BenchTable(MIXERS, rows, "").records()
     assert [(row["label"], row["canonical"]) for row in records] == [("cd:gdn", "cd:id-smhk1-bwn-u"), ("S", "S")]

@@ -94,7 +94,7 @@ def trap(request, main, store, fill, language_run, tiny, tmp_path, monkeypatch) 
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, suite_of(model).Trial.build(language_job("S")), model)
         store.finish(model, language_run("S").record)
-    trust.begin()
+    trust.forget_allowed()
     made = Trap(folder, results, label, mad.id, model.id, mark, tiny)
     assert made.is_untouched
     return made

@@ -28,7 +28,7 @@ def test_a_call_gives_back_jobs_and_all_settings_of_their_training(fake, tmp_pat
     given = Assignment(jobs, functools.partial(train, **settings), Policy(time_limit=7.5), works, ["my:a.B"])
     back = assignment_of(json.loads(encode_call(given, False, {}, "madbench")))
     assert back.jobs == jobs and back.works == works and back.policy == given.policy
-    assert back.importable == ["my:a.B"]
+    assert back.importable_labels == ["my:a.B"]
     assert back.train.func is train and back.train.keywords == settings
     assert back.train.keywords["corpora"][corpus.digest].cache == corpus.cache  # which corpora are not compared by
 

@@ -11,8 +11,8 @@ from madbench.labels.names import (
     DisplayNames,
     display_name,
     names_from_words,
-    shown,
     typed_label,
+    using_names,
     with_display_names,
     with_typed_labels,
 )
@@ -47,7 +47,7 @@ def test_what_was_typed_is_shown():
 def test_reading_labels_changes_no_name(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, 'cd:id-dg-cg']\nnames: {S: Softmax}\n")
-    with shown(DisplayNames()):
+    with using_names(DisplayNames()):
         assert expand([f"@{path}", "cd:id-dg-cg"]) == ["S", "cd:id-dg-cg"]
         assert [display_name("S"), display_name("cd:id-dg-cg")] == ["S", "cd:gla-cg"]
         assert load_grid([f"@{path}", "cd:id-dg-cg"], {}).names.display("S") == "Softmax"
@@ -55,7 +55,7 @@ def test_reading_labels_changes_no_name(tmp_path):
 
 
 def test_a_name_that_is_asked_for_wins_and_messages_keep_labels():
-    with shown(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
+    with using_names(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
         assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet"
         assert typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
         assert with_display_names("S  model.mix_rank=4") == "softmax  model.mix_rank=4"
@@ -100,7 +100,7 @@ def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
 
 
 def test_names_end_with_their_block():
-    with shown(DisplayNames()):
-        with shown(DisplayNames(by_user={"S": "softmax"})):
+    with using_names(DisplayNames()):
+        with using_names(DisplayNames(by_user={"S": "softmax"})):
             assert display_name("S") == "softmax"
         assert display_name("S") == "S"

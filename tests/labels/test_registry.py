@@ -10,7 +10,7 @@ import pytest
 from madbench.errors import FamilyError, LabelError
 from madbench.identity import plugins
 from madbench.labels import (
-    diff,
+    differing_factors,
     expand,
     explain,
     factors,
@@ -114,9 +114,9 @@ def test_a_neighbourhood_is_the_family_s_own(installed):
 
 
 def test_labels_of_one_family_differ_in_its_factors_and_of_two_in_the_family_too(installed):
-    assert diff(parse("num:1"), parse("num:2")) == ("parity",)
-    assert diff(parse("num:1"), parse("num:3")) == ()
-    assert diff(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
+    assert differing_factors(parse("num:1"), parse("num:2")) == ("parity",)
+    assert differing_factors(parse("num:1"), parse("num:3")) == ()
+    assert differing_factors(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
 
 
 def test_levels_are_the_factors_where_a_family_has_no_other_names(installed):

@@ -12,9 +12,9 @@ LABEL = "my:some_mixers.Mixer"
 
 @pytest.fixture(autouse=True)
 def untrusted():
-    trust.begin()
+    trust.forget_allowed()
     yield
-    trust.begin()
+    trust.forget_allowed()
 
 
 @pytest.mark.parametrize(("folder", "is_trusted"), [("grids", True), ("results", False), ("results/sweeps", False)])
@@ -39,6 +39,6 @@ def test_a_set_of_labels_allows_its_labels_in_verbs_that_train_alone(tmp_path):
     assert trust.is_allowed(LABEL)
     with trust.allow_only(()):
         assert not trust.is_allowed(LABEL)
-    trust.begin()
+    trust.forget_allowed()
     trust.allow_typed("{S,my:some_mixers.Mixer}")
     assert trust.is_allowed(LABEL)

@@ -7,7 +7,7 @@ import torch
 
 from madbench import build
 from madbench.errors import BudgetError, ConfigError, LabelError, TrainingError
-from madbench.labels import diff, expand, explain, family_identity, family_of, parse
+from madbench.labels import differing_factors, expand, explain, family_identity, family_of, parse
 from madbench.mixers import solve
 from madbench.mixers.checks import run_check
 
@@ -23,7 +23,7 @@ def installed(install_example):
 def test_labels_are_read_and_written():
     assert [str(parse(label)) for label in LABELS] == list(LABELS)
     assert expand(["~lin:elu"]) == ["lin:elu", "lin:relu", "lin:id", "lin:elu-g"]
-    assert diff(parse("lin:elu"), parse("lin:relu-g")) == ("map", "gate")
+    assert differing_factors(parse("lin:elu"), parse("lin:relu-g")) == ("map", "gate")
     with pytest.raises(LabelError, match="did you mean 'lin:elu'"):
         parse("lin:elo")
 

@@ -19,7 +19,7 @@ from typing import Any
 from matplotlib import font_manager
 
 from madbench.errors import ConfigError
-from madbench.labels.names import shown_names
+from madbench.labels.names import names_in_use
 
 VARIABLE = "MADBENCH_FONT"
 """The environment variable with the name of an installed font, or with the path of a font file."""
@@ -84,7 +84,7 @@ def every_character_drawn() -> Iterator[None]:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
-        codes = {ord(character) for name in shown_names().requested for character in name}
+        codes = {ord(character) for name in names_in_use().requested for character in name}
         if codes and not _IS_OF_READER.get():
             alternatives = "|".join(map(str, sorted(codes)))
             warnings.filterwarnings("error", message=rf"Glyph ({alternatives}) .* missing from", category=UserWarning)

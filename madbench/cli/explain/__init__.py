@@ -18,7 +18,7 @@ from madbench.cli.shared.printing import print_json
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError
-from madbench.labels import Label, diff, expand, factor_names, levels, parse
+from madbench.labels import Label, differing_factors, expand, factor_names, levels, parse
 from madbench.labels.names import typed_label
 
 
@@ -79,7 +79,7 @@ def explain(
         content = []
         for label in parsed_labels:
             letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
-            differs = list(diff(first, label))
+            differs = list(differing_factors(first, label))
             content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})
         print_json(content)
         return
@@ -122,7 +122,7 @@ def _differences(first: Label, label: Label) -> Iterator[str]:
     """Yield the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
-    for factor in diff(first, label):
+    for factor in differing_factors(first, label):
         level, first_level = of_label.get(factor), of_first.get(factor)
         is_shown = None not in (level, first_level) and level != first_level  # not for factors of only one family
         name = names.get(factor, factor)

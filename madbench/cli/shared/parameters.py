@@ -14,7 +14,7 @@ from typer.core import TyperOption
 
 from madbench.config.options import EVERY_VERB, Parameter, option
 from madbench.labels import trust
-from madbench.labels.names import names_from_words, show
+from madbench.labels.names import names_from_words, use_names
 from madbench.labels.sets import names_of
 
 CompletionOf = Callable[[str], Callable[..., Any] | None]
@@ -45,7 +45,7 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
-        trust.begin()
+        trust.forget_allowed()
         typed = [values.get(name) or [] for name in label_parameters]
         words = [word for value in typed for word in ([value] if isinstance(value, str) else value)]
         words = [word for word in words if ":" in word or "@" in word]  # others name no code and have one spelling
@@ -53,7 +53,7 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
         if words:
             trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
             names = names_of(words, names)
-        show(names)
+        use_names(names)
         for name, group in groups.items():
             values[name] = _from_options(group, values)
         verb(**values)

@@ -11,7 +11,7 @@ from madbench.cli.shared.options import open_stored
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
-from madbench.labels.names import show, shown_names
+from madbench.labels.names import names_in_use, use_names
 from madbench.store.runs import Store
 from madbench.store.trained import stored_weights
 from madbench.suites import suite_of
@@ -63,7 +63,7 @@ class TrainedModel:
         self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
         self.model, self.job = load_model(self.weights, trust or ())
         if not is_file and not self.job.id.startswith(name):
-            show(shown_names().with_spelling(self.job.label, name))
+            use_names(names_in_use().with_spelling(self.job.label, name))
         if is_of_text and not suite_of(self.job).corpus_of(self.job):
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent

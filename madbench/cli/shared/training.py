@@ -24,7 +24,7 @@ from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
 from madbench.labels import expand
-from madbench.labels.names import show, shown_names
+from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot, Store
 from madbench.trackers import parse_names
@@ -82,7 +82,7 @@ def train_grid(
     from madbench.training.distributed import is_first
     from madbench.training.measured import has_compiler
 
-    show(shown_names().over(grid.names))
+    use_names(names_in_use().completed_by(grid.names))
     policy, (execution, device) = options.policy_of_verb(retries=not has_baseline), options.resolve_place()
     is_remote = execution.executor is not None
     if costs.costs and options.dry_run:

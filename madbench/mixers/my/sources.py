@@ -88,7 +88,7 @@ def broken_modules() -> dict[str, str]:
     except ConfigError as error:
         failed[FILE] = str(error)
         paths = _entries_of_packages()
-    if Path(FILE).is_file() and trust.is_data(Path.cwd()):
+    if Path(FILE).is_file() and trust.is_data_folder(Path.cwd()):
         failed[FILE] = f"{FILE} lies in a results folder or an unpacked archive, from which madbench imports nothing"
     for name, path in paths.items():
         try:
@@ -99,7 +99,7 @@ def broken_modules() -> dict[str, str]:
 
 
 def _entries_of_file(path: Path) -> dict[str, str]:
-    if not path.is_file() or trust.is_data(path.absolute().parent):
+    if not path.is_file() or trust.is_data_folder(path.absolute().parent):
         return {}
     path_by_name = {}
     for name, value in read_yaml(path).items():

@@ -14,13 +14,13 @@ from madbench.analysis.figures import accuracy, fonts, style
 from madbench.analysis.figures.files import save_figure, svg
 from madbench.analysis.figures.panels import Layout, Panels
 from madbench.errors import ConfigError
-from madbench.labels.names import DisplayNames, shown
+from madbench.labels.names import DisplayNames, using_names
 
 SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 def drawn(name, scores):
-    with shown(DisplayNames(by_user={"S": name})):
+    with using_names(DisplayNames(by_user={"S": name})):
         return accuracy.score_figure(accuracy.score_frame(scores({("S", "compression"): [40.0, 41.0]}), "", {}))
 
 
@@ -48,8 +48,8 @@ def test_powers_on_a_logarithmic_axis_are_text(laid_out):
         axes.set(xscale="log", yscale="log")
         figure = panels.finish([], {})
         figure.canvas.draw()
-    shown = [text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-    assert {"10⁰", "10³", "10⁻²"} <= set(shown) and not any("$" in text for text in shown)
+    using_names = [text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    assert {"10⁰", "10³", "10⁻²"} <= set(using_names) and not any("$" in text for text in using_names)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import diff, expand, explain, parse
+from madbench.labels import differing_factors, expand, explain, parse
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import OPTIONS, PRESETS, Label
 
@@ -193,7 +193,7 @@ def test_neighbours_are_the_labels_one_factor_away(text):
         for value, (rank, over) in itertools.product(options, (("", False), ("v", False), ("", True))):
             changed = fields | {"rank": rank, "over": over} | {name: value}
             other = label_or_none(**changed)
-            if other and len(diff(label, other)) == 1:
+            if other and len(differing_factors(label, other)) == 1:
                 expected.add(other)
     found = FAMILY.neighbours(label)
     assert len(found) == len(set(found))

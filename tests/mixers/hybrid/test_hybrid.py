@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError, LabelError
-from madbench.labels import diff, expand, explain, family_of, label_identity, parse, trust
+from madbench.labels import differing_factors, expand, explain, family_of, label_identity, parse, trust
 from madbench.labels.names import file_name
 from madbench.labels.patterns import part_texts
 from madbench.mixers import build, label_traits, own_settings, solve, used_settings
@@ -111,13 +111,13 @@ def test_layers_are_explained_by_number_and_by_the_words_of_transformers():
     ],
 )
 def test_share_place_and_mixers_are_factors(one, other, factor):
-    assert diff(parse(one), parse(other)) == (factor,)
+    assert differing_factors(parse(one), parse(other)) == (factor,)
 
 
 def test_neighbours_replace_one_mixer():
     others = expand(["~KDA/S-p"])[1:]
     assert "KDA(neg)/S-p" in others and "KDA/S-pc" in others
-    assert all(len(diff(parse("KDA/S-p"), parse(other))) == 1 for other in others)
+    assert all(len(differing_factors(parse("KDA/S-p"), parse(other))) == 1 for other in others)
 
 
 def test_costs_are_sums_and_a_hybrid_of_matched_layers_is_matched():
@@ -145,7 +145,7 @@ def test_the_settings_of_a_hybrid_are_known_without_the_code_of_its_modules():
 
 
 def test_a_module_in_a_pattern_is_imported_only_if_its_label_was_typed():
-    trust.begin()
+    trust.forget_allowed()
     try:
         trust.allow_typed(["3xKDA/my:some_file.Mixer"])
         assert trust.is_allowed("my:some_file.Mixer") and not trust.is_allowed("my:other.Mixer")
@@ -154,7 +154,7 @@ def test_a_module_in_a_pattern_is_imported_only_if_its_label_was_typed():
         with trust.allow_only(["my:a.B/S"]):
             assert trust.is_allowed("my:a.B") and not trust.is_allowed("my:some_file.Mixer")
     finally:
-        trust.begin()
+        trust.forget_allowed()
 
 
 def test_code_and_identity_are_those_of_all_mixers():

@@ -7,9 +7,9 @@ import torch
 
 from madbench.errors import BudgetError, LabelError, TrainingError
 from madbench.experiment import ExperimentOptions, prepare
-from madbench.labels import diff, expand, explain, family_of, parse, trust
+from madbench.labels import differing_factors, expand, explain, family_of, parse, trust
 from madbench.labels.parsing import label_identity
-from madbench.labels.trust import importable
+from madbench.labels.trust import importable_labels
 from madbench.mixers import build, label_traits, solve
 from madbench.mixers.checks import run_check
 from madbench.mixers.my.measures import stated
@@ -224,7 +224,7 @@ def test_texts_that_are_no_value_are_refused(value):
 def test_braces_leave_the_commas_between_arguments():
     assert expand(["my:a.B(x={0,1},y=2)"]) == ["my:a.B(x=0,y=2)", "my:a.B(x=1,y=2)"]
     assert expand(["{my:a.B(x=1,y=2),S}"]) == ["my:a.B(x=1,y=2)", "S"]
-    assert diff(parse("my:a.B(x=1)"), parse("my:a.B(x=2)")) == ("arguments",)
+    assert differing_factors(parse("my:a.B(x=1)"), parse("my:a.B(x=2)")) == ("arguments",)
 
 
 @pytest.mark.slow
@@ -330,8 +330,8 @@ def test_a_run_says_before_training_that_a_module_is_not_matched(module):
 
 def test_workers_are_sent_the_modules_in_hybrids():
     labels = ["2xKDA/my:madbench.mixers.my.sample.GatedMean", "S"]
-    assert importable(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
-    assert importable(["my:os.path.join", "nofamily:x"]) == ()
+    assert importable_labels(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
+    assert importable_labels(["my:os.path.join", "nofamily:x"]) == ()
 
 
 def test_a_module_states_its_state_in_whole_numbers(odd):

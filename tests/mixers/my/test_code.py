@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
     before = {*sys.modules}
     trust.allow(["my:mixer.Mixer", "my:mixer.Other"])
     yield tmp_path
-    trust.begin()
+    trust.forget_allowed()
     forget(before)
 
 

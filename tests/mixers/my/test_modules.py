@@ -161,7 +161,7 @@ def modules(tmp_path, monkeypatch):
     names = [*re.findall(r"^(?:class|def) (\w+)", MODULES, re.M), "Layer", "ONE", "nn"]
     trust.allow(f"my:own_mixers.{name}" for name in names)
     yield tmp_path / "own_mixers.py"
-    trust.begin()
+    trust.forget_allowed()
     sys.modules.pop("own_mixers", None)
     forget_installed()
 

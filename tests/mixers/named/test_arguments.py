@@ -10,7 +10,7 @@ import pytest
 
 from installed import forget_installed
 from madbench.errors import LabelError
-from madbench.labels import diff, expand, explain, family_of, parse
+from madbench.labels import differing_factors, expand, explain, family_of, parse
 from madbench.mixers import solve
 from madbench.mixers.named.arguments import choices, integer, variants
 from madbench.mixers.named.budget import Label
@@ -84,7 +84,7 @@ def test_what_is_wrong_in_a_label_is_pointed_at(text, at, hint):
 def test_an_integer_is_varied_explained_and_part_of_the_cost():
     assert expand(["MadeUp(n={1,2,3},neg)"]) == ["MadeUp(neg,n=1)", "MadeUp(neg)", "MadeUp(neg,n=3)"]
     one, three = parse("MadeUp(n=1)"), parse("MadeUp(n=3)")
-    assert diff(one, three) == ("n",) and diff(parse("MadeUp"), parse("GDN")) == ("operator",)
+    assert differing_factors(one, three) == ("n",) and differing_factors(parse("MadeUp"), parse("GDN")) == ("operator",)
     assert [(row.letter, row.name) for row in explain(three)[1:-2]] == [("(n=3)", "n")]
     found = solve("MadeUp(n=3)", 64, 2)
     assert found.operator.symbols(found.dims)["n"] == 3
@@ -116,4 +116,4 @@ def test_a_label_is_explained_and_differs_from_a_neighbour_in_one_factor(name):
         rows = explain(label)
         assert rows[0].equation and rows[0].source and any(row.name == "library" for row in rows)
         others = expand([f"~{label}"])
-        assert len(others) > 1 and all(len(diff(label, parse(other))) == 1 for other in others[1:])
+        assert len(others) > 1 and all(len(differing_factors(label, parse(other))) == 1 for other in others[1:])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError, LabelError, TrainingError
-from madbench.labels import diff, explain, parse
+from madbench.labels import differing_factors, explain, parse
 from madbench.mixers import build, solve
 from madbench.mixers.checks import run_checks
 from madbench.suites.mad.suite import MAD
@@ -124,7 +124,7 @@ def test_window_is_a_setting_of_w_alone():
         build("S-p", 16, 8, window=4)
     with pytest.raises(ConfigError, match="window"):
         build("S-w", 16, 8, window=0)
-    assert diff(parse("S-pw"), parse("S-p")) == ("window",)
+    assert differing_factors(parse("S-pw"), parse("S-p")) == ("window",)
     assert any("window" in row.what for row in explain(parse("S-pw")))
 
 
@@ -205,7 +205,7 @@ def test_sinks_start_as_those_of_gpt_oss_and_cost_one_number_per_softmax():
         assert allocation.ranks == plain.ranks and allocation.slack == plain.slack
         assert allocation.total - plain.total == allocation.target - plain.target == count
         assert allocation.flops_per_token(32) == plain.flops_per_token(32)
-    assert diff(parse("S-ps"), parse("S-p")) == ("sink",)
+    assert differing_factors(parse("S-ps"), parse("S-p")) == ("sink",)
 
 
 @pytest.mark.parametrize("label", ["R-s", "G-cs", "L-ps-q"])
@@ -283,7 +283,7 @@ def test_gains_start_at_one_and_are_shared_by_heads():
     assert allocation.ranks == plain.ranks and allocation.slack == plain.slack
     assert allocation.total - plain.total == allocation.target - plain.target == 2 * 16
     assert solve("D-n-v", 16, 4, 8).qk_width >= 2 and solve("S-n-q", 16, 8, 8).qk_width == 2
-    assert diff(parse("S-pn"), parse("S-p")) == ("qk_norm",)
+    assert differing_factors(parse("S-pn"), parse("S-p")) == ("qk_norm",)
 
 
 @pytest.mark.slow

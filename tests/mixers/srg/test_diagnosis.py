@@ -9,7 +9,7 @@ import pytest
 
 from madbench.errors import LabelError
 from madbench.labels import every_label, parse
-from madbench.labels.diagnosis import point_at, show
+from madbench.labels.diagnosis import escape, point_at
 from madbench.mixers.srg import diagnosis
 from madbench.mixers.srg.diagnosis import nearest
 from madbench.mixers.srg.listing import all_labels
@@ -79,7 +79,7 @@ def message(label: str) -> str:
 @pytest.mark.parametrize("label", MESSAGES)
 def test_message_and_caret(label):
     column, text = MESSAGES[label]
-    assert message(label) == f"label '{show(label)}'\n{' ' * column}^ {text}"
+    assert message(label) == f"label '{escape(label)}'\n{' ' * column}^ {text}"
 
 
 def test_escaped_characters_before_the_fault_move_the_caret():

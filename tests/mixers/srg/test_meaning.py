@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.labels import diff, every_label, explain, factor_names, factors, family_of, levels, parse
+from madbench.labels import differing_factors, every_label, explain, factor_names, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 from madbench.mixers.srg.grammar import FACTORS, LETTERS
 from madbench.mixers.srg.listing import all_variants
@@ -31,14 +31,14 @@ MOST_APART = 4  # characters that only one of two labels has, if these differ in
     ],
 )
 def test_diff_names_the_factors_both_ways(a, b, factors):
-    assert diff(parse(a), parse(b)) == diff(parse(b), parse(a)) == factors
+    assert differing_factors(parse(a), parse(b)) == differing_factors(parse(b), parse(a)) == factors
 
 
 @pytest.mark.slow
 def test_only_a_variant_itself_differs_in_nothing():
     variants = all_variants()
     for a in variants[::29]:
-        assert [b for b in variants if not diff(a, b)] == [a]
+        assert [b for b in variants if not differing_factors(a, b)] == [a]
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
         near = family_of(a).neighbours(a)
         assert len(set(near)) == len(near)
         few = [label for label in every_label() if len({*label} ^ {*str(a)}) <= MOST_APART]
-        assert set(near) == {b for b in map(parse, few) if len(diff(a, b)) == 1}
+        assert set(near) == {b for b in map(parse, few) if len(differing_factors(a, b)) == 1}
         assert a in family_of(near[0]).neighbours(near[0])
 
 
@@ -63,7 +63,7 @@ def test_neighbourhood_of_hyperglu_by_hand():
 def test_factors_come_in_a_fixed_order():
     for a in all_variants()[::50]:
         for b in all_variants()[::11]:
-            assert list(diff(a, b)) == sorted(diff(a, b), key=FACTORS.index)
+            assert list(differing_factors(a, b)) == sorted(differing_factors(a, b), key=FACTORS.index)
 
 
 def test_explain_has_a_row_for_every_letter_in_the_order_of_the_label():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from madbench.errors import BudgetError
-from madbench.labels import diff, family_of, parse
+from madbench.labels import differing_factors, family_of, parse
 from madbench.mixers import build, solve
 from madbench.mixers.checks import run_check
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -59,7 +59,7 @@ def test_a_head_gate_adds_d_parameters_per_head_to_both_sides_of_the_budget():
     assert allocation.ranks == plain.ranks and allocation.ratio == plain.ratio == 1
     assert allocation.total - plain.total == allocation.target - plain.target == 64 * 4
     assert allocation.flops_per_token(32) - plain.flops_per_token(32) == 2 * 64 * 4
-    assert diff(parse("S-ph"), parse("S-p")) == ("head_gate",)
+    assert differing_factors(parse("S-ph"), parse("S-p")) == ("head_gate",)
 
 
 def test_head_gates_start_near_one_half_as_the_other_gates_do():
@@ -114,7 +114,7 @@ def test_each_letter_has_a_check_that_a_broken_mixer_fails(label, name, broken, 
 def test_e_adds_no_parameters():
     allocation, plain = solve("S-pe", 64, 4, 32), solve("S-p", 64, 4, 32)
     assert (allocation.ranks, allocation.total, allocation.ratio) == (plain.ranks, plain.total, 1)
-    assert diff(parse("S-pe"), parse("S-p")) == ("exclusive",)
+    assert differing_factors(parse("S-pe"), parse("S-p")) == ("exclusive",)
 
 
 def test_exclusive_heads_have_at_least_two_channels():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.labels import diff, explain, parse
+from madbench.labels import differing_factors, explain, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from srg_rows import decode, fast_paths
@@ -68,7 +68,7 @@ def test_what_shared_heads_save_widens_qk():
     assert allocation.flops_per_token(32) == 2 * 64 * (140 + 35 + 16 + 64) + pairs
     q, v = solve("S-m-q", 64, 4, 32), solve("S-m-v", 64, 4, 32)
     assert (q.r_qk, v.r_vo) == (16, 16) and q.r_vo > 128 and v.r_qk > 128
-    assert diff(parse("S-pm"), parse("S-p")) == ("shared_kv",)
+    assert differing_factors(parse("S-pm"), parse("S-p")) == ("shared_kv",)
     assert [row.name for row in explain(parse("S-pm"))][-1] == "QK widened"
 
 

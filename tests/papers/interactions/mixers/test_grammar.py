@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import LabelError
-from madbench.labels import diff, expand, explain, factors, family_of, parse
+from madbench.labels import differing_factors, expand, explain, factors, family_of, parse
 from madbench.papers.interactions.mixers.grammar import fewest_parts
 from papers.interactions.mixers.labels import all_labels_of
 
@@ -139,10 +139,10 @@ def test_any_other_text_is_an_error_that_suggests_labels_that_parse(prefix, body
 
 
 def test_softmax_attention_is_order_1_and_degree_2():
-    assert diff(parse("S"), parse("hfa:2")) == diff(parse("hfa:2"), parse("S")) == ("orders",)
-    assert diff(parse("S-p"), parse("hfa:1+2-p-q")) == ("orders", "rank")
-    assert diff(parse("S"), parse("ha:3")) == diff(parse("S"), parse("ha:2+3")) == ("degree",)
-    assert diff(parse("R"), parse("ha:3"))[0] == "family"
+    assert differing_factors(parse("S"), parse("hfa:2")) == differing_factors(parse("hfa:2"), parse("S")) == ("orders",)
+    assert differing_factors(parse("S-p"), parse("hfa:1+2-p-q")) == ("orders", "rank")
+    assert differing_factors(parse("S"), parse("ha:3")) == differing_factors(parse("S"), parse("ha:2+3")) == ("degree",)
+    assert differing_factors(parse("R"), parse("ha:3"))[0] == "family"
     assert "S" in expand(["~hfa:2"]) and "S-p" in expand(["~ha:4-p"])
     assert "S" not in expand(["~hfa:2w-q"])
 
@@ -171,7 +171,9 @@ def test_neighbours_are_the_labels_one_factor_away(label):
 )  # fmt: skip
 def test_neighbours_in_numbers_have_one_part_of_another_number(label, expected):
     found, factor = family_of(label).neighbours(parse(label)), "orders" if label.startswith("hfa") else "degree"
-    assert sorted(str(other) for other in found if diff(other, parse(label)) == (factor,)) == sorted(expected)
+    assert sorted(str(other) for other in found if differing_factors(other, parse(label)) == (factor,)) == sorted(
+        expected
+    )
 
 
 def test_every_label_is_explained_letter_by_letter():
