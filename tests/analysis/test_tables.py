@@ -397,6 +397,12 @@ def test_seeds_that_agree_leave_what_few_seeds_cannot_show():
     assert made.records()[0]["solved_low"] ** 3 == pytest.approx(0.025)
 
 
+@pytest.mark.parametrize("seeds, advice", [(4, " (train 5 seeds for a reliable mean)"), (5, "")])
+def test_seeds_that_split_are_named_with_the_number_of_seeds_that_is_reliable(seeds, advice):
+    made = table(*seeds_of("S", "compression", *[99.0] * (seeds - 1), 20.0), *seeds_of("R", "compression", 50.0, 51.0))
+    assert f"Solved by some seeds and not by others{advice}: Compr. (S)." in made.caption
+
+
 def test_a_label_without_a_result_is_a_row():
     made = table({}, {"label": "R-q", "value": NAN, "done": 0})
     assert [row[:2] for row in made.text_rows()[1]] == [["S", "50.0†"], ["  published", "35.2"], ["R-q", "-"]]

@@ -472,6 +472,14 @@ def test_the_state_of_the_code_is_that_of_the_newest_record(store, monkeypatch):
         changed = replace(changed, metrics={"accuracy": 0.1})
 
 
+def test_a_run_that_can_no_longer_be_read_has_no_entry(store):
+    job, *others = (job.id for job in JOBS)
+    for damage in (lambda path: None, lambda path: path.write_text("{")):
+        damage(store.root / "runs" / job / "record.json")
+        assert store.records([job, *others]).keys() == store.index_entries.keys()
+    assert store.index_entries.keys() == {*others}
+
+
 def test_runs_have_an_entry_if_the_index_cannot_be_written(store):
     (store.root / "index").write_text("a file")
     snapshot = Snapshot.open(store.root, create=False)
