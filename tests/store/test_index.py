@@ -362,15 +362,18 @@ def test_rows_of_another_version_are_not_used(store, monkeypatch):
     assert names == []
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "locked", "no locks", "no probe"])
+@pytest.mark.parametrize("obstacle", ["a file", "a folder", "a pipe", "locked", "no locks", "no probe"])
 def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch, obstacle):
     expected = answers_of_files(store)
     folder = store.root / "index"
     monkeypatch.setattr(run_index, "TIMEOUT", 0.01)
     if obstacle == "a file":
         folder.write_text("x")
-    elif obstacle == "a folder in its place":
+    elif obstacle == "a folder":
         index_of(store).mkdir(parents=True)
+    elif obstacle == "a pipe":
+        folder.mkdir()
+        os.mkfifo(index_of(store))  # to read it would wait for ever
     elif obstacle == "locked":
         folder.mkdir()
         with sqlite3.connect(index_of(store)) as index:
@@ -381,7 +384,7 @@ def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch
     else:
         monkeypatch.setattr(run_index.tempfile, "TemporaryFile", refuse_with(PermissionError()))
     assert answers(store) == expected
-    assert index_of(store).is_file() == (obstacle in ("locked", "a folder in its place"))  # which is a cache: made anew
+    assert index_of(store).is_file() == (obstacle in ("a folder", "a pipe", "locked"))  # which is a cache: made anew
 
 
 def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
