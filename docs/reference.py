@@ -19,7 +19,7 @@ REFERENCE = {
     "suites": ("Suites", {"madbench.suites.base": ("Suite",), "madbench.config.overrides": ("Override",)}),
     "papers": (
         "Papers",
-        {"madbench.papers": ("Paper", "Item"), "madbench.papers.making": ("Measure", "Request", "Made")},
+        {"madbench.papers": ("Paper", "Item"), "madbench.papers.making": ("Measure", "Request", "ItemResult")},
     ),
     "jobs": ("Jobs and records", {"madbench.jobs": ("Job", "Record")}),
 }  # fmt: skip

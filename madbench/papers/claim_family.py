@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from madbench.analysis.selection import Selection
 
 
-def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
+def judge_claims(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
     """The verdict and the reason of each claim on each quantity, by statement. All claims are tested together."""
     from madbench.analysis.findings import findings
 

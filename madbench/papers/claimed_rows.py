@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError
-from madbench.papers.claim_family import judge
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, row_of
+from madbench.papers.claim_family import judge_claims
+from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of, require_results, row_of
 from madbench.papers.table_measure import beside_published
 from madbench.rows import Grid
 from madbench.tasks import task_names
@@ -33,10 +33,10 @@ class ClaimedRows(PlainMeasure):
         axes = dict.fromkeys(change.path for row in rows for change in row.changes)
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
 
-    def decide(self, request: Request, results: Results | None) -> Made:
-        trained = of_training(results)
-        table, (verdicts, remarks) = beside_published(request, [trained]), judge(trained, claims(request))
-        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
+        trained = require_results(results)
+        table, (verdicts, remarks) = beside_published(request, [trained]), judge_claims(trained, claims(request))
+        return ItemResult([table], verdicts, {"cells": table.records()}, (), remarks)
 
 
 def claims(request: Request) -> list[Claim]:

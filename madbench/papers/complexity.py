@@ -17,7 +17,7 @@ from madbench.bench.timing import Limits, Timing, in_turns, peak_bytes
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, ItemResult, PlainMeasure, Request
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class ComplexityMeasure(PlainMeasure):
     """Checks a paper's table of complexities. Each paper has a subclass with the ``cases`` of its table.
 
     For each case it runs forward passes at several lengths T, and fits the exponent p with which their time grows as
-    T^p. The verdict compares p with the exponent in the table (:func:`judge`). The exponents of memory and of counted
-    FLOPs are shown beside it, without a verdict.
+    T^p. The verdict compares p with the table's exponent (:func:`exponent_verdict`). The exponents of memory and of
+    counted FLOPs are shown beside it, without a verdict.
     """
 
     cases: ClassVar[Sequence[Case]] = ()
@@ -63,7 +63,7 @@ class ComplexityMeasure(PlainMeasure):
     def operators(self) -> list[str]:
         return list(dict.fromkeys(case.label for case in self.cases))
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         from madbench.analysis.rendering import Listing
 
         device = resolve_device(request.device)
@@ -72,12 +72,12 @@ class ComplexityMeasure(PlainMeasure):
         verdicts, remarks = {}, {}
         for row in rows:
             statement = f"{row['row']}, {row['label']}: time of T^{row['exponent']:g}"
-            verdicts[statement] = judge(row["time"], row["exponent"])
+            verdicts[statement] = exponent_verdict(row["time"], row["exponent"])
             remarks[statement] = (
                 f"measured T^{row['time']:.2f}, memory T^{row['memory']:.2f}, FLOPs T^{row['flops']:.2f}"
             )
         for statement, (actual, expected) in self.further(rows).items():
-            verdicts[statement] = judge(actual, expected)
+            verdicts[statement] = exponent_verdict(actual, expected)
             remarks[statement] = f"measured {actual:.2f}"
         names = ("exponent", "time", "memory", "flops")
         lines = [
@@ -91,14 +91,14 @@ class ComplexityMeasure(PlainMeasure):
             " FLOPs as counted."
         )
         table = Listing(rows, headings, lines, rows, caption, notes, f"tab:{request.item.id}")
-        return Made([table], verdicts, {"rows": rows}, (), remarks)
+        return ItemResult([table], verdicts, {"rows": rows}, (), remarks)
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
         """Further statements with their measured and expected values, from the rows of the table. Empty by default."""
         return {}
 
 
-def judge(actual: float, expected: float) -> str:
+def exponent_verdict(actual: float, expected: float) -> str:
     """The verdict on a slope: reproduced if it is near the expected one, contradicted if it is far away."""
     away = abs(actual - expected)
     return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN

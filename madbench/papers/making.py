@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
-    from madbench.papers.quantities import Quantity
+    from madbench.papers.quantities import MeasuredQuantity
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
 FAILS = "fails here"
@@ -82,7 +82,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFigure:
     """A figure and its numbers. ``draw`` takes a layout."""
 
     stem: str
@@ -91,13 +91,13 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Made:
+class ItemResult:
     """The result of an item."""
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
     content: Mapping[str, Any]  # the result as JSON, for programs
-    figures: Iterable[Drawn] = ()
+    figures: Iterable[DrawnFigure] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
     heading: str = ""  # a sentence above the verdicts
     failed: bool = False  # True if a check of the item fails
@@ -130,7 +130,7 @@ class Measure(abc.ABC):
         """Sentences that are printed above the result. By default the item's rule."""
         return [request.item.rule] if request.item.rule else []
 
-    def quantity(self, request: Request) -> Quantity | None:
+    def quantity(self, request: Request) -> MeasuredQuantity | None:
         """The quantity that is measured on every run and stored, so that weights are needed once. None if none is."""
         return None
 
@@ -139,11 +139,11 @@ class Measure(abc.ABC):
         """The grid or experiment to train. None if nothing is trained."""
 
     @abc.abstractmethod
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         """Decide the item from the results of its runs. ``results`` is None if nothing was trained."""
 
 
-def of_training(results: Results | None) -> Results:
+def require_results(results: Results | None) -> Results:
     """The results of an item whose measure plans runs. It is decided only after they are trained."""
     assert results is not None
     return results
@@ -184,14 +184,14 @@ def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid
     return grid_of(request, map(Row, labels), (task,))
 
 
-def plots(request: Request, results: Results) -> Iterator[Drawn]:
+def item_figures(request: Request, results: Results) -> Iterator[DrawnFigure]:
     """Yield the figures of madbench plot that the item names."""
     for name in request.item.figures:
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 
         frame = figure_frame(name, results)
         draw = functools.partial(drawing_of(name).draw, frame)
-        yield Drawn(f"{request.paper.name}_{request.item.id}", draw, frame)
+        yield DrawnFigure(f"{request.paper.name}_{request.item.id}", draw, frame)
 
 
 def seeds_of(request: Request) -> tuple[int, ...]:
@@ -236,7 +236,7 @@ def state_of_verdicts(verdicts: Mapping[str, str]) -> str:
     return REPRODUCED if values and all(value in _FOR for value in values) else OPEN
 
 
-def state_of(request: Request, outcome: Made) -> str:
+def state_of(request: Request, outcome: ItemResult) -> str:
     """The state of an item: that of its verdicts (:func:`state_of_verdicts`), or ``made`` if it has no verdicts.
 
     If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
@@ -271,12 +271,12 @@ def chosen_settings(results: Results | None) -> str:
     return choice_note(row.protocol.profile.chosen_on for row in (results.rows if results else ()))
 
 
-def remember(request: Request, outcome: Made, runs: Sequence[str] = (), note: str = "") -> None:
+def store_verdicts(request: Request, outcome: ItemResult, runs: Sequence[str] = (), note: str = "") -> None:
     """Store the verdicts in the results folder, under the requested size.
 
     ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
     """
-    path, states = _record(request), read_remembered(request)
+    path, states = _record(request), stored_verdicts(request)
     states[request.profile] = {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "seeds": request.seeds or request.item.seeds,
@@ -290,8 +290,8 @@ def remember(request: Request, outcome: Made, runs: Sequence[str] = (), note: st
     write_atomically(path, (json.dumps(states, indent=2) + "\n").encode())
 
 
-def read_remembered(request: Request) -> dict[str, Any]:
-    """The entries that :func:`remember` stored for the item, by size. Empty if the item was not made."""
+def stored_verdicts(request: Request) -> dict[str, Any]:
+    """The entries that :func:`store_verdicts` stored for the item, by size. Empty if the item was not made."""
     try:
         states = parse_json(read_file(_record(request)))
         if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):

@@ -55,7 +55,7 @@ TOKENS = 12  # length of the observed sequences, longer than the reach of a shor
 CLOSE = 1e-3
 
 
-class Observed:
+class ObservedSettings:
     """The observed settings of jobs. Each public method observes one. Jobs with equal models share one built model."""
 
     def __init__(self) -> None:

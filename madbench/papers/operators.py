@@ -11,7 +11,7 @@ from madbench.labels import expand
 from madbench.labels.names import typed_label
 from madbench.mixers import Check
 from madbench.mixers.checks import CheckResult, run_check, run_checks
-from madbench.papers.making import FAILS, Made, Measure, Request
+from madbench.papers.making import FAILS, ItemResult, Measure, Request
 from madbench.rows import Grid
 from madbench.suites import checks_of
 
@@ -70,7 +70,7 @@ def by_loops() -> Iterator[list[str]]:
         hook.remove()
 
 
-def fails_here(failing: dict[str, CheckResult]) -> Made:
+def fails_here(failing: dict[str, CheckResult]) -> ItemResult:
     """The result of an item whose operators fail: a verdict and the measured values per label."""
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():
@@ -78,4 +78,4 @@ def fails_here(failing: dict[str, CheckResult]) -> Made:
         verdicts[statement], row = FAILS, outcome.row
         measured = "" if row["residual"] is None else f"measured {row['residual']:.1e}, bound {row['bound']}; "
         remarks[statement] = f"{measured}{row['reason']}. Nothing is said of the paper: madbench verify {label}"
-    return Made((), verdicts, {"remarks": remarks}, (), remarks)
+    return ItemResult((), verdicts, {"remarks": remarks}, (), remarks)

@@ -20,7 +20,7 @@ Values = tuple[Mapping[str, float], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MeasuredQuantity:
     """A kind of measurement of trained models. A stored measurement is used only if its settings are equal."""
 
     name: str

@@ -11,8 +11,8 @@
 - ``code``, for a field that is a name in the code, such as ``madbench.mixers.srg.parts:EPS``.
 
 A field of a job is a value such as ``training.epochs`` or ``setting.seq_len``, or a method of
-:class:`madbench.papers.observed.Observed` such as ``observed.optimizer``, which observes what the job builds. A line
-with a ``reason`` is not compared, but the value of its field, if it has one, is shown.
+:class:`madbench.papers.observed.ObservedSettings` such as ``observed.optimizer``, which observes what the job builds. A
+line with a ``reason`` is not compared, but the value of its field, if it has one, is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.experiment import ExperimentOptions, prepare
-from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
+from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, ItemResult, PlainMeasure, Request, jobs_of, row_of
 from madbench.plugins.registry import resolve
 from madbench.rows import Grid
 from madbench.suites import find_suite
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
     from madbench.jobs import Job
-    from madbench.papers.observed import Observed
+    from madbench.papers.observed import ObservedSettings
 
 SETTINGS = "settings.csv"
 """The file of published settings in the folder of the paper."""
@@ -48,7 +48,7 @@ EQUAL, DIFFERENT, INCOMPARABLE = "equal", "different", "not comparable"
 class SettingsMeasure(PlainMeasure):
     """Compares published settings with ours. Trains nothing."""
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         rows = list(compare_settings(request))
         verdicts, remarks = {}, {}
         for table in dict.fromkeys(row["table"] for row in rows):
@@ -63,14 +63,14 @@ class SettingsMeasure(PlainMeasure):
             if names:
                 counts.append(f"{len(names)} different: {', '.join(names)}")
             remarks[statement] = ", ".join(counts)
-        return Made([_listing(request, rows)], verdicts, {"settings": rows}, (), remarks)
+        return ItemResult([_listing(request, rows)], verdicts, {"settings": rows}, (), remarks)
 
 
 def compare_settings(request: Request) -> Iterator[dict[str, Any]]:
     """Yield one row per published setting: our values, the state, and the reason if it cannot be compared."""
-    from madbench.papers.observed import Observed
+    from madbench.papers.observed import ObservedSettings
 
-    observed, jobs = Observed(), {}
+    observed, jobs = ObservedSettings(), {}
     with open(request.paper.folder / SETTINGS, newline="", encoding="utf-8") as file:
         published = list(csv.DictReader(file))
     for row in published:
@@ -101,7 +101,7 @@ def _jobs_of_source(request: Request, source: str) -> list[Job]:
     return prepare(grid, ExperimentOptions(request.device, request.results, is_plan=True)).jobs
 
 
-def _value(job: Job, field: str, observed: Observed) -> Any:
+def _value(job: Job, field: str, observed: ObservedSettings) -> Any:
     """The value of a field such as ``training.epochs``, ``setting.seq_len`` or ``observed.optimizer``."""
     section, name = field.split(".")
     if section == "observed":

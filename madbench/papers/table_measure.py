@@ -14,7 +14,7 @@ from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, plots, row_of
+from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of, item_figures, require_results, row_of
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
 from madbench.text.options import CorpusOptions
@@ -36,14 +36,16 @@ class TableMeasure(PlainMeasure):
         rows = map(Row, expand(request.labels or item.labels))
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
-    def decide(self, request: Request, results: Results | None) -> Made:
-        trained = of_training(results)
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
+        trained = require_results(results)
         parts = [trained, *stored_under_other_budgets(trained)]
         table, (verdicts, remarks, command) = beside_published(request, parts), judge_item(request, trained)
         heading = ""
         if verdicts and command:
             heading = f"Lines of the tests of all claims of the paper on all stored runs of the protocol: {command}"
-        return Made([table], verdicts, {"cells": table.records()}, plots(request, trained), remarks, heading)
+        return ItemResult(
+            [table], verdicts, {"cells": table.records()}, item_figures(request, trained), remarks, heading
+        )
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:

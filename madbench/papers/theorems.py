@@ -10,7 +10,16 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import expand, family_of, parse
 from madbench.labels.names import typed_label
 from madbench.mixers.checks import CheckResult, run_checks
-from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import (
+    CONTRADICTED,
+    FAILS,
+    OPEN,
+    REPRODUCED,
+    ItemResult,
+    PlainMeasure,
+    Request,
+    refuse_choices,
+)
 from madbench.papers.operators import failing_operators, outcome_by_loops
 from madbench.suites import checks_of
 
@@ -27,7 +36,7 @@ class TheoremMeasure(PlainMeasure):
         if request.device != "auto":
             raise ConfigError(f"--device has no effect on {request.item.id}: it trains nothing")
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         by_label, is_arithmetic = outcomes_of(request), request.item.arithmetic
         verdicts, remarks, failed = {}, {}, False
         for name in request.item.checks:
@@ -39,7 +48,7 @@ class TheoremMeasure(PlainMeasure):
                 verdicts[statement], remarks[statement] = verdict(outcome, loops), _number(outcome, loops)
                 failed |= outcome.verdict == "fail"
         table = check_table(request, by_label)
-        return Made([table], verdicts, {"checks": table.records()}, (), remarks, failed=failed)
+        return ItemResult([table], verdicts, {"checks": table.records()}, (), remarks, failed=failed)
 
 
 def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:

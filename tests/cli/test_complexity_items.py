@@ -11,7 +11,7 @@ import torch
 from madbench.bench.timing import peak_bytes
 from madbench.mixers import build
 from madbench.papers import complexity, load_paper
-from madbench.papers.complexity import judge, slope
+from madbench.papers.complexity import exponent_verdict, slope
 from madbench.papers.hypermlp.complexity import Table3Measure as HyperMLPTable
 from madbench.papers.interactions.complexity import Table3Measure as InteractionsTable
 from madbench.papers.making import Request, state_of_verdicts
@@ -21,7 +21,7 @@ TABLES = {"interactions": InteractionsTable, "hypermlp": HyperMLPTable}
 
 def test_a_slope_is_the_exponent_of_the_upper_half():
     assert slope((1, 2, 4, 8, 16), [7, 1, 16, 64, 256]) == pytest.approx(2)
-    assert [judge(actual, 2) for actual in (1.7, 2.5, 3)] == ["reproduced", "not decided", "contradicted"]
+    assert [exponent_verdict(actual, 2) for actual in (1.7, 2.5, 3)] == ["reproduced", "not decided", "contradicted"]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from madbench.papers import load_paper
-from madbench.papers.hypermlp.mixing import judge, kernel_table
+from madbench.papers.hypermlp.mixing import kernel_table, shares_verdict
 from madbench.papers.making import Request
 
 
@@ -21,7 +21,7 @@ from madbench.papers.making import Request
     ],
 )
 def test_a_prediction_is_decided_by_the_kernels_of_every_seed(shares, verdict):
-    assert judge(shares) == verdict
+    assert shares_verdict(shares) == verdict
 
 
 def test_kernels_are_counted_by_seed_against_the_structure_of_their_task():

@@ -13,7 +13,14 @@ from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.hypermlp import adaptation
-from madbench.papers.hypermlp.adaptation import SIDES, Adapted, adapt, attach_adapters, changed, judged
+from madbench.papers.hypermlp.adaptation import (
+    SIDES,
+    AdapterAccuracy,
+    adapt,
+    attach_adapters,
+    change_examples,
+    judge_sides,
+)
 from madbench.papers.making import Request, jobs_of, measure_of, seeds_of
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
@@ -93,23 +100,27 @@ def test_adapters_begin_at_nothing_and_learn_alone(names, trained, monkeypatch):
 
 def test_images_are_turned_and_classes_renamed():
     x, classes = map(torch.from_numpy, Digits().data("test", 0))
-    turned, same = changed("turned images", x, classes, 2)
+    turned, same = change_examples("turned images", x, classes, 2)
     whole, _ = Digits(patch=8).data("test", 0)
     square = np.rot90(whole[5].reshape(8, 8))
     np.testing.assert_array_equal(turned[5, 6].reshape(2, 2), square[2:4, 4:6])
     assert torch.equal(same, classes) and images()[0].shape[1:] == (8, 8)
-    as_it_was, renamed = changed("renamed classes", x, classes, 2)
+    as_it_was, renamed = change_examples("renamed classes", x, classes, 2)
     assert torch.equal(as_it_was, x) and torch.equal((renamed - classes) % 10, torch.ones_like(classes))
 
 
 def test_a_side_is_better_where_all_its_seeds_are():
     def rows(first, second):
         sides = zip(SIDES, (first, second))
-        return [Adapted("R-c", "turned images", side, 2, i, 10, v, 9) for side, of in sides for i, v in enumerate(of)]
+        return [
+            AdapterAccuracy("R-c", "turned images", side, 2, i, 10, v, 9)
+            for side, of in sides
+            for i, v in enumerate(of)
+        ]
 
     verdict = {
-        name: judged(rows(*of))[0]
+        name: judge_sides(rows(*of))[0]
         for name, of in {"for": ([80, 81, 82], [50, 51, 52]), "no": ([50, 60, 55], [55, 52, 58])}.items()
     }
     assert [*verdict["for"].values(), *verdict["no"].values()] == ["supported", "not enough data"]
-    assert [*judged(rows([50, 51, 52], [80, 81, 82]))[0].values()] == ["contradicted"]
+    assert [*judge_sides(rows([50, 51, 52], [80, 81, 82]))[0].values()] == ["contradicted"]

@@ -19,8 +19,8 @@ from madbench.errors import ConfigError, StoreError
 from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Record
 from madbench.papers import load_paper
-from madbench.papers.making import Request, jobs_of, measure_of, read_remembered
-from madbench.papers.quantities import Quantity
+from madbench.papers.making import Request, jobs_of, measure_of, stored_verdicts
+from madbench.papers.quantities import MeasuredQuantity
 from madbench.store.runs import Store
 from madbench.suites import main_suite
 from madbench.suites.addressing import parse_overrides
@@ -101,7 +101,7 @@ def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     with pytest.raises(typer.Exit) if code else contextlib.nullcontext():
         call_verb(request, lambda words, **_: called.append(words) or code)
     assert called == [["verify", "@cd-table1"]]
-    assert read_remembered(request)["quick"]["state"] == state
+    assert stored_verdicts(request)["quick"]["state"] == state
 
 
 def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
@@ -189,7 +189,7 @@ def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
 
 def test_what_an_item_measures_of_weights_is_stored_with_the_run(tmp_path):
     (job, *_) = jobs_of(Request((paper := load_paper("coefficients")), paper.item("figure9"), results=tmp_path))
-    store, quantity = Store.open(tmp_path), Quantity("largest", {"examples": 3})
+    store, quantity = Store.open(tmp_path), MeasuredQuantity("largest", {"examples": 3})
     store.finish(job, Record("finished", {"accuracy": 0.4}, [], {}))
     with pytest.raises(StoreError, match="no weights, nor largest: --force trains it again"):
         quantity.of_run(store, job, lambda weights: ({"largest": 1.0}, {}))

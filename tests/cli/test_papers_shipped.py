@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from madbench.papers import built_in, load_paper, shipped
-from madbench.papers.making import Request, jobs_of, read_remembered
+from madbench.papers.making import Request, jobs_of, stored_verdicts
 from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state
 from madbench.store.archive import SUFFIX
 
@@ -121,7 +121,7 @@ def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, ship
     assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
     ended = main("paper", "coefficients", "principle6", "-f", "json")
     assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
-    assert read_remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
+    assert stored_verdicts(Request(paper, item))["quick"]["seeds"] == "0-2"
     asked = Request(paper, item, seeds="0-4")
     assert complete_seeds(asked, jobs_of(asked), shipped_ids(item)) == []
 

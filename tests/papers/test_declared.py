@@ -12,7 +12,15 @@ import madbench
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.papers import Paper, built_in, load_paper
-from madbench.papers.making import Made, Request, jobs_of, measure_of, state_of, state_of_verdicts, statement_verdict
+from madbench.papers.making import (
+    ItemResult,
+    Request,
+    jobs_of,
+    measure_of,
+    state_of,
+    state_of_verdicts,
+    statement_verdict,
+)
 from madbench.papers.table_measure import published_numbers
 from madbench.suites.addressing import parse_overrides
 
@@ -162,7 +170,8 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
 
 def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
     paper = load_paper("interactions")
-    against, with_it = Made((), {"a": "supported", "b": "contradicted"}, {}), Made((), {"a": "supported"}, {})
+    against = ItemResult((), {"a": "supported", "b": "contradicted"}, {})
+    with_it = ItemResult((), {"a": "supported"}, {})
 
     def state(made, item, **changes):
         return state_of(Request(paper, item, **changes), made)

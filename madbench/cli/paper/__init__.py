@@ -33,13 +33,13 @@ from madbench.papers import built_in, load_paper
 from madbench.papers.making import (
     FAILS,
     REPRODUCED,
-    Made,
+    ItemResult,
     Measure,
     Request,
     check_profile,
     chosen_settings,
     measure_of,
-    remember,
+    store_verdicts,
 )
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
@@ -219,7 +219,7 @@ class _Making:
             return
         decision = fails_here(failing)
         if is_first():
-            remember(self.request, decision)
+            store_verdicts(self.request, decision)
             print_made(self.request, decision, [], self.print_options)
         raise typer.Exit(1)
 
@@ -239,12 +239,12 @@ class _Making:
             files = self.draw(decision, needs_all=is_own) if self.choices.figures else []
         note = chosen_settings(trained) if decision.verdicts else ""
         archives = () if is_own else archive_names(final_request.item)
-        remember(replace(final_request, results=self.choices.results), decision, archives, note)
+        store_verdicts(replace(final_request, results=self.choices.results), decision, archives, note)
         print_made(final_request, decision, files, self.print_options, note)
         if decision.exit_code:
             raise typer.Exit(decision.exit_code)
 
-    def draw(self, decision: Made, needs_all: bool) -> list[Path]:
+    def draw(self, decision: ItemResult, needs_all: bool) -> list[Path]:
         """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
         folder, files = self.choices.output or self.choices.results / "plots", list[Path]()
         try:
@@ -303,6 +303,6 @@ def call_verb(
     code = run_command([*shlex.split(command), *hidden], prog_name="madbench", standalone_mode=False) or 0
     verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
     if verdicts or not code:
-        remember(request, Made((), verdicts, {}))
+        store_verdicts(request, ItemResult((), verdicts, {}))
     if code:
         raise typer.Exit(code)

@@ -15,7 +15,7 @@ from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, duration, in_words, print_json, print_text_table
 from madbench.execute.base import Policy
 from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
-from madbench.papers.making import STATES, Request, command_of, jobs_of, read_remembered
+from madbench.papers.making import STATES, Request, command_of, jobs_of, stored_verdicts
 from madbench.papers.shipped import archive_names, shipped_state
 
 NOT_RUN, NOT_MADE = "not run", "not made here"
@@ -24,12 +24,12 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
     """The states of an item that was made on this machine, by the size (``quick``, ``full``) at which it was made."""
-    return {size: entry["state"] for size, entry in read_remembered(Request(paper, item, results=results)).items()}
+    return {size: entry["state"] for size, entry in stored_verdicts(Request(paper, item, results=results)).items()}
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """The row of an item: its state, jobs, cost and command."""
-    entries = read_remembered(Request(paper, item, results=results))
+    entries = stored_verdicts(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     state_texts = []
     for size, entry in entries.items():

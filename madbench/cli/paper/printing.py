@@ -20,7 +20,7 @@ from madbench.cli.shared.printing import (
 )
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment
-from madbench.papers.making import Made, Request, state_of, statement_verdict
+from madbench.papers.making import ItemResult, Request, state_of, statement_verdict
 from madbench.suites import size_of
 
 
@@ -44,7 +44,7 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
 
 
 def print_made(
-    request: Request, decision: Made, files: list[Path], print_options: PrintOptions, note: str = ""
+    request: Request, decision: ItemResult, files: list[Path], print_options: PrintOptions, note: str = ""
 ) -> None:
     """Print the result. ``note`` is printed beside each verdict."""
     if print_options.format == "json":

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 FULL, QUICK = "coefficients", "coefficients-quick"
 """The names of the two profiles: one with the sizes of the paper, and one with sizes for a laptop."""
 
-Judge = Literal["contrasts", "rank", "spread", "time", "count"]
+DecisionMethod = Literal["contrasts", "rank", "spread", "time", "count"]
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ExpectedContrast:
     """A pair of labels of which the paper expects ``better`` to have the larger value than ``worse``."""
 
     group: str  # the subject of the verdict, such as a readout
@@ -46,8 +46,8 @@ class Study:
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None  # values of each setting in which rows differ
-    contrasts: tuple[Contrast, ...] = ()
-    shares: tuple[Contrast, ...] = ()  # the better label is expected to have more coefficients near zero
+    contrasts: tuple[ExpectedContrast, ...] = ()
+    shares: tuple[ExpectedContrast, ...] = ()  # the better label is expected to have more coefficients near zero
     shown: tuple[str, ...] = ()  # panels: quantities drawn against accuracy, or ``readout``. Empty for all panels
 
     @property
@@ -72,7 +72,7 @@ class Principle:
     claim: str
     source: str
     expected: str  # result of the paper
-    judge: Judge  # the method that decides it, see ``deciding``
+    decision_method: DecisionMethod  # see :mod:`madbench.papers.coefficients.decisions`
     studies: Mapping[str, Study]  # by profile
     limits: str = ""  # labels that cannot differ, and differences from the experiment of the paper
     keeps_weights: bool = False  # True if it measures trained models

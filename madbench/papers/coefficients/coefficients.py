@@ -24,7 +24,7 @@ from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
 from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
-from madbench.papers.quantities import Quantity, Values
+from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.store.format import Measurement
 from madbench.store.runs import Store
 from madbench.suites import suite_of
@@ -33,7 +33,7 @@ from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # number of test sequences that are measured
-SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
+SHARES = MeasuredQuantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
 """The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 """The quantities whose correlation with accuracy is computed, and their names on the axes of the figure."""
@@ -65,7 +65,7 @@ def measure(results: Results) -> pd.DataFrame:
 
 
 def measured_runs(
-    results: Results, quantity: Quantity, measure: Callable[[Path, Job], Values]
+    results: Results, quantity: MeasuredQuantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
     """Yield (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
 

@@ -1,4 +1,4 @@
-"""The decision of a principle from its runs, by the method that ``Principle.judge`` names."""
+"""The decision of a principle from its runs, by its :attr:`madbench.papers.coefficients.Principle.decision_method`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def decide(principle: Principle, study: Study, results: Results) -> Decision:
     """
     if whole_seeds(results.scores).empty:
         raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")
-    if principle.judge == "rank":
+    if principle.decision_method == "rank":
         from madbench.papers.coefficients.coefficients import decide_rank  # torch, and slower than reading results
 
         return decide_rank(principle, study, results)
-    if principle.judge == "count":
+    if principle.decision_method == "count":
         from madbench.papers.coefficients.suppression import decide_count
 
         return decide_count(principle, results)
-    if principle.judge == "spread":
+    if principle.decision_method == "spread":
         return decide_spread(principle, results)
     return decide_contrasts(principle, study, results)

@@ -23,7 +23,7 @@ from madbench.papers.coefficients.suppression import (
     measure_suppressed,
 )
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
-from madbench.papers.making import Drawn, Made, Request
+from madbench.papers.making import DrawnFigure, ItemResult, Request
 from madbench.suites.mad.suite import MAD
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ The scale has no limits, because with limits the test would assume a larger spre
 """
 
 
-def decide_lengths(request: Request, results: Results) -> Made:
+def decide_lengths(request: Request, results: Results) -> ItemResult:
     """The result of the item: the number of suppressed coefficients of every run, and a verdict for each kernel."""
     rows, points = [], []
     for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
@@ -49,9 +49,9 @@ def decide_lengths(request: Request, results: Results) -> Made:
     axes = dict.fromkeys(dict.fromkeys(frame.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
     notes = ["The layer and head with the most."]
     draw = functools.partial(point_figure, frame, principle("2.2"), axes, notes=notes, is_line=True)
-    figure = Drawn(f"coefficients_{request.item.id}", draw, frame)
+    figure = DrawnFigure(f"coefficients_{request.item.id}", draw, frame)
     tables = [*result_tables(results), table]
-    return Made(tables, verdicts, {"rows": table.records()}, [figure], remarks)
+    return ItemResult(tables, verdicts, {"rows": table.records()}, [figure], remarks)
 
 
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:

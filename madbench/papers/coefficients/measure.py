@@ -12,14 +12,14 @@ from madbench.errors import ConfigError
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
 from madbench.papers.making import (
-    Drawn,
-    Made,
+    DrawnFigure,
+    ItemResult,
     Measure,
     PlainMeasure,
     Request,
     grid_of,
-    of_training,
     refuse_choices,
+    require_results,
     seeds_of,
 )
 from madbench.rows import Grid, Row
@@ -28,7 +28,7 @@ from madbench.training.devices import resolve_device
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
-    from madbench.papers.quantities import Quantity
+    from madbench.papers.quantities import MeasuredQuantity
 
 LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
 """The two sequence lengths, in tokens, of the item figure9_lengths, by profile. Their ratio is 4, as in Figure 9."""
@@ -46,13 +46,13 @@ class PrincipleMeasure(Measure):
     def keeps_weights(self, request: Request) -> bool:
         return principle_of(request).keeps_weights
 
-    def quantity(self, request: Request) -> Quantity | None:
-        judge = principle_of(request).judge
-        if judge == "rank":
+    def quantity(self, request: Request) -> MeasuredQuantity | None:
+        decision_method = principle_of(request).decision_method
+        if decision_method == "rank":
             from madbench.papers.coefficients.coefficients import SHARES
 
             return SHARES
-        if judge == "count":
+        if decision_method == "count":
             from madbench.papers.coefficients.suppression import SUPPRESSED
 
             return SUPPRESSED
@@ -66,7 +66,7 @@ class PrincipleMeasure(Measure):
 
     def plan(self, request: Request) -> Grid | None:
         principle, study = principle_of(request), study_of(request)
-        if principle.judge == "time":
+        if principle.decision_method == "time":
             refuse_choices(request, f"principle {principle.number}")
             return None
         if request.labels:
@@ -89,7 +89,7 @@ class PrincipleMeasure(Measure):
             budget=request.budget or "paper",
         )
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         principle = principle_of(request)
         tables: Sequence[TextTable]
         if results is None:
@@ -113,8 +113,8 @@ class PrincipleMeasure(Measure):
         stem = f"principle_{principle.number}"
         if request.item.id in FIGURES:
             stem = f"coefficients_{request.item.id}"
-        figure = Drawn(stem, decision.draw, decision.frame)
-        return Made(listings, decision.verdicts, content, [figure], decision.remarks)
+        figure = DrawnFigure(stem, decision.draw, decision.frame)
+        return ItemResult(listings, decision.verdicts, content, [figure], decision.remarks)
 
 
 class LengthsMeasure(PlainMeasure):
@@ -123,7 +123,7 @@ class LengthsMeasure(PlainMeasure):
     def keeps_weights(self, request: Request) -> bool:
         return True
 
-    def quantity(self, request: Request) -> Quantity:
+    def quantity(self, request: Request) -> MeasuredQuantity:
         from madbench.papers.coefficients.suppression import SUPPRESSED
 
         return SUPPRESSED
@@ -138,10 +138,10 @@ class LengthsMeasure(PlainMeasure):
         study = Study(("cd:k{softplus,exp}-sum-p",), (COPY,), vary={key: lengths})
         return grid_of(request, rows_of(study), study.tasks, (key,))
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         from madbench.papers.coefficients.lengths import decide_lengths
 
-        return decide_lengths(request, of_training(results))
+        return decide_lengths(request, require_results(results))
 
 
 def principle_of(request: Request) -> Principle:

@@ -14,7 +14,7 @@ from madbench.analysis.comparison import p_text
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
-from madbench.papers.coefficients import Contrast
+from madbench.papers.coefficients import ExpectedContrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
@@ -25,7 +25,7 @@ over many pairs of tokens and vary less.
 """
 
 
-def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
+def compare_shares(contrasts: Sequence[ExpectedContrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """Test contrasts of the share of coefficients near zero, by task and group.
 
     ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`. The better label of a contrast is

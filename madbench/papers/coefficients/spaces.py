@@ -11,7 +11,7 @@ import pandas as pd
 
 from madbench.labels.names import typed_label
 from madbench.papers.coefficients import coefficient_label
-from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
+from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout, Page
@@ -34,7 +34,7 @@ class SpacesMeasure(PlainMeasure):
 
     operators = tuple(label for label, _, _ in CLASSES.values())
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
         for name, (label, is_positive, is_one) in CLASSES.items():
             a = of_class[name]
@@ -43,8 +43,8 @@ class SpacesMeasure(PlainMeasure):
             subject += "coefficients have the restrictions of the class and no other"
             verdicts[subject] = REPRODUCED if is_in_space else "not reproduced"
         frame = space_frame(of_class)
-        figure = Drawn(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
-        return Made((), verdicts, {"points": len(frame)}, [figure])
+        figure = DrawnFigure(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
+        return ItemResult((), verdicts, {"points": len(frame)}, [figure])
 
 
 def coefficients(label: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from madbench.config import Override
-from madbench.papers.coefficients import FULL, QUICK, Contrast, Figure, Principle, Study
+from madbench.papers.coefficients import FULL, QUICK, ExpectedContrast, Figure, Principle, Study
 
 COPY, NOISY = "selective_copying", "noisy_in_context_recall"
 FUZZY, MEMORY = "fuzzy_in_context_recall", "memorization"
@@ -24,8 +24,8 @@ def _heads(count: int) -> tuple[Override, ...]:
 def _positions(constant: str, *tasks: str) -> Study:
     contrasts = []
     for phi in MAPS:
-        contrasts.append(Contrast(phi, f"cd:{phi}-{constant}-sum", f"cd:{phi}-sum"))
-        contrasts.append(Contrast(phi, f"cd:{phi}-sum-p", f"cd:{phi}-sum"))
+        contrasts.append(ExpectedContrast(phi, f"cd:{phi}-{constant}-sum", f"cd:{phi}-sum"))
+        contrasts.append(ExpectedContrast(phi, f"cd:{phi}-sum-p", f"cd:{phi}-sum"))
     labels = ("cd:{%s}{,-%s}-sum{,-p}" % (",".join(MAPS), constant),)
     return Study(labels, tasks, contrasts=tuple(contrasts))
 
@@ -35,18 +35,22 @@ def _growth(constant: str, task: str, *overrides: Override) -> Study:
     contrasts = []
     for phi in MAPS:
         plain, power, total = (f"cd:{phi}-{constant}-b1{eta}-p" for eta in ("", "-pow", "-sum"))
-        contrasts.append(Contrast(phi, total, plain))
-        contrasts.append(Contrast(phi, *((total, power) if phi == "exp" else (power, plain))))
+        contrasts.append(ExpectedContrast(phi, total, plain))
+        contrasts.append(ExpectedContrast(phi, *((total, power) if phi == "exp" else (power, plain))))
     return Study(labels, (task,), overrides, contrasts=tuple(contrasts))
 
 
 def _evolution(*tasks: str, heads: int, overrides: tuple[Override, ...] = ()) -> Study:
-    contrasts = [Contrast("diagonal above scalar", f"cd:id-d{kind}-cg", f"cd:id-s{kind}-cg") for kind in "gm"]
+    contrasts = [ExpectedContrast("diagonal above scalar", f"cd:id-d{kind}-cg", f"cd:id-s{kind}-cg") for kind in "gm"]
     # the paper's headline, first with its own rows, then with unit keys in both mirrors and gates
     for group, block in (("mirrors above gates", "cg"), ("mirrors above gates of unit keys", "cug")):
-        contrasts += [Contrast(group, "cd:id-hk2-cug", f"cd:id-{gate}-{block}") for gate in ("sg", "sm", "dg", "dm")]
-    contrasts.append(Contrast("learned vectors above keys", "cd:id-hz2-cug", "cd:id-hk2-cug"))
-    contrasts += [Contrast("learned above fixed strength", f"cd:id-h{way}2-cug", f"cd:id-h{way}r-cug") for way in "kz"]
+        contrasts += [
+            ExpectedContrast(group, "cd:id-hk2-cug", f"cd:id-{gate}-{block}") for gate in ("sg", "sm", "dg", "dm")
+        ]
+    contrasts.append(ExpectedContrast("learned vectors above keys", "cd:id-hz2-cug", "cd:id-hk2-cug"))
+    contrasts += [
+        ExpectedContrast("learned above fixed strength", f"cd:id-h{way}2-cug", f"cd:id-h{way}r-cug") for way in "kz"
+    ]
     return Study(("@principle4",), tasks, (*_heads(heads), *overrides), contrasts=tuple(contrasts))
 
 
@@ -56,11 +60,12 @@ def _maps(*tasks: str) -> Study:
 
 def _kernels(*tasks: str) -> Study:
     contrasts = tuple(
-        Contrast("exp above kernels", "cd:exp-sum-p", f"cd:k{psi}-sum-p") for psi in ("relu", "elu", "softplus", "exp")
+        ExpectedContrast("exp above kernels", "cd:exp-sum-p", f"cd:k{psi}-sum-p")
+        for psi in ("relu", "elu", "softplus", "exp")
     )
-    shares = [Contrast("kernels have fewer near zero than exp", each.better, each.worse) for each in contrasts]
+    shares = [ExpectedContrast("kernels have fewer near zero than exp", each.better, each.worse) for each in contrasts]
     shares += [
-        Contrast("all kernels but krelu have more near zero than id", f"cd:k{psi}-sum-p", "cd:id-sum-p")
+        ExpectedContrast("all kernels but krelu have more near zero than id", f"cd:k{psi}-sum-p", "cd:id-sum-p")
         for psi in ("elu", "softplus", "exp")
     ]
     return Study(("cd:{exp,id,krelu,kelu,ksoftplus,kexp}-sum-p",), tasks, contrasts=contrasts, shares=tuple(shares))

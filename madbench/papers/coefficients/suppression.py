@@ -18,7 +18,7 @@ from madbench.papers.coefficients import Decision, Principle, key_width
 from madbench.papers.coefficients.coefficients import EXAMPLES, first_examples, measured_runs
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, SUPPORTED, principle_table
-from madbench.papers.quantities import Quantity, Values
+from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
 
@@ -30,7 +30,7 @@ ZERO = 1e-6
 """The largest absolute value of a normalized coefficient that counts as suppressed."""
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
-SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
+SUPPRESSED = MeasuredQuantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
 """The largest number of suppressed coefficients of a row, and the largest rank of their states, for every run."""
 
 

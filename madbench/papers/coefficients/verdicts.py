@@ -17,14 +17,14 @@ from madbench.analysis.quantities import heading, interval_text, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
-from madbench.papers.coefficients import Contrast, Decision, Principle, Study
+from madbench.papers.coefficients import Decision, ExpectedContrast, Principle, Study
 from madbench.papers.coefficients.figures import bar_figure, bar_frame
 from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts on a contrast, and on a group of contrasts."""
-Outcome = tuple[Contrast, Comparison]
+Outcome = tuple[ExpectedContrast, Comparison]
 """A contrast, and the comparison of its labels on one task.
 
 Its ``p_holm`` is adjusted over all comparisons in the group of the contrast.
@@ -40,7 +40,7 @@ def principle_table(caption: str, headings: list[str], lines: list[list[str]], c
     return Listing(cells, headings, padded_lines, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
-def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
+def outcomes(contrasts: Sequence[ExpectedContrast], scores: pd.DataFrame) -> list[Outcome]:
     """Compare the labels of every contrast on every task for which ``scores`` have both labels.
 
     p-values are adjusted by Holm's method within a group of contrasts.
@@ -134,7 +134,7 @@ def _text(row: Comparison) -> list[str]:
     return [f"  {heading(row.quantity)}", *difference, p_text(row.p_holm), _verdict(row)]
 
 
-def _record(contrast: Contrast, row: Comparison) -> dict[str, Any]:
+def _record(contrast: ExpectedContrast, row: Comparison) -> dict[str, Any]:
     identity = {**asdict(contrast), "task": row.quantity}
     means = {"better_mean": row.sample.mean, "worse_mean": row.of_baseline.mean, "seeds": row.difference.n}
     statistics = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}

@@ -24,8 +24,8 @@ from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task, of_training
-from madbench.papers.quantities import Quantity, Values
+from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of_one_task, require_results
+from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.rows import Grid
 from madbench.store.runs import Store
 from madbench.suites.signals.suite import SIGNALS, setting_of
@@ -44,7 +44,7 @@ RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "not enough data"
 LEVEL = 0.05
-ADAPTED = Quantity(
+ADAPTED = MeasuredQuantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )
 """The stored quantity of a run: accuracies with adapters of both sides on both changes."""
@@ -68,7 +68,7 @@ class LowRank(nn.Module):
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdapterAccuracy:
     """The accuracy on a changed task, before and after training adapters of one side and rank."""
 
     label: str
@@ -97,7 +97,7 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
     ]
 
 
-def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
+def change_examples(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
     """Return patches (N, T, C) and classes (N,) after a change, which is one of :data:`CHANGES`.
 
     Images are rotated by a quarter turn, or classes are renamed to the next class. ``patch`` is the width of a patch in
@@ -135,10 +135,10 @@ def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
 def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, change: str) -> tuple[Tensor, Tensor]:
     """The inputs and classes of a split of the task after a change."""
     x, classes = map(torch.from_numpy, setting.data(split, seed))
-    return changed(change, x, classes, setting.patch)
+    return change_examples(change, x, classes, setting.patch)
 
 
-def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
+def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[AdapterAccuracy]:
     """Yield the accuracies with adapters of one run, whose weights are at ``path``.
 
     There is one result for each change of the task, each side with adapters and each rank. Each starts from the same
@@ -157,7 +157,7 @@ def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
                     parameters = attach_adapters(model, names, rank)
                 adapt(model, parameters, *train, job.seed)
                 count = sum(parameter.numel() for parameter in parameters)
-                yield Adapted(job.label, change, side, rank, job.seed, before, accuracy(model, *test), count)
+                yield AdapterAccuracy(job.label, change, side, rank, job.seed, before, accuracy(model, *test), count)
 
 
 def _measure(weights: Path) -> Values:
@@ -172,29 +172,29 @@ class AdaptationMeasure(PlainMeasure):
     def keeps_weights(self, request: Request) -> bool:
         return True
 
-    def quantity(self, request: Request) -> Quantity:
+    def quantity(self, request: Request) -> MeasuredQuantity:
         return ADAPTED
 
     def plan(self, request: Request) -> Grid:
         return grid_of_one_task(request, TASK, expand(request.labels or request.item.labels))
 
-    def decide(self, request: Request, results: Results | None) -> Made:
-        trained = of_training(results)
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
+        trained = require_results(results)
         store, threads = Store(trained.store.root), torch.get_num_threads()
-        rows: list[Adapted] = []
+        rows: list[AdapterAccuracy] = []
         jobs: list[Job] = [job for row in trained.rows_of(SIGNALS) for job in row.jobs]
         torch.set_num_threads(1)  # more threads are slower at these sizes
         try:
             for job in jobs:
-                rows += (Adapted(**row) for row in ADAPTED.of_run(store, job, _measure).details["adapted"])
+                rows += (AdapterAccuracy(**row) for row in ADAPTED.of_run(store, job, _measure).details["adapted"])
         finally:
             torch.set_num_threads(threads)
-        verdicts, remarks = judged(rows)
+        verdicts, remarks = judge_sides(rows)
         table = _table(rows)
-        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+        return ItemResult([table], verdicts, {"cells": table.records()}, (), remarks)
 
 
-def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
+def judge_sides(rows: Sequence[AdapterAccuracy]) -> tuple[dict[str, str], dict[str, str]]:
     """Verdicts and remarks by label, change and rank: are adapters of V and O more accurate than those of Q and K?"""
     better, worse = SIDES
     verdicts, remarks = {}, {}
@@ -214,7 +214,7 @@ def _sample(values: Sequence[float]) -> Sample:
     return Sample(np.array(values), Scale(chance=10.0, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1))
 
 
-def _table(rows: Sequence[Adapted]) -> Listing:
+def _table(rows: Sequence[AdapterAccuracy]) -> Listing:
     lines, cells = [], []
     for label, change, side, rank in dict.fromkeys((row.label, row.change, row.side, row.rank) for row in rows):
         of_case = [row for row in rows if (row.label, row.change, row.side, row.rank) == (label, change, side, rank)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.srg.grammar import Variant
-from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, Made, PlainMeasure, Request
+from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -58,7 +58,7 @@ class AllocationMeasure(PlainMeasure):
 
     operators = tuple(LABELS)
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         verdicts, remarks, rows = {}, {}, []
         for (label, name), (size, (d, length)) in ((a, b) for a in LABELS.items() for b in SIZES.items()):
             mixer = build(parse(label), d, length, n_head=HEADS, budget="paper")
@@ -79,4 +79,4 @@ class AllocationMeasure(PlainMeasure):
                 rows.append(
                     {"label": label, "size": size, "share": share, "first": share_taken, "without_tables": bare}
                 )
-        return Made((), verdicts, {"rows": rows}, (), remarks)
+        return ItemResult((), verdicts, {"rows": rows}, (), remarks)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.jobs import WEIGHTS, Job
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request, of_training
-from madbench.papers.quantities import Quantity, Values
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, DrawnFigure, ItemResult, Request, require_results
+from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.papers.table_measure import TableMeasure
 from madbench.store.runs import Store
 from madbench.suites import suite_of
@@ -32,7 +32,7 @@ STRUCTURE = {
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
 """The structure that the paper predicts for kernels, by task: (name of its share, description, section)."""
-KERNELS = Quantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
+KERNELS = MeasuredQuantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
 """The stored quantity of a run: the shares of each structure in every learned kernel."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
@@ -52,12 +52,12 @@ class LearnedMixing(TableMeasure):
     def keeps_weights(self, request: Request) -> bool:
         return True
 
-    def quantity(self, request: Request) -> Quantity:
+    def quantity(self, request: Request) -> MeasuredQuantity:
         return KERNELS
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         outcome = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
-        trained = of_training(results)
+        trained = require_results(results)
         kernels, store = [], Store(trained.store.root)
         first: dict[tuple[str, str], Job] = {}
         for label, job in chosen_runs(trained):
@@ -69,12 +69,12 @@ class LearnedMixing(TableMeasure):
         for row in table.cells:
             _, what, place = STRUCTURE[row["task"]]
             statement = f"{row['label']}, {row['task']}: R(1) and R(2) learn {what} (Appendix {place})"
-            verdicts[statement] = judge(row["shares"])
+            verdicts[statement] = shares_verdict(row["shares"])
             remarks[statement] = "share of kernels above random, by seed: " + ", ".join(
                 f"{x:.2f}" for x in row["shares"]
             )
         content = {"kernels": kernels, **outcome.content}
-        return Made([*outcome.tables, table], verdicts, content, _figures(first, store), remarks)
+        return ItemResult([*outcome.tables, table], verdicts, content, _figures(first, store), remarks)
 
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
@@ -102,7 +102,7 @@ def _measure(weights: Path, job: Job) -> Values:
     return shares, {"kernels": rows}
 
 
-def judge(shares: list[float]) -> str:
+def shares_verdict(shares: list[float]) -> str:
     """The verdict on a predicted structure of kernels.
 
     ``shares`` has one number per seed: the share of its kernels that have more of the structure than random tables.
@@ -135,7 +135,7 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     return Listing(cells, headings, lines, cells, caption, "", f"tab:{request.item.id}")
 
 
-def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Drawn]:
+def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[DrawnFigure]:
     """Yield the figures of the kernels of each label and task, for runs with weights."""
     for (label, task), job in first.items():
         if not store.has_weights(job.id):
@@ -146,7 +146,7 @@ def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Dra
         models = {f"{label}, {task.replace('_', ' ')}": inspection}
         draw = functools.partial(_draw, models)
         frame = pd.DataFrame(inspection.tables["kernels"])
-        yield Drawn(f"hypermlp_mixing_{label.lower()}_{task}", draw, frame)
+        yield DrawnFigure(f"hypermlp_mixing_{label.lower()}_{task}", draw, frame)
 
 
 def _draw(models: Mapping[str, Inspection], layout: Any = None) -> Any:

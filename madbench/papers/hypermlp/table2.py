@@ -19,7 +19,7 @@ from madbench.errors import MissingExtraError
 from madbench.labels import expand
 from madbench.mixers import solve
 from madbench.papers import Item
-from madbench.papers.making import Made, Measure, Request, grid_of_one_task
+from madbench.papers.making import ItemResult, Measure, Request, grid_of_one_task
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, TASK, LanguageProfile
@@ -141,7 +141,7 @@ class Table2(Measure):
         lacking = {} if request.labels else _lacking(labels, request)
         return grid_of_one_task(request, TASK, [label for label in labels if label not in lacking])
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         rows = published_rows(request)
         scales = list(dict.fromkeys(row.scale for row in rows))
         own_size = request.profile_name in {row.profile for row in rows}
@@ -160,7 +160,7 @@ class Table2(Measure):
             remarks[sentence] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"
             sentence = f"{BEST} has the best Avg Rank at {scale}"
             verdicts[sentence], remarks[sentence] = _is_best(group, ours)
-        return Made(tables, verdicts, {"cells": cells}, (), remarks)
+        return ItemResult(tables, verdicts, {"cells": cells}, (), remarks)
 
 
 def _labels(request: Request) -> list[str]:

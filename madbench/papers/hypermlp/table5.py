@@ -6,7 +6,7 @@ import csv
 from typing import TYPE_CHECKING
 
 from madbench.bench.language import paper_flops_per_token
-from madbench.papers.making import CONTRADICTED, REPRODUCED, Made, PlainMeasure, Request
+from madbench.papers.making import CONTRADICTED, REPRODUCED, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -28,7 +28,7 @@ ORDER = 10.0
 class Table5Measure(PlainMeasure):
     """Counts FLOPs by formula and compares printed numbers. Measures no time."""
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         with open(request.paper.file(PRINTED), newline="", encoding="utf-8") as file:
             published = {row["model"]: row for row in csv.DictReader(file)}
         verdicts, remarks, cells = {}, {}, []
@@ -50,7 +50,7 @@ class Table5Measure(PlainMeasure):
             remarks[sentence] = (
                 f"at most {others[slower]:.2f} times as slow as another, {slower}; of the printed latencies"
             )
-        return Made((), verdicts, {"cells": cells}, (), remarks)
+        return ItemResult((), verdicts, {"cells": cells}, (), remarks)
 
 
 def _verdict(is_so: bool) -> str:

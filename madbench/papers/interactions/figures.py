@@ -27,7 +27,7 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     style,
 )
-from madbench.papers.interactions.rows import PAPER_ERROR, Row
+from madbench.papers.interactions.rows import PAPER_ERROR, InteractionRow
 from madbench.papers.interactions.worlds import WORLDS, Colliding
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Matrices:
         return pd.DataFrame({"row": row.ravel(), "column": column.ravel()} | values)
 
 
-def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
+def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrices]:
     """The figures of a trained model, by suffix of their file name. Empty if the mixer has no learned matrices.
 
     ``row`` is the row of the model, which belongs to the row's first seed. The matrix T has the effects of the column's
@@ -121,7 +121,7 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
 
 
 @style()
-def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
+def errors(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
     """Mean squared error against length, one panel per task.
 
     Lines show the worst seed, marks every seed, and crosses predictions or floors.
@@ -177,7 +177,7 @@ def _diverged_note(frame: pd.DataFrame) -> str:
     return f"Diverged: {', '.join(texts)}." if texts else ""
 
 
-def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
+def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
     """The data of :func:`errors`: one line per row, length and seed."""
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}

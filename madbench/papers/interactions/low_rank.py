@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from madbench.papers.interactions.mixers.low_rank import approximate, exact_flops, flops, rank
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, PlainMeasure, Request
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, DrawnFigure, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout, Page
@@ -30,7 +30,7 @@ class LowRankMeasure(PlainMeasure):
     q, k and v are random, in float64.
     """
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         frame = errors()
         error_table = frame[frame.tokens == TOKENS[-1]].pivot(index="size", columns="degree", values="error")
         is_falling = bool((error_table.diff(axis=1).iloc[:, 1:] < 0).all(axis=None))
@@ -50,9 +50,9 @@ class LowRankMeasure(PlainMeasure):
             f"entries up to {size}: {error:.2g}" for size, error in error_table[1].items()
         )
         draw = functools.partial(_draw, frame)
-        figures = [Drawn("interactions_low_rank", draw, frame)]
+        figures = [DrawnFigure("interactions_low_rank", draw, frame)]
         table = _table(frame, request)
-        return Made([table], verdicts, {"cells": table.records()}, figures, remarks)
+        return ItemResult([table], verdicts, {"cells": table.records()}, figures, remarks)
 
 
 def _verdict(is_so: bool) -> str:

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, Protocol
-from madbench.grid import Grid
-from madbench.grid import Row as GridRow
+from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
-from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
+from madbench.papers.interactions.rows import InteractionRow, interaction_rows, row_name, statement_verdicts
 from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.papers.interactions.worlds import Colliding
-from madbench.papers.making import REPRODUCED, Drawn, Made, Measure, PlainMeasure, Request, of_training
-from madbench.papers.quantities import Quantity, Values
+from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, Measure, PlainMeasure, Request, require_results
+from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites.profile import check_tasks_of
@@ -50,7 +49,7 @@ The suffix is ``_coordinates`` for a figure of C itself, which is in the coordin
 """
 APART = 0.1
 """The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
-LEARNED_C = Quantity("learned_c", {"against": "devised C"})
+LEARNED_C = MeasuredQuantity("learned_c", {"against": "devised C"})
 """The distance of the learned C of Figure 2 from the devised C, for the first seed's run."""
 
 
@@ -82,20 +81,20 @@ class WorldMeasure(Measure):
             by_row.setdefault((job.task, row_name(job)), []).append(job)
         rows = []
         for (_, name), row_jobs in by_row.items():
-            rows.append(SuiteRow(GridRow(row_jobs[0].label, variant=name), protocol, row_jobs))
+            rows.append(SuiteRow(Row(row_jobs[0].label, variant=name), protocol, row_jobs))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
-    def decide(self, request: Request, results: Results | None) -> Made:
-        results = of_training(results)
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
+        results = require_results(results)
         store = results.store
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
-        decisions = claims(rows)
+        decisions = statement_verdicts(rows)
         tasks = dict.fromkeys(row.task for row in rows)
         verdicts = {f"{claim.statement} ({claim.source})": claim.verdict for claim in decisions}
         numbers = {f"{claim.statement} ({claim.source})": claim.numbers for claim in decisions}
         content = {"rows": [row.summary() for row in rows], "claims": [vars(claim) for claim in decisions]}
         tables = [error_table([row for row in rows if row.task == task]) for task in tasks]
-        return Made(tables, verdicts, content, _figures(rows, store), numbers)
+        return ItemResult(tables, verdicts, content, _figures(rows, store), numbers)
 
 
 class FigureMeasure(WorldMeasure):
@@ -111,8 +110,8 @@ class FigureMeasure(WorldMeasure):
         unchanged_overrides = tuple(override for override in figure_overrides if override.key not in changed_keys)
         return super().plan(replace(request, overrides=(*unchanged_overrides, *request.overrides)))
 
-    def decide(self, request: Request, results: Results | None) -> Made:
-        results = of_training(results)
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
+        results = require_results(results)
         outcome, (embedding, end) = super().decide(request, results), FIGURES[request.item.id]
         stem = f"interactions_colliding_hfa_C1_{embedding}{end}"
         own = (
@@ -132,7 +131,7 @@ class FigureMeasure(WorldMeasure):
         return replace(outcome, figures=own, verdicts=verdicts, remarks=remarks)
 
 
-def _measure(weights: Path, row: Row) -> Values:
+def _measure(weights: Path, row: InteractionRow) -> Values:
     from madbench.papers.interactions.figures import learned_matrices
     from madbench.training.checkpoints import load_model
 
@@ -153,12 +152,12 @@ def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
 class DevisedMeasure(PlainMeasure):
     """Plots the diagonal of the paper's devised matrix for colliding agents at the paper's size. Trains nothing."""
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         (c, w), vectors = DEVISED.solution, DEVISED.vectors
         error = float(abs(vectors @ c @ vectors.T * (vectors @ w) - DEVISED.effects).max())
         statement = "The printed diagonal and W give the effects of eq. 5 in sinusoidal positions (section 7.1)"
         verdict = REPRODUCED if error <= EXACT else "not reproduced"
-        return Made(
+        return ItemResult(
             (), {statement: verdict}, {"error": error}, [_devised_figure()], {statement: f"at most {error:.1e} off"}
         )
 
@@ -170,7 +169,7 @@ def _long_form(override: Override) -> Override:
     return SHORT.get(str(override), override)
 
 
-def error_table(rows: Sequence[Row]) -> Listing:
+def error_table(rows: Sequence[InteractionRow]) -> Listing:
     """The table of the mean squared errors of a test agent by length, for rows of one task.
 
     Each number is the largest over the seeds. Below each row is a line with its floor or prediction, if it is known.
@@ -207,14 +206,14 @@ def _number(value: float | None) -> str:
     return "0" if value == 0 else format(value, digits).replace("e-0", "e-")
 
 
-def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
+def _figures(rows: Sequence[InteractionRow], store: Store) -> Iterator[DrawnFigure]:
     """Yield the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
     from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 
     if not rows:
         return
-    yield Drawn("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
+    yield DrawnFigure("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):
         yield _devised_figure()
     for row in rows:
@@ -223,11 +222,13 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
         model, _ = load_model(store.kept_file(row.jobs[0].id, "weights.safetensors"))
         name = "_".join([row.task, *re.findall("[A-Za-z0-9]+", row.name)])
         for part, matrices in learned_matrices(row, model).items():
-            yield Drawn(f"interactions_{name}{part}", matrices.draw, matrices.frame)
+            yield DrawnFigure(f"interactions_{name}{part}", matrices.draw, matrices.frame)
 
 
-def _devised_figure() -> Drawn:
+def _devised_figure() -> DrawnFigure:
     """The figure of the diagonal of the devised C at the paper's size."""
     from madbench.papers.interactions.figures import devised_figure
 
-    return Drawn("interactions_devised", lambda layout: devised_figure(DEVISED, layout)[0], devised_figure(DEVISED)[1])
+    return DrawnFigure(
+        "interactions_devised", lambda layout: devised_figure(DEVISED, layout)[0], devised_figure(DEVISED)[1]
+    )

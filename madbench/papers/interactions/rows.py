@@ -26,7 +26,7 @@ VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": 
 
 
 @dataclass(frozen=True)
-class Row:
+class InteractionRow:
     """A label in one setting of a task, over its seeds."""
 
     name: str
@@ -158,7 +158,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Claim:
+class StatementVerdict:
     """A statement of the paper, and the verdict of the runs on it."""
 
     task: str
@@ -183,99 +183,107 @@ def row_name(job: Job) -> str:
     return " ".join([job.label, ", ".join(parts)]).strip()
 
 
-def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record]) -> list[Row]:
+def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record]) -> list[InteractionRow]:
     """The planned rows with at least one finished or diverged run."""
     rows = []
     for row in planned:
         jobs = [job for job in row.jobs if job.id in records and records[job.id].status != "failed"]
         if jobs:
             first = jobs[0]
-            rows.append(Row(row_name(first), first.task, first.label, jobs, [records[job.id] for job in jobs]))
+            rows.append(
+                InteractionRow(row_name(first), first.task, first.label, jobs, [records[job.id] for job in jobs])
+            )
     return rows
 
 
-def claims(rows: Sequence[Row]) -> list[Claim]:
+def statement_verdicts(rows: Sequence[InteractionRow]) -> list[StatementVerdict]:
     """The statements of the paper that these rows can decide."""
     statements = []
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
-            statements += _colliding_claims(row)
+            statements += _colliding_verdicts(row)
         if isinstance(row.world, Plane | Pixels | Series) and row.floor(row.world.length) == 0.0:
             worst = max(max(row.errors(n)) for n in row.world.lengths)
             source = {"plane": "B.1.3", "pixels": "B.3", "series": "B.4"}[row.task]
             numbers = f"at most {worst:.1e}"
-            statements.append(_claim(row, f"{row.name}: no error at any length", source, row.is_general, numbers))
+            statements.append(_verdict(row, f"{row.name}: no error at any length", source, row.is_general, numbers))
         if isinstance(row.world, Genotype) and row.label == "hfa:C1":
-            statements += _genotype_claims(row)
+            statements += _genotype_verdicts(row)
     for task in ("hunters", "alliances"):
         task_rows = [row for row in rows if row.task == task]
         able = [row for row in task_rows if row.floor(row.world.length) == 0.0]
         unable = [row for row in task_rows if row.floor(row.world.length)]
         if able and unable:
-            statements.append(_contrast(task, able, unable))
+            statements.append(_expressiveness_verdict(task, able, unable))
         if task == "alliances":
             for row in able:
                 worst = max(max(row.errors(n)) for n in row.world.lengths)
                 text = f"{row.label}: no error at any length"
-                statements.append(_claim(row, text, "Theorem G.7", row.is_general, f"at most {worst:.1e}"))
+                statements.append(_verdict(row, text, "Theorem G.7", row.is_general, f"at most {worst:.1e}"))
     return statements
 
 
-def _colliding_claims(row: Row) -> list[Claim]:
+def _colliding_verdicts(row: InteractionRow) -> list[StatementVerdict]:
     world, name = cast(Colliding, row.world), row.name
     if world.control:
         sources = {"without_itself": "against eq. 4 without j = i", "distinct": "Remark D.1, Appendix D.2"}
-        is_so = row.verdict.startswith("fits L*")
+        holds = row.verdict.startswith("fits L*")
         errors = (f"{max(row.errors(n)):.3g} for {row.reference(n):.3g} at L {n}" for n in world.lengths)
         text = f"{name}: no error at L*, and elsewhere the one predicted"
-        claim = _claim(row, text, sources[world.control], is_so, ", ".join(errors))
-        if world.control == "without_itself" and is_so:
-            claim = replace(claim, verdict=CONTRADICTED)
-        return [claim]
+        verdict = _verdict(row, text, sources[world.control], holds, ", ".join(errors))
+        if world.control == "without_itself" and holds:
+            verdict = replace(verdict, verdict=CONTRADICTED)
+        return [verdict]
     length, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
     distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
-    claims = [
-        _claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", length <= LEARNED_MSE, f"{length:.1e}; {paper}")
+    verdicts = [
+        _verdict(
+            row, f"{name}: no error on fresh agents", "Theorem 4.6", length <= LEARNED_MSE, f"{length:.1e}; {paper}"
+        )
     ]
     if others:
         elsewhere = max(max(row.errors(n)) for n in others)
         text = f"{name}: no error at other lengths"
-        claims.append(_claim(row, text, "Theorem 4.8", elsewhere <= LEARNED_MSE, f"at most {elsewhere:.1e}; {paper}"))
+        verdicts.append(
+            _verdict(row, text, "Theorem 4.8", elsewhere <= LEARNED_MSE, f"at most {elsewhere:.1e}; {paper}")
+        )
     text = f"{name}: the learned matrix is the devised one"
     numbers = f"mean square {distance:.1e}; the paper: {PAPER_DISTANCE:.0e} in its text, 1e-5 in its captions"
-    return [*claims, _claim(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, numbers)]
+    return [*verdicts, _verdict(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, numbers)]
 
 
-def _genotype_claims(row: Row) -> list[Claim]:
-    """The claims of B.2: linear attention fits only the training length, and with a ReLU layer it fits every length."""
+def _genotype_verdicts(row: InteractionRow) -> list[StatementVerdict]:
+    """The verdicts on B.2: linear attention fits only the training length, and with a ReLU layer every length."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
-    fits = _claim(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)
+    fits = _verdict(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)
     others = [n for n in world.lengths if n != world.length]
     if not others:
         return [fits]
     if row.jobs[0].model.relu:
-        text, is_so = f"{row.name}: no error at other lengths", row.is_general
+        text, holds = f"{row.name}: no error at other lengths", row.is_general
     else:
         text = f"{row.name}: errs at other lengths, as linear attention does not generalise in length"
-        is_so = all(max(row.errors(n)) > LEARNED_MSE for n in others)
-    return [fits, _claim(row, text, "B.2", is_so, numbers)]
+        holds = all(max(row.errors(n)) > LEARNED_MSE for n in others)
+    return [fits, _verdict(row, text, "B.2", holds, numbers)]
 
 
-def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
+def _expressiveness_verdict(
+    task: str, able: Sequence[InteractionRow], unable: Sequence[InteractionRow]
+) -> StatementVerdict:
     length = able[0].world.length
     floor = min(cast(float, row.floor(length)) for row in unable)
-    is_so = all(max(row.errors(length)) < floor for row in able)
-    is_so &= all(row.verdict == "at its floor or above" for row in unable)
+    holds = all(max(row.errors(length)) < floor for row in able)
+    holds &= all(row.verdict == "at its floor or above" for row in unable)
     text = " learns what ".join(", ".join(row.label for row in side) for side in (able, unable)) + " cannot"
     numbers = "; ".join(
         f"{row.label} ({row.parameters:,} parameters) {', '.join(f'{error:.2g}' for error in row.errors(length))}"
         for row in (*able, *unable)
     )
     source = {"hunters": "section 5, eq. 3", "alliances": "section 6"}[task]
-    return _claim(able[0], text, source, is_so, f"by seed at L {length}: {numbers}; floor {floor:.3g}")
+    return _verdict(able[0], text, source, holds, f"by seed at L {length}: {numbers}; floor {floor:.3g}")
 
 
-def _claim(row: Row, statement: str, source: str, is_so: bool, numbers: str) -> Claim:
-    return Claim(row.task, statement, source, "reproduced" if is_so else "not reproduced", numbers)
+def _verdict(row: InteractionRow, statement: str, source: str, holds: bool, numbers: str) -> StatementVerdict:
+    return StatementVerdict(row.task, statement, source, "reproduced" if holds else "not reproduced", numbers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from madbench.config import PAPERS
 from madbench.papers.hypermlp.table2 import COLUMNS
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -24,7 +24,7 @@ SMALL, LARGE = "340M", "1.3B"
 class SlideNumbers(PlainMeasure):
     """Compares the numbers on the slides with the published tables. Trains nothing."""
 
-    def decide(self, request: Request, results: Results | None) -> Made:
+    def decide(self, request: Request, results: Results | None) -> ItemResult:
         of_labels, of_models = (
             _rows("hypermlp/table1.csv", "label"),
             _rows("hypermlp/table2_lm_eval.csv", "scale", "model"),
@@ -32,7 +32,7 @@ class SlideNumbers(PlainMeasure):
         outcomes = [*_printed_numbers(of_labels, of_models), *_gains(of_models), _at_scale(of_models)]
         verdicts = {statement: verdict for statement, verdict, _ in outcomes}
         remarks = {statement: remark for statement, _, remark in outcomes if remark}
-        return Made([], verdicts, {}, (), remarks)
+        return ItemResult([], verdicts, {}, (), remarks)
 
 
 def _rows(name: str, *keys: str) -> Rows:
