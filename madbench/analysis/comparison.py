@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.captions import TEST_NOTE
+from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import (
     LEAST_SEEDS,
     LEVEL,
@@ -191,8 +192,7 @@ Ratios = Mapping[str, Mapping[str, float]]
 
 
 def _budget_ratios(scores: pd.DataFrame) -> Ratios:
-    by_suite = scores.groupby("suite", sort=False)
-    return {name: budget_ratios(of_suite) for name, of_suite in by_suite}
+    return {name: budget_ratios(of_suite) for name, of_suite in groups_of(scores, "suite")}
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:

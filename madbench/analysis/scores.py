@@ -249,8 +249,8 @@ def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
     """
     averages = {name for name in scores.column.unique() if is_average(name)}
     of_tasks = scores[~scores.column.isin(averages)]
-    ratios: dict[str, float] = of_tasks.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
-    return ratios
+    ratios = of_tasks.groupby("label", sort=False).budget_ratio.mean().dropna()
+    return {str(label): float(ratio) for label, ratio in ratios.items()}
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import pandas as pd
@@ -18,6 +18,9 @@ class ShownFrame(pd.DataFrame):
     """
 
     _metadata = ["shown", "below", "html"]
+    shown: TextTable
+    below: Sequence[TextTable]
+    html: str
 
     @classmethod
     def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:

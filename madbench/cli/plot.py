@@ -184,10 +184,11 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
     """Write the data ``frame`` as CSV and the pages of the figure as PNG and PDF. Return the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
 
-    csv = [] if frame is None else [stem.with_name(f"{stem.name}.csv")]
-    for path in csv:
-        write_frame(frame, path)
-    return [*csv, *save_figure(figure, stem)]
+    paths = []
+    if frame is not None:
+        paths = [stem.with_name(f"{stem.name}.csv")]
+        write_frame(frame, paths[0])
+    return [*paths, *save_figure(figure, stem)]
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:

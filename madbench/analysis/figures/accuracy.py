@@ -33,6 +33,7 @@ from madbench.analysis.figures.style import (
     smallest,
     style,
 )
+from madbench.analysis.frames import groups_of, rows_of
 from madbench.analysis.quantities import column, in_order, is_average
 from madbench.analysis.samples import sample_of, samples_of, whole_seeds
 from madbench.suites.scoring import Scoring
@@ -90,7 +91,7 @@ def score_frame(
     ceilings = complete_seeds[~complete_seeds.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
     for task in in_order(started_scores.column):
-        for mark, values in (("ceiling", ceilings), *references.items()):
+        for mark, values in {"ceiling": dict(ceilings), **references}.items():
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
         started_labels = set(started_scores.label[(started_scores.column == task) | is_average(task)])
@@ -179,7 +180,7 @@ def _span(frame: pd.DataFrame) -> Span:
 
 def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], span: Span, character: float) -> None:
     """Draw the marks of one column. ``character`` is the width of a character of text, in percent of the axis."""
-    for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
+    for row in rows_of(frame[frame.mark.isin(list(_REFERENCES))]):
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
     seeds = seeds[seeds.label.isin(means.label[(means.n > 1) | (means.state != "")])]
@@ -189,17 +190,17 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
     colors = [styles[label].color for label in bars.label]
     draw_intervals(axes, bars.place, bars.low, bars.high, colors, linewidth=1.6)
     complete = means[means.state == ""]
-    for mean in complete.itertuples():
+    for mean in rows_of(complete):
         axes.plot(mean.accuracy, mean.place, **styles[mean.label].mark(mean.n == 1), clip_on=False, zorder=3)
     if width := character * max(map(len, complete.solved), default=0):
         axes.set_xlim(right=span.value_at(113 + width))
-    for mean in complete[complete.solved != ""].itertuples():
+    for mean in rows_of(complete[complete.solved != ""]):
         axes.text(
             span.value_at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center"
         )
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
-    for mean in means[means.state != ""].itertuples():
+    for mean in rows_of(means[means.state != ""]):
         is_left = published_at.get(mean.label, span.stop) > span.value_at(50)
         x, side = (span.start, "left") if is_left else (span.stop, "right")
         axes.text(x, mean.place, mean.state, ha=side, size=smallest(), **_STATE, bbox=_BEHIND)
@@ -248,12 +249,12 @@ def difficulty_frame(scoring: Scoring, job_frame: pd.DataFrame, protocol: str) -
     sort_columns = ["column", "label", "setting"]
     rows: list[dict[str, Any]] = []
     complete_scores = scores[scores.done == scores.expected]
-    for (task, label, text), seeds in complete_scores.groupby(sort_columns, sort=False):
+    for (task, label, text), seeds in groups_of(complete_scores, sort_columns):
         setting, baseline = settings[text], baselines[task]
         changes = [name for name, value in setting.items() if value != baseline[name]]
         if len(changes) > 1 or seeds.value.isna().any():
             continue
-        sample = sample_of(task, seeds)
+        sample = sample_of(task, {str(name): seeds[name].to_numpy() for name in seeds})
         low, high = sample.interval
         place = {"task": task, "label": label, "ceiling": sample.scale.ceiling, "n": len(seeds)}
         place |= {"accuracy": sample.mean, "low": low, "high": high}

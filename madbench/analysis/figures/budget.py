@@ -20,6 +20,7 @@ from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, LabelStyle, Look, label_styles, style
+from madbench.analysis.frames import groups_of, rows_of
 from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
 from madbench.analysis.samples import columns_that
 
@@ -72,7 +73,7 @@ def budget_frame(
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
     of_suites = costs.groupby(["suite", "label"]).mean()
     quantities: set[str] = set()
-    for _, of_suite in scores[scores.done > 0].groupby("suite"):
+    for _, of_suite in groups_of(scores[scores.done > 0], "suite"):
         averages = set(filter(is_average, of_suite.column))
         quantities |= averages or set(of_suite.column)
     columns = [column(name) for name in quantities]
@@ -85,7 +86,7 @@ def budget_frame(
         for label in scores.label[scores.suite == suite].unique():
             cell = cells.get(label, {}).get(quantity, Cell.of_number(math.nan))
             key = suite, label, quantity
-            cost = costs.loc[key] if key in costs.index else of_suites.loc[suite, label]
+            cost = costs.loc[key, :] if key in costs.index else of_suites.loc[(suite, label), :]
             n = cell.n if math.isfinite(cell.mean) else 0
             low, high = cell.interval
             mean = {"mean": cell.mean, "low": low, "high": high, "n": n}
@@ -139,7 +140,7 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
     figure = panels.finish(notes, entries, is_below=True)
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(np.asarray(front.get_xydata()))])
-        bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]
+        bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows_of(rows[rows.low.notna()])]
         named_rows = rows[rows.label.isin(_labels_to_name(rows, layout))]
         points = named_rows[["cost", "mean"]].to_numpy()
         name_points(axes, [names[label] for label in named_rows.label], points, [*ends, *np.array(bars)])
@@ -178,7 +179,7 @@ def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> st
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
     """Draw the points and intervals of one quantity, and its Pareto front. Return the line of the front."""
-    for row in frame.itertuples():
+    for row in rows_of(frame):
         axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
@@ -228,7 +229,7 @@ def _notes(frame: pd.DataFrame, x: str) -> list[str]:
     notes = [*frame.protocol.unique(), front, seeds_note(frame.n), INTERVAL_NOTE]
     is_several = frame.quantity.nunique() > 1
     for reason, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
-        rows = frame[is_so].itertuples()
+        rows = rows_of(frame[is_so])
         names = [f"{row.label} ({title(row.quantity)})" if is_several else row.label for row in rows]
         notes += [f"Left out, {reason}: {', '.join(names)}."] if names else []
     return notes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, Share, seeds_note
 from madbench.analysis.figures.style import HEURISTIC_LINE, OTHERS, PERCENTS, Highlights, Look, style
+from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
 from madbench.suites.columns import LAST_EVALUATIONS, loss_l5
@@ -148,7 +150,8 @@ def learning_frame(
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     setting_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
-    for (label, task, seed), run_id in chosen_ids.combine_first(diverged).reindex(setting_order).dropna().items():
+    shown_ids = chosen_ids.combine_first(diverged).reindex(setting_order).dropna()
+    for (label, task, seed), run_id in zip(shown_ids.index, shown_ids):
         of_run = record(run_id)
         for row, (split, (loss, accuracy)) in itertools.product(of_run.curve, _EVALUATIONS.items()):
             if row.keys() >= {"epoch", "step", "train_loss", loss, accuracy}:
@@ -219,12 +222,13 @@ def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
 
     A finished run keeps its last value until the end of the longest run.
     """
-    points = frame[["step", y]].to_numpy(float)
     curves: dict[str, Curves] = {}
     finished: dict[str, list[np.ndarray]] = {}
-    for (label, _, status), rows in frame.groupby(["label", "seed", "status"]).indices.items():
+    runs = sorted(groups_of(frame, ["label", "seed", "status"]), key=operator.itemgetter(0))
+    for (label, _, status), rows in runs:
         of_label = curves.setdefault(label, Curves())
-        (finished.setdefault(label, []) if status == "finished" else of_label.diverged).append(points[rows])
+        lines = finished.setdefault(label, []) if status == "finished" else of_label.diverged
+        lines.append(rows[["step", y]].to_numpy(float))
     longest = max((line[-1, 0] for lines in finished.values() for line in lines), default=0.0)
     for label, lines in finished.items():
         curves[label].stop = max(float(line[-1, 0]) for line in lines)
@@ -254,7 +258,7 @@ def loss_figure(
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
-    evaluated_rows = frame[np.isfinite(frame[["evaluation", *_LOSSES]]).all(axis=1)]
+    evaluated_rows = frame[np.isfinite(frame[["evaluation", *_LOSSES]].to_numpy(float)).all(axis=1)]
     if evaluated_rows.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     seeds = frame.groupby("label", sort=False).id.nunique()
@@ -291,7 +295,7 @@ def loss_figure(
     thick = f"On training batches thick: mean of {LAST_EVALUATIONS} evaluations."
     notes += [thick, highlights.note("loss", "L5"), _CURVE_NOTE]
     n = f", n = {seeds.iloc[0]}" if layout.is_small and seeds.nunique() == 1 else ""
-    entries = _entries(highlights, losses, seeds if not n else seeds.clip(upper=1), layout)
+    entries = _entries(highlights, losses, dict(seeds if not n else seeds.clip(upper=1)), layout)
     return panels.finish(notes, entries, legend_title=f"L5{n}")
 
 

@@ -153,7 +153,7 @@ def findings(
             if not profile.comparable_with_paper
         )
     rows = findings_by_paper(
-        results and results.scores,
+        results.scores if results else None,
         by_paper,
         quantities,
         _command_options(selection, results),

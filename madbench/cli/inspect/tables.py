@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from madbench.analysis.frames import records_of
 from madbench.analysis.marked_text import with_minus
 from madbench.cli.shared.printing import table_lines
 
@@ -56,7 +57,7 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     frame = pd.DataFrame(rows)
     group_columns = [name for name in ("layer", "gate", "kernel", "matrix") if name in frame]
     numbers = list(frame.select_dtypes("float"))
-    return frame.groupby(group_columns, sort=False)[numbers].mean().reset_index().to_dict("records")
+    return records_of(frame.groupby(group_columns, sort=False)[numbers].mean().reset_index())
 
 
 def _kind(row: Mapping[str, Any]) -> str:

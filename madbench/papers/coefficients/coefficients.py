@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from madbench.analysis.frames import groups_of, records_of, rows_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.marked_text import with_minus
@@ -79,7 +80,7 @@ def measured_runs(
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.store.root)
     jobs = {job.id: job for job in results.jobs}
-    for row in chosen_rows.itertuples():
+    for row in rows_of(chosen_rows):
         job = jobs[row.id]
 
         def of_weights(weights: Path, job: Job = job) -> Values:
@@ -113,9 +114,9 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
     """
     rows, panels = measure(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listings = [], [], {}, []
-    for task, of_task in rows.groupby("task", sort=False):
+    for task, of_task in groups_of(rows, "task"):
         lines.append([title(task)])
-        for label, seeds in of_task.groupby("label", sort=False):
+        for label, seeds in groups_of(of_task, "label"):
             means = (form.format(seeds[quantity].mean()) for quantity, (_, form) in COLUMNS.items())
             lines.append([f"  {label}", *means, str(len(seeds))])
         for quantity in filter(panels.__contains__, CORRELATED):
@@ -132,7 +133,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         f" correlation of accuracy over labels, by seed: {'; '.join(listings)}."
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
-    table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *of_correlations])
+    table = principle_table(caption, headings, lines, [*records_of(rows), *of_correlations])
     axes_of: dict[str, dict[str, Any]] = {
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks
@@ -188,7 +189,7 @@ def figure_points(rows: pd.DataFrame, panels: Sequence[str]) -> list[dict[str, A
     points = [
         {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
-        for row in rows.itertuples()
+        for row in rows_of(rows)
         for quantity in filter(panels.__contains__, CORRELATED)
     ]
     return [*points, *readout_points(rows.label.unique())] if READOUT in panels else points

@@ -14,6 +14,7 @@ from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, Look, style
+from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
@@ -145,7 +146,7 @@ def point_figure(
     title = f"principle {principle.number}"
     panels = Panels(layout, title, principle.heading, lines, (2.3, 1.9), 0.6, len(entries))
     for axes, panel in zip(panels.axes, names):
-        for name, rows in frame[frame.panel == panel].groupby("series", sort=False):
+        for name, rows in groups_of(frame[frame.panel == panel], "series"):
             has_line = is_line or panel in bands
             look = {"linewidth": 1.4} if has_line else {"linestyle": "", "marker": markers[name], "markersize": 4}
             axes.plot(rows.x, rows.y, color=colors[name], **look)

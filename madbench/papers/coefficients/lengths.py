@@ -9,6 +9,7 @@ import pandas as pd
 
 from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
+from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.tables import result_tables
@@ -62,7 +63,7 @@ def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}
-    for label, of_label in rows.groupby("label", sort=False):
+    for label, of_label in groups_of(rows, "label"):
         samples = {n: Sample(of_length.suppressed.to_numpy(), COUNT) for n, of_length in of_label.groupby("length")}
         if shortest < longest and {shortest, longest} <= samples.keys():
             gaps[label] = difference(samples[longest], samples[shortest])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from madbench.analysis.comparison import p_text
+from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
@@ -36,7 +37,7 @@ def compare_shares(contrasts: Sequence[ExpectedContrast], rows: pd.DataFrame) ->
     Return the verdicts and the numbers behind them, both by task and group.
     """
     verdicts, remarks = {}, {}
-    for task, of_task in rows.groupby("task", sort=False):
+    for task, of_task in groups_of(rows, "task"):
         samples = {label: Sample(of_label.near_zero.to_numpy(), SHARE) for label, of_label in of_task.groupby("label")}
         for group in dict.fromkeys(contrast.group for contrast in contrasts):
             in_group = [contrast for contrast in contrasts if contrast.group == group]

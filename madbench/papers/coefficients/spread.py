@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.comparison import p_text
+from madbench.analysis.frames import groups_of, records_of, rows_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
@@ -74,7 +75,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     """
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}
-    for (task, group, start), of_group in rows.groupby(["task", "group", "init_std"], sort=False):
+    for (task, group, start), of_group in groups_of(rows, ["task", "group", "init_std"]):
         gap, p = brown_forsythe(of_group)
         verdict, panel = (
             _verdict(gap, p, int(of_group.seeds.min()), coefficient_label(group)),
@@ -88,9 +89,9 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         identity = {"task": task, "group": group, "init_std": start}
         tests.append(identity | {"spread_gap": gap, "p": p, "verdict": verdict})
     lines = []
-    for (task, label, start), of_label in rows.groupby(["task", "label", "init_std"], sort=False):
+    for (task, label, start), of_label in groups_of(rows, ["task", "label", "init_std"]):
         lines.append([_panel(label, start, task)])
-        for row in of_label.itertuples():
+        for row in rows_of(of_label):
             numbers = (f"{number:.1f}" for number in (row.low, row.high, row.high - row.low))
             lines.append([f"  n = {row.key_width}", *numbers, str(row.seeds)])
     caption = (
@@ -101,11 +102,11 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     points = [
         {"panel": _panel(row.group, row.init_std, row.task), "series": SCALES[row.scaling], "label": row.label}
         | {"x": float(row.key_width), "y": end}
-        for row in rows.itertuples()
+        for row in rows_of(rows)
         for end in (row.low, row.high)
     ]
     headings = ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"]
-    cells = [*rows.drop(columns="values").to_dict("records"), *tests]
+    cells = [*records_of(rows.drop(columns="values")), *tests]
     table = principle_table(caption, headings, lines, cells)
     widths = sorted(rows.key_width.unique())
     ticks = {"xscale": "log", "xticks": widths, "xticklabels": widths}

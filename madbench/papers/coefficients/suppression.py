@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from madbench.analysis.frames import groups_of
 from madbench.analysis.inspection import mixer_inputs
 from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
@@ -111,7 +112,7 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         rows.append(count_row(run.label, run.seed, job, measured, task=run.column))
         points += count_points(run.label, run.seed, measured, f"{run.label}, {title(run.column)}")
     frame = pd.DataFrame(rows)
-    for (label, task), seeds in frame.groupby(["label", "task"], sort=False):
+    for (label, task), seeds in groups_of(frame, ["label", "task"]):
         panel, bound = {"panel": f"{label}, {title(task)}", "series": "bound n - 1"}, float(seeds.bound.min())
         ends = {point["x"] for point in points if point["panel"] == panel["panel"]}
         points += [panel | {"label": label, "x": x, "y": bound} for x in (min(ends), max(ends))]

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from statistics import fmean
 
+from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import heading
 from madbench.analysis.rendering import Listing
 from madbench.analysis.scores import Results
@@ -22,7 +23,7 @@ def both_choices(results: Results) -> Listing | None:
     seeds is in neither column.
     """
     scores = results.scores[results.scores.value.notna()]
-    chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}
+    chosen = {key: dict(zip(rows.seed, rows.value)) for key, rows in groups_of(scores, ["label", "column"])}
     count = 0
     lines, cells = [], []
     for row in results.rows_of(MAD):
@@ -34,11 +35,11 @@ def both_choices(results: Results) -> Listing | None:
         for task, by_setting in runs.items():
             count = max(count, *map(len, by_setting.values()))
             of_validation = chosen.get((row.name, task), {})
-            best: dict[int, list[float]] = {seed: [] for seed in of_validation.keys()}
+            best: dict[int, list[float]] = {seed: [] for seed in of_validation}
             for (seed, _), accuracies in by_setting.items():
                 if seed in best:
                     best[seed].append(max((x for x in accuracies if not math.isnan(x)), default=math.nan))
-            on_validation = fmean(of_validation.values) if best else math.nan
+            on_validation = fmean(of_validation.values()) if best else math.nan
             on_test = fmean(map(fmean, best.values())) if best else math.nan
             texts = ("-" if math.isnan(accuracy) else f"{accuracy:.1f}" for accuracy in (on_validation, on_test))
             lines.append([row.name, heading(task), *texts])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from madbench.analysis.frames import groups_of, rows_of
 from madbench.jobs import WEIGHTS, Job
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, DrawnFigure, ItemResult, Request, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
@@ -81,7 +82,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
     """Yield the label and the job of every finished run with the chosen learning rate."""
     jobs = {job.id: job for job in results.jobs}
     for suite in results.suites:
-        for row in scoring_of(suite).chosen_rows(results.job_frame(suite)).sort_index().itertuples():
+        for row in rows_of(scoring_of(suite).chosen_rows(results.job_frame(suite)).sort_index()):
             yield row.label, jobs[row.id]
 
 
@@ -118,11 +119,11 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []
-    for (label, task), rows in kernels.groupby(["label", "task"], sort=False) if len(kernels) else ():
+    for (label, task), rows in groups_of(kernels, ["label", "task"]) if len(kernels) else ():
         name, what, _ = STRUCTURE[task]
         is_above_random = rows[name] > rows[f"{name}_random"]
         shares = is_above_random.groupby(rows.seed).mean().tolist()
-        means: Mapping[str, Any] = rows[[name, f"{name}_random", "size"]].mean()
+        means = rows[[name, f"{name}_random", "size"]].mean()
         cells.append({"label": label, "task": task, "structure": name, "shares": shares, "mean": float(means[name])})
         numbers = (f"{100 * means[name]:.0f}", f"{100 * means[f'{name}_random']:.0f}", f"{means['size']:.2f}")
         lines.append([label, task, what, *numbers, ", ".join(f"{100 * share:.0f}" for share in shares)])

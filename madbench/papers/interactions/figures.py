@@ -27,6 +27,7 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     style,
 )
+from madbench.analysis.frames import groups_of, rows_of
 from madbench.papers.interactions.rows import PAPER_ERROR, InteractionRow
 from madbench.papers.interactions.worlds import WORLDS, Colliding
 
@@ -142,7 +143,7 @@ def errors(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
     panels = Panels(layout, "errors", heading, lines, size, 0.6, len(entries))
     for axes, task in zip(panels.axes, tasks):
         first, task_rows = next(row for row in rows if row.task == task), frame[frame.task == task]
-        for name, of_row in task_rows.groupby("row", sort=False):
+        for name, of_row in groups_of(task_rows, "row"):
             worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
             axes.plot(worst.mse, linewidth=1.6, **looks[name])
             axes.plot(of_row.length, of_row.mse.clip(lower=LEAST), linestyle="", **looks[name])
@@ -172,7 +173,7 @@ def _diverged_note(frame: pd.DataFrame) -> str:
     is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
     counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
     texts = [
-        f"{task} {row} {diverged} of {count} seeds" for (task, row), diverged, count in counts.itertuples() if diverged
+        f"{task} {row} {diverged} of {count} seeds" for (task, row), diverged, count in rows_of(counts) if diverged
     ]
     return f"Diverged: {', '.join(texts)}." if texts else ""
 

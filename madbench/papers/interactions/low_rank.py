@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 import torch
 
+from madbench.analysis.frames import groups_of, records_of
 from madbench.papers.interactions.mixers.low_rank import approximate, exact_flops, flops, rank
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, DrawnFigure, ItemResult, PlainMeasure, Request
 
@@ -97,7 +98,7 @@ def _table(frame: pd.DataFrame, request: Request) -> Listing:
     from madbench.analysis.rendering import Listing
 
     lines = []
-    for (tokens, degree), group in frame.groupby(["tokens", "degree"], sort=False):
+    for (tokens, degree), group in groups_of(frame, ["tokens", "degree"]):
         cost = group.iloc[0].flops / group.iloc[0].exact_flops
         lines.append(
             [
@@ -116,7 +117,7 @@ def _table(frame: pd.DataFrame, request: Request) -> Listing:
     notes = (
         f"One head, order {ORDER}, width {WIDTH}, all causal tuples, entries uniform, scores over its root, float64."
     )
-    cells: list[dict[str, Any]] = frame.to_dict("records")
+    cells: list[dict[str, Any]] = records_of(frame)
     return Listing(cells, headings, lines, cells, caption, notes, f"tab:{request.item.id}")
 
 

@@ -145,7 +145,8 @@ def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
     Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
     between the two matrices: 0 for multiples, and at most 1.
     """
-    cosine = float(learned @ devised / math.sqrt((learned @ learned) * (devised @ devised)))
+    a, b = learned.to_numpy(float), devised.to_numpy(float)
+    cosine = float(a @ b / math.sqrt((a @ a) * (b @ b)))
     return math.sqrt(max(0.0, 1 - cosine**2))
 
 
