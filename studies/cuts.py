@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from madbench.bench.mixer import Shape, check_path, core_passes, make
-from madbench.bench.parts import Row, Setup
-from madbench.bench.timing import Limits, in_turns, reason
+from madbench.bench.mixer import InputShape, check_path, core_passes, make
+from madbench.bench.parts import BenchRow, BenchSetup
+from madbench.bench.timing import TimingLimits, reason_unmeasured, time_in_turns
 from madbench.errors import ConfigError, MadbenchError
 from madbench.mixers.srg.kernels import lag
 from madbench.training.devices import resolve_device
@@ -38,13 +38,13 @@ def main() -> None:
     if unknown := [name for name in asked if name not in names]:
         parser.error(f"--kernels: no {unknown[0]!r}; there are {', '.join(names)}")
     try:
-        shape = Shape(*map(int, options.shape.split("x")))
+        shape = InputShape(*map(int, options.shape.split("x")))
     except (TypeError, ValueError):
         parser.error(f"--shape {options.shape}: expected BxTxD, such as 8x1024x768")
     try:
         if (device := resolve_device("auto")) == "cpu":
             raise ConfigError("the kernels run on a CUDA GPU, and torch finds none")
-        setup, rows = Setup([options.label], device, "bfloat16", Limits(5), "full"), []
+        setup, rows = BenchSetup([options.label], device, "bfloat16", TimingLimits(5), "full"), []
         with Console(stderr=True).status("") as status:
             for i, name in enumerate(asked, 1):
                 status.update(f"{name}, kernel {i} of {len(asked)}: {len(CUTS)} cuts")
@@ -57,7 +57,7 @@ def main() -> None:
         print_table(shape, rows)
 
 
-def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
+def measure(shape: InputShape, setup: BenchSetup, name: str, cuts: Sequence[Cut] = CUTS) -> Iterator[BenchRow]:
     """Milliseconds of the operator, forward and backward: one row per cut (tile size) of the kernel, the usual first.
 
     All other kernels use their usual cut. Cuts are timed in turns. For a cut with an error, or with wrong output or
@@ -75,10 +75,10 @@ def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -
         try:
             _with_cut(kernel, cut, functools.partial(check_path, label, shape, setup, "fused"))
         except Exception as error:  # kernels and compilers raise exceptions of many kinds
-            problems[cut] = reason(error)
+            problems[cut] = reason_unmeasured(error)
     cases = dict.fromkeys([usual, *(cut for cut in cuts if cut not in problems)])
     passes = {cut: functools.partial(_with_cut, kernel, cut, run) for cut in cases}
-    times = in_turns(passes, setup.limits, setup.device)
+    times = time_in_turns(passes, setup.limits, setup.device)
     for cut in dict.fromkeys([usual, *cuts]):
         row = {"kernel": name, **dict(zip(("rows", "warps", "stages"), cut)), "is_usual": cut == usual}
         time = problems.get(cut) or times[cut]
@@ -94,7 +94,7 @@ def _with_cut(kernel: str, cut: Cut, run: Callable[[], object]) -> None:
         lag.CUTS[kernel] = usual
 
 
-def print_table(shape: Shape, rows: Sequence[Row]) -> None:
+def print_table(shape: InputShape, rows: Sequence[BenchRow]) -> None:
     table = Table(title=f"The operator at {shape}, forward and backward; * the usual cut")
     for column in ("kernel", "rows", "warps", "stages", "ms", "spread"):
         table.add_column(column, justify="left" if column == "kernel" else "right")

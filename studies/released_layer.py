@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from madbench.bench.mixer import Shape, check_error
-from madbench.bench.parts import Setup
-from madbench.bench.timing import Limits, Timing, in_turns, keep_freed_memory
+from madbench.bench.mixer import InputShape, check_error
+from madbench.bench.parts import BenchSetup
+from madbench.bench.timing import Timing, TimingLimits, keep_freed_memory, time_in_turns
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels import parse
 from madbench.mixers import build
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
     try:
-        shape = Shape(*map(int, options.shape.split("x")))
+        shape = InputShape(*map(int, options.shape.split("x")))
     except (TypeError, ValueError):
         parser.error(f"--shape {options.shape}: expected BxTxD, such as 1x256x768")
     torch.set_num_threads(options.threads)
@@ -81,7 +81,7 @@ def load_release(checkout: Path) -> ModuleType:
     return module
 
 
-def measure(release: ModuleType, shape: Shape, heads: int, rounds: int) -> dict[str, float]:
+def measure(release: ModuleType, shape: InputShape, heads: int, rounds: int) -> dict[str, float]:
     """Median seconds of forward and backward, by case. Raises ``WrongResultError`` if two layers differ."""
     torch.manual_seed(0)
     ours = build(parse(LABEL), shape.d_model, shape.length, n_head=heads, budget="paper")
@@ -91,7 +91,7 @@ def measure(release: ModuleType, shape: Shape, heads: int, rounds: int) -> dict[
     chunks = [rows for rows in CHUNKS if rows < shape.length]
     layers = {"madbench": ours, "dense": released_layer(release, ours, "dense")}
     layers |= {f"chunked {rows}": released_layer(release, ours, "chunked", rows) for rows in chunks}
-    setup = Setup([LABEL], "cpu", "float32", Limits(rounds), "full")
+    setup = BenchSetup([LABEL], "cpu", "float32", TimingLimits(rounds), "full")
     (expected, _), (_, slope) = run(ours, x), run_in_float64(ours, x)
     for layer in layers.values():
         (y, _), (_, of_x) = run(layer, x), run_in_float64(layer, x)
@@ -99,7 +99,7 @@ def measure(release: ModuleType, shape: Shape, heads: int, rounds: int) -> dict[
     cases = {name: functools.partial(run, layer, x) for name, layer in layers.items()}
     maps = [layer for layer in ours.modules() if isinstance(layer, nn.Linear)]
     cases["linear maps"] = functools.partial(run_maps, maps, x)
-    times = in_turns(cases, setup.limits, "cpu")
+    times = time_in_turns(cases, setup.limits, "cpu")
     if failed := next((time for time in times.values() if not isinstance(time, Timing)), None):
         raise ConfigError(failed)
     return {name: time.median for name, time in times.items()}

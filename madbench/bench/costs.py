@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from madbench.bench.layers import Layers
-from madbench.bench.mixer import Shape, check_error, forward_of, pass_of
-from madbench.bench.parts import Column, Curve, Part, RatioColumn, Row, Setup
-from madbench.bench.timing import MIB, Timing, in_turns, kept_bytes, reason
+from madbench.bench.mixer import InputShape, check_error, forward_of, pass_of
+from madbench.bench.parts import BenchColumn, BenchPart, BenchRow, BenchSetup, Curve, RatioColumn
+from madbench.bench.timing import MIB, Timing, kept_bytes, reason_unmeasured, time_in_turns
 from madbench.mixers.costs import count_costs
 from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
@@ -23,14 +23,14 @@ COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "tok
 """The costs that have a ratio to the first label."""
 
 
-def _shape(setup: Setup) -> tuple[Shape, int]:
+def _shape(setup: BenchSetup) -> tuple[InputShape, int]:
     """The shape of the input, and the number of heads. Width and heads are those of the profile."""
     model = main_suite().Profile.load(setup.profile).model_config()
     length = setup.lengths[0] if setup.lengths else 256 if setup.is_cpu else 1024
-    return Shape(setup.batch or (8 if setup.is_cpu else 32), length, setup.d_model or model.d_model), model.n_head
+    return InputShape(setup.batch or (8 if setup.is_cpu else 32), length, setup.d_model or model.d_model), model.n_head
 
 
-def measure_costs(setup: Setup) -> Iterator[Row]:
+def measure_costs(setup: BenchSetup) -> Iterator[BenchRow]:
     """One row per label: the mean cost of a layer."""
     shape, n_head = _shape(setup)
     torch.manual_seed(0)
@@ -44,11 +44,11 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
             passes = {"step": pass_of(layers, x, setup, backward=True)}
             passes |= _decoding(layers.eval(), x.detach(), setup) if layers.decodes else {}
         except Exception as error:  # many kinds of errors: no ranks fit, or a kernel fails
-            problems[label] = reason(error)
+            problems[label] = reason_unmeasured(error)
             continue
         layers_by_label[label] = layers
         cases |= {(label, what): run for what, run in passes.items()}
-    times = in_turns(cases, setup.limits, setup.device)
+    times = time_in_turns(cases, setup.limits, setup.device)
     rows = []
     for label in dict.fromkeys(setup.labels):
         row: dict[str, Any] = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
@@ -61,7 +61,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
         yield {**row, **{f"{name}_ratio": row[name] / first[name] for name in shared}}
 
 
-def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[], Any]]:
+def _decoding(layers: Layers, x: Tensor, setup: BenchSetup) -> dict[str, Callable[[], Any]]:
     """Functions that read a prompt and decode the last tokens of one sequence. Empty if the sequence is too short.
 
     The decoded rows are first compared with the forward pass.
@@ -88,7 +88,7 @@ def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[],
     return {"prefill": prompt, "tokens": following}
 
 
-def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: Setup) -> dict[str, Any]:
+def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: BenchSetup) -> dict[str, Any]:
     """The mean costs of a layer: counted ones, and those of ``times`` in milliseconds."""
     count, (batch, length, _) = len(layers.mixers), x.shape
     counted = count_costs(layers.allocation, length)
@@ -103,7 +103,7 @@ def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: 
     return row
 
 
-COSTS_PART = Part(
+COSTS_PART = BenchPart(
     "costs",
     "counted and measured costs of labels",
     "Mean costs of a layer's mixer under the strict budget, with the ratio to the first label. FLOPs: forward, causal "
@@ -111,8 +111,8 @@ COSTS_PART = Part(
     f"of one sequence; of each of its last {NEW_TOKENS} tokens, decoded one by one; MiB kept for the backward pass. A "
     "hybrid has the mean over the layers of its pattern.",
     [
-        Column("label", "Label"),
-        Column("length", "T"),
+        BenchColumn("label", "Label"),
+        BenchColumn("length", "T"),
         RatioColumn("parameters", "Parameters", "{:,.0f}"),
         RatioColumn("flops_per_token", "FLOPs", "{:,.0f}"),
         RatioColumn("state", "State", "{:,.0f}"),

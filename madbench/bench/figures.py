@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.panels import Layout, Panels
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, Look, style
-from madbench.bench.parts import PEER, Curve, Part, Row
+from madbench.bench.parts import PEER, BenchPart, BenchRow, Curve
 
 
 @style()
-def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
+def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None:
     """Draw the part's figure; None if no row has a number. Black lines span from the shortest to the longest time."""
     curve = part.curve
     drawn_rows = [row for row in rows if row.get(curve.y) is not None]
@@ -51,7 +51,9 @@ def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
     return panels.finish([where], entries if curve.series else {})
 
 
-def _draw_bars(axes: Axes, curve: Curve, rows: Sequence[Row], places: list[str], looks: Mapping[str, Look]) -> None:
+def _draw_bars(
+    axes: Axes, curve: Curve, rows: Sequence[BenchRow], places: list[str], looks: Mapping[str, Look]
+) -> None:
     series, (quantity, unit) = list(looks), curve.y.split("_", 1)
     width = 0.8 / len(series)
     for row in rows:
@@ -64,5 +66,5 @@ def _draw_bars(axes: Axes, curve: Curve, rows: Sequence[Row], places: list[str],
     axes.set_xticks(range(len(places)), places, rotation=30, ha="right")
 
 
-def _series(curve: Curve, row: Row) -> str:
+def _series(curve: Curve, row: BenchRow) -> str:
     return str(row[curve.series]) if curve.series else ""

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.bench.mixer import Shape as MixerShape
-from madbench.bench.mixer import check_error, check_path, make, resolved_path
-from madbench.bench.parts import Column, Curve, Part, Row, Setup
-from madbench.bench.timing import all_timed, in_turns, peak_bytes, reason
+from madbench.bench.mixer import InputShape, check_error, check_path, make, resolved_path
+from madbench.bench.parts import BenchColumn, BenchPart, BenchRow, BenchSetup, Curve
+from madbench.bench.timing import peak_bytes, reason_unmeasured, require_timings, time_in_turns
 from madbench.config import PAPERS
 from madbench.labels import parse
 from madbench.mixers import build, solve
@@ -40,7 +39,7 @@ PAPER_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The shape of a model and its input."""
 
     d_model: int
@@ -50,14 +49,16 @@ class Shape:
     batch: int
 
 
-GPT2_SMALL = Shape(768, 12, 50304, 1024, 8)  # the paper's shape and its batch of random tokens
-SMALL = Shape(256, 2, 4096, 512, 2)  # for a CPU
-SMALL_DECODED = Shape(256, 4, 4096, 512, 1)
+GPT2_SMALL = ModelShape(768, 12, 50304, 1024, 8)  # the paper's shape and its batch of random tokens
+SMALL = ModelShape(256, 2, 4096, 512, 2)  # for a CPU
+SMALL_DECODED = ModelShape(256, 4, 4096, 512, 1)
 SOFTMAX_HEADS = 12
 NEW_TOKENS = 32
 
 
-def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = 2, tokens: int = 0) -> GPT:
+def model_of(
+    label: str, shape: ModelShape, setup: BenchSetup, path: str = "auto", n_head: int = 2, tokens: int = 0
+) -> GPT:
     """A model with fixed initial weights, for the shape's length and ``tokens`` more tokens."""
 
     def mixer() -> nn.Module:
@@ -67,13 +68,15 @@ def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head:
     return GPT(shape.vocab_size, shape.d_model, shape.n_layer, mixer, shape.length + tokens).to(setup.device)
 
 
-def flops_per_token(label: str, shape: Shape, n_head: int) -> float:
+def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
     """Forward FLOPs per token: mixers by formula, MLPs and the output; two per multiply-add."""
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper").flops_per_token(shape.length)
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
 
-def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT2_SMALL, qk_rank: int = 0) -> float:
+def paper_flops_per_token(
+    name: str, label: str, n_head: int, shape: ModelShape = GPT2_SMALL, qk_rank: int = 0
+) -> float:
     """Forward FLOPs per token as counted in the paper's Table 5: only the blocks, without the output.
 
     It counts the operators that are executed: all pairs for S naive, pairs in blocks of ``PAPER_ROWS`` query rows for a
@@ -96,23 +99,23 @@ def published_rows() -> dict[str, dict[str, float]]:
     return {name: rows[theirs] for name, theirs in PUBLISHED_ROWS.items()}
 
 
-def _published_row(name: str, label: str, n_head: int) -> Row:
+def _published_row(name: str, label: str, n_head: int) -> BenchRow:
     """The paper's numbers for a row, and our count of the same quantity at the paper's size if there is one."""
-    row: Row = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
+    row: BenchRow = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
     if label not in (*PLAIN_LABELS, *NAMED_LABELS):
         row["paper_mflop_per_token"] = paper_flops_per_token(name, label, n_head) / 1e6
     return row
 
 
-def _shape(setup: Setup, on_cpu: Shape = SMALL, on_gpu: Shape = GPT2_SMALL) -> Shape:
+def _shape(setup: BenchSetup, on_cpu: ModelShape = SMALL, on_gpu: ModelShape = GPT2_SMALL) -> ModelShape:
     """The default shape of the device, with the requested sizes."""
     base = on_cpu if setup.is_cpu else on_gpu
     length = setup.lengths[0] if setup.lengths else base.length
-    return Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
+    return ModelShape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
 
 
-def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
+def _models(setup: BenchSetup) -> list[tuple[str, str, str, int]]:
     """The name, label, path and heads of each row."""
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
@@ -121,7 +124,7 @@ def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
     return models + [(label, label, _path(label, setup), 2) for label in others]
 
 
-def _path(label: str, setup: Setup) -> str:
+def _path(label: str, setup: BenchSetup) -> str:
     """``fla`` if the label is a named layer with such a path, and the library is installed for a GPU. Else ``auto``."""
     is_possible = label in NAMED_LABELS and not setup.is_cpu and setup.precision != "float32"
     parsed = parse(label)
@@ -129,7 +132,7 @@ def _path(label: str, setup: Setup) -> str:
     return "fla" if has_kernels and importlib.util.find_spec("fla") is not None else "auto"
 
 
-def measure_table5(setup: Setup) -> Iterator[Row]:
+def measure_table5(setup: BenchSetup) -> Iterator[BenchRow]:
     """One row per model: cost, forward and training latency, throughput and memory.
 
     Each model is timed in turns with the first model, ``S flash``.
@@ -138,24 +141,24 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
     flash: dict[str, Callable[[], None]] = {}
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     for name, label, path, heads in setup.in_time(_models(setup)):
-        row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
+        row: BenchRow = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             row |= _published_row(name, label, SOFTMAX_HEADS if name in ("S flash", "S naive") else 2)
-            of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
+            of_mixer = InputShape(shape.batch, shape.length, shape.d_model)
             row["path"] = resolved_path(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
             check_path(label, of_mixer, setup, row["path"], heads)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
-            measured = in_turns(passes | flash, setup.limits, setup.device)
+            measured = time_in_turns(passes | flash, setup.limits, setup.device)
             if name == "S flash":
                 flash, measured["flash train"] = {f"flash {way}": run for way, run in passes.items()}, measured["train"]
-            times = all_timed(measured)
+            times = require_timings(measured)
             weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
             kept_bytes = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
             peaks = {way: kept_bytes[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
             flops = flops_per_token(label, shape, heads)
         except Exception as error:  # many kinds of errors of a kernel or a compiler
-            yield row | {"error": reason(error)}
+            yield row | {"error": reason_unmeasured(error)}
             continue
         cost = {"forward_tflop": flops * tokens.numel() / 1e12, "forward_mflop_per_token": flops / 1e6}
         row |= cost | {name.replace("forward", "train"): 3 * value for name, value in cost.items()}
@@ -169,7 +172,7 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
         yield row
 
 
-def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
+def _passes(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callable[[], None]]:
     """Functions for a forward pass without gradients, and for a training step: forward, loss, backward, AdamW."""
     if setup.compiles:
         for block in model.blocks:  # blocks have equal code, so one compilation serves all
@@ -191,23 +194,23 @@ def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], 
     return {"forward": forward, "train": train}
 
 
-def measure_decoding(setup: Setup) -> Iterator[Row]:
+def measure_decoding(setup: BenchSetup) -> Iterator[BenchRow]:
     """One row per label: a prompt at once, then tokens one by one. S is always included."""
     shape = _shape(setup, SMALL_DECODED, replace(GPT2_SMALL, batch=1))
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     softmax: dict[str, Callable[[], None]] = {}
     for label in setup.in_time(dict.fromkeys(["S", *setup.labels])):
-        row: Row = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
+        row: BenchRow = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             model = model_of(label, shape, setup, tokens=NEW_TOKENS).eval()
             _check_decoding(model, tokens[:1, :64], setup)
             cases = _decoding(model, tokens, setup)
-            measured = in_turns(cases | softmax, setup.limits, setup.device)
+            measured = time_in_turns(cases | softmax, setup.limits, setup.device)
             if label == "S":
                 softmax, measured["S tokens"] = {f"S {name}": run for name, run in cases.items()}, measured["tokens"]
-            times = all_timed(measured)
+            times = require_timings(measured)
         except Exception as error:  # many kinds of errors of a kernel
-            yield row | {"error": reason(error)}
+            yield row | {"error": reason_unmeasured(error)}
             continue
         prompt, step = times["prompt"], times["tokens"]
         row |= {**prompt.milliseconds("prompt"), "prompt_tokens_per_second": tokens.numel() / prompt.median}
@@ -218,7 +221,7 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
         yield row
 
 
-def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
+def _decoding(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callable[[], None]]:
     """Functions that read the prompt, and that decode tokens from the resulting state."""
 
     def read_prompt() -> tuple[Tensor, DecodingState]:
@@ -238,7 +241,7 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
     return {"prompt": prompt, "tokens": following}
 
 
-def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
+def _check_decoding(model: GPT, tokens: Tensor, setup: BenchSetup) -> None:
     """Raise ``WrongResultError`` if decoding gives other logits than the forward pass."""
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
@@ -250,7 +253,7 @@ def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
     check_error(error, setup)
 
 
-TABLE5 = Part(
+TABLE5 = BenchPart(
     "table5",
     "the columns of the paper's Table 5",
     "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP per token by formula, with the "
@@ -263,41 +266,41 @@ TABLE5 = Part(
     "layers take the kernels of flash-linear-attention on a GPU if it is installed. S flash and S naive have many "
     "heads, the others two.",
     [
-        Column("label", "Model"),
-        Column("forward_tflop", "TFLOP", "{:.3g}"),
-        Column("forward_mflop_per_token", "MFLOP", "{:.1f}"),
-        Column("paper_mflop_per_token", "Paper's count", "{:.2f}"),
-        Column("published_fwd_mflop_per_token", "Published", "{:.2f}"),
-        Column("published_train_latency_s", "Publ. s", "{:.4f}"),
-        Column("published_train_mem_gb", "Publ. GB", "{:.2f}"),
-        Column("forward_seconds", "Fwd s", "{:.4f}"),
-        Column("train_seconds", "Train s", "{:.4f}"),
-        Column("train_low_seconds", "Spread", "{:.3f}-{train_high_seconds:.3f}"),
-        Column("train_over_flash", "x flash", "{:.2f}"),
-        Column("forward_ktokens_per_second", "Fwd k/s", "{:.1f}"),
-        Column("train_ktokens_per_second", "k/s", "{:.1f}"),
-        Column("forward_gib", "Fwd GiB", "{:.2g}"),
-        Column("train_gib", "GiB", "{:.2g}"),
+        BenchColumn("label", "Model"),
+        BenchColumn("forward_tflop", "TFLOP", "{:.3g}"),
+        BenchColumn("forward_mflop_per_token", "MFLOP", "{:.1f}"),
+        BenchColumn("paper_mflop_per_token", "Paper's count", "{:.2f}"),
+        BenchColumn("published_fwd_mflop_per_token", "Published", "{:.2f}"),
+        BenchColumn("published_train_latency_s", "Publ. s", "{:.4f}"),
+        BenchColumn("published_train_mem_gb", "Publ. GB", "{:.2f}"),
+        BenchColumn("forward_seconds", "Fwd s", "{:.4f}"),
+        BenchColumn("train_seconds", "Train s", "{:.4f}"),
+        BenchColumn("train_low_seconds", "Spread", "{:.3f}-{train_high_seconds:.3f}"),
+        BenchColumn("train_over_flash", "x flash", "{:.2f}"),
+        BenchColumn("forward_ktokens_per_second", "Fwd k/s", "{:.1f}"),
+        BenchColumn("train_ktokens_per_second", "k/s", "{:.1f}"),
+        BenchColumn("forward_gib", "Fwd GiB", "{:.2g}"),
+        BenchColumn("train_gib", "GiB", "{:.2g}"),
     ],
     Curve("label", "train_seconds", "s, training step"),
     measure_table5,
     ("label",),
     lambda setup: len(_models(setup)),
 )
-DECODE = Part(
+DECODE = BenchPart(
     "decode",
     "reading a prompt, and token by token after it",
     f"A GPT-2-shaped model without training: milliseconds of a prompt, and of each of {NEW_TOKENS} tokens after it, "
     "with the least and the longest; tokens per second, and over those of S in the same rounds.",
     [
-        Column("label", "Label"),
-        Column("length", "Prompt"),
-        Column("prompt_ms", "Prompt ms", "{:.1f}"),
-        Column("prompt_tokens_per_second", "Prompt/s", "{:.0f}"),
-        Column("token_ms", "Token ms", "{:.2f}"),
-        Column("token_low_ms", "Spread", "{:.2f}-{token_high_ms:.2f}"),
-        Column("tokens_per_second", "Tokens/s", "{:.1f}"),
-        Column("speed_over_S", "Over S", "{:.2f}"),
+        BenchColumn("label", "Label"),
+        BenchColumn("length", "Prompt"),
+        BenchColumn("prompt_ms", "Prompt ms", "{:.1f}"),
+        BenchColumn("prompt_tokens_per_second", "Prompt/s", "{:.0f}"),
+        BenchColumn("token_ms", "Token ms", "{:.2f}"),
+        BenchColumn("token_low_ms", "Spread", "{:.2f}-{token_high_ms:.2f}"),
+        BenchColumn("tokens_per_second", "Tokens/s", "{:.1f}"),
+        BenchColumn("speed_over_S", "Over S", "{:.2f}"),
     ],
     Curve("label", "tokens_per_second", "tokens/s"),
     measure_decoding,

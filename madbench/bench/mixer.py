@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.bench.layers import Layers
-from madbench.bench.parts import Column, Curve, Part, Row, Setup
-from madbench.bench.timing import MIB, Timing, ceiling_flops, in_turns, kept_bytes, reason
+from madbench.bench.parts import BenchColumn, BenchPart, BenchRow, BenchSetup, Curve
+from madbench.bench.timing import MIB, Timing, ceiling_flops, kept_bytes, reason_unmeasured, time_in_turns
 from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
@@ -36,7 +36,7 @@ COMPILED = "{} compiled"  # a path through torch.compile
 
 
 @dataclass(frozen=True)
-class Shape:
+class InputShape:
     """The shape of a mixer's input, (B, T, D)."""
 
     batch: int
@@ -66,7 +66,7 @@ def paths_of(mixer: Mixer) -> list[str]:
     return [path for path in getattr(mixer, "paths", ()) if path not in ("auto", "reference")]
 
 
-def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> Mixer:
+def make(label: str, shape: InputShape, setup: BenchSetup, path: str = "auto", n_head: int = HEADS) -> Mixer:
     """Make the mixer of a label on the device, or the mixers of one pattern of a hybrid, with fixed weights.
 
     The ranks are the paper's, because these do not depend on the length.
@@ -80,7 +80,7 @@ def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int
     return cast("Mixer", module)
 
 
-def resolved_path(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
+def resolved_path(mixer: Mixer, shape: InputShape, setup: BenchSetup, path: str) -> str:
     """The path that the mixer takes in this precision."""
     if path != "auto" or not hasattr(mixer, "resolve_path"):
         return path
@@ -88,7 +88,7 @@ def resolved_path(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
         return mixer.resolve_path(shape.batch, shape.length)
 
 
-def forward_of(module: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tensor]:
+def forward_of(module: nn.Module, x: Tensor, setup: BenchSetup) -> Callable[[], Tensor]:
     """A function for a forward pass that keeps the tensors of the backward pass."""
 
     def run() -> Tensor:
@@ -98,7 +98,7 @@ def forward_of(module: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tenso
     return run
 
 
-def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool) -> Callable[[], None]:
+def pass_of(module: nn.Module, x: Tensor, setup: BenchSetup, backward: bool) -> Callable[[], None]:
     """A function for a forward pass without gradients, or for a forward and a backward pass with all gradients."""
     forward = forward_of(module, x, setup)
 
@@ -113,7 +113,7 @@ def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool) -> Calla
     return run
 
 
-def error_of(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> float:
+def error_of(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head: int = HEADS) -> float:
     """The largest relative error of output and gradients of a path against dense float64, on one sequence."""
     rows = min(shape.length, CHECKED_ROWS)
     x = torch.randn(1, rows, shape.d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
@@ -135,7 +135,7 @@ def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple
     return y.detach().double(), torch.cat([gradient.flatten().double() for gradient in gradients])
 
 
-def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> None:
+def check_path(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head: int = HEADS) -> None:
     """Raise ``WrongResultError`` for a path whose error is larger than rounding explains.
 
     In 16 bits, scores near zero can change their sign under ReLU, so twice the dense path's own error is allowed.
@@ -147,13 +147,13 @@ def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = 
     check_error(error, setup, 2 * usual)
 
 
-def check_error(error: float, setup: Setup, own_tolerance: float = 0.0) -> None:
+def check_error(error: float, setup: BenchSetup, own_tolerance: float = 0.0) -> None:
     """Raise ``WrongResultError`` for an error above the tolerance and above ``own_tolerance``, or for NaN."""
     if not error <= (tolerance := max(own_tolerance, TOLERANCE[setup.precision])):
         raise WrongResultError(f"wrong: relative error {error:.1e}, at most {tolerance:.0e} is allowed")
 
 
-def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
+def _cases(label: str, paths: Sequence[str], shape: InputShape, setup: BenchSetup) -> list[Case]:
     """The checked cases of a label, one per path.
 
     Without ``paths``: every path that supports this label on this device.
@@ -161,7 +161,7 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
     try:
         all_paths = paths_of(make(label, shape, setup)) or ["auto"]
     except MadbenchError as error:
-        return [Case(label, "-", problem=reason(error))]
+        return [Case(label, "-", problem=reason_unmeasured(error))]
     cases = []
     for path in paths or all_paths:
         try:
@@ -171,15 +171,15 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
             cases.append(Case(label, path, mixer))
         except TrainingError as error:
             if paths:
-                cases.append(Case(label, path, problem=reason(error)))
+                cases.append(Case(label, path, problem=reason_unmeasured(error)))
         except Exception as error:  # many kinds of errors of a kernel
-            cases.append(Case(label, path, problem=reason(error)))
+            cases.append(Case(label, path, problem=reason_unmeasured(error)))
     return cases
 
 
-def _compile(case: Case, x: Tensor, setup: Setup) -> Case:
+def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
     """The compiled version of ``case``, checked against it."""
-    mixer = make(case.label, Shape(*x.shape), setup, case.path)
+    mixer = make(case.label, InputShape(*x.shape), setup, case.path)
     compiled_case = Case(case.label, COMPILED.format(case.path), mixer)
     try:
         mixer.compile(dynamic=False)
@@ -189,12 +189,12 @@ def _compile(case: Case, x: Tensor, setup: Setup) -> Case:
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # many kinds of errors of a compiler
-        compiled_case.problem = reason(error)
+        compiled_case.problem = reason_unmeasured(error)
     return compiled_case
 
 
 def core_passes(
-    mixer: Mixer, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
+    mixer: Mixer, shape: InputShape, setup: BenchSetup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
     """Passes of the operator alone (``core``) and of torch's attention (``flash``), by name and direction.
 
@@ -231,7 +231,9 @@ def core_passes(
     }
 
 
-def _measure_paths(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
+def _measure_paths(
+    paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: InputShape, setup: BenchSetup
+) -> Iterator[BenchRow]:
     """One row per label and path, all timed in turns. Paths of a label are compared with its chunked path."""
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]
@@ -251,7 +253,7 @@ def _measure_paths(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: S
         core = core_passes(fused_mixer, shape, setup)
         passes |= {(paths_by_label[0][0], path, way): run for (path, way), run in core.items()}
         cases += [Case(paths_by_label[0][0], path) for path in ("core", "flash")]
-    times = in_turns(passes, setup.limits, setup.device)
+    times = time_in_turns(passes, setup.limits, setup.device)
     rows = [_row(case, times, x, shape, setup) for case in cases]
     of_path = {row["path"]: row for row in rows if "step_ms" in row} if len(paths_by_label) == 1 else {}
     usual = of_path.get(COMPILED.format("chunked"), of_path.get("chunked"))
@@ -264,8 +266,8 @@ def _measure_paths(paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: S
         yield row
 
 
-def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape, setup: Setup) -> Row:
-    row: Row = {"label": case.label, "path": case.path, "shape": str(shape)}
+def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: InputShape, setup: BenchSetup) -> BenchRow:
+    row: BenchRow = {"label": case.label, "path": case.path, "shape": str(shape)}
     row |= {"batch": shape.batch, "length": shape.length, "d_model": shape.d_model}
     if case.problem:
         return row | {"error": case.problem}
@@ -284,69 +286,69 @@ def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape,
     return row
 
 
-def _shapes(setup: Setup) -> list[Shape]:
+def _shapes(setup: BenchSetup) -> list[InputShape]:
     """The shapes of MAD, and on a GPU also the shape of the language model."""
     if not (setup.is_cpu or setup.lengths or setup.batch or setup.d_model):
-        return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
+        return [InputShape(8, 1024, 768), InputShape(128, 128, 128), InputShape(128, 1024, 128)]
     batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
-    return [Shape(setup.batch or batch, length, setup.d_model or 128) for length in setup.lengths or lengths]
+    return [InputShape(setup.batch or batch, length, setup.d_model or 128) for length in setup.lengths or lengths]
 
 
-def _long(setup: Setup) -> list[Shape]:
+def _long(setup: BenchSetup) -> list[InputShape]:
     lengths = setup.lengths or [2**i for i in range(7, 13 if setup.is_cpu else 15)]
-    return [Shape(setup.batch or 1, length, setup.d_model or 128) for length in lengths]
+    return [InputShape(setup.batch or 1, length, setup.d_model or 128) for length in lengths]
 
 
-def measure_paths(setup: Setup) -> Iterator[Row]:
+def measure_paths(setup: BenchSetup) -> Iterator[BenchRow]:
     """Measure every path of every label at every shape, or the requested ones."""
     for label, shape in setup.in_time(itertools.product(setup.labels, _shapes(setup))):
         yield from _measure_paths([(label, setup.paths)], shape, setup)
 
 
-def measure_lengths(setup: Setup) -> Iterator[Row]:
+def measure_lengths(setup: BenchSetup) -> Iterator[BenchRow]:
     """Measure the automatic path of every label against length, for one sequence."""
     for shape in setup.in_time(_long(setup)):
         yield from _measure_paths([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 
 
 _TIMES = [
-    Column("forward_ms", "Forward", "{:.1f}"),
-    Column("step_ms", "Both", "{:.1f}"),
-    Column("step_low_ms", "Spread", "{:.1f}-{step_high_ms:.1f}"),
+    BenchColumn("forward_ms", "Forward", "{:.1f}"),
+    BenchColumn("step_ms", "Both", "{:.1f}"),
+    BenchColumn("step_low_ms", "Spread", "{:.1f}-{step_high_ms:.1f}"),
 ]
-MIXERS = Part(
+MIXERS = BenchPart(
     "mixers",
     "time and memory of a mixer, by path",
     "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over "
     "the chunked path, where it was compiled over that; MiB kept for the backward pass; GFLOP by formula and their "
     "share of what a matrix product reaches here. A hybrid has the mixers of one pattern.",
     [
-        Column("label", "Label"),
-        Column("shape", "BxTxD"),
-        Column("path", "Path"),
+        BenchColumn("label", "Label"),
+        BenchColumn("shape", "BxTxD"),
+        BenchColumn("path", "Path"),
         *_TIMES,
-        Column("speed", "Speed", "{:.2f}"),
-        Column("kept_mib", "Kept", "{:.1f}"),
-        Column("gflop", "GFLOP", "{:.1f}"),
-        Column("percent_of_ceiling", "%", "{:.0f}"),
+        BenchColumn("speed", "Speed", "{:.2f}"),
+        BenchColumn("kept_mib", "Kept", "{:.1f}"),
+        BenchColumn("gflop", "GFLOP", "{:.1f}"),
+        BenchColumn("percent_of_ceiling", "%", "{:.0f}"),
     ],
     Curve("label", "step_ms", "ms, forward and backward", series="path", panel="shape"),
     measure_paths,
     ("label", "shape"),
     lambda setup: len(setup.labels) * len(_shapes(setup)),
 )
-LENGTH = Part(
+LENGTH = BenchPart(
     "length",
     "time and memory of a mixer against length",
     "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest, on the path "
     "that it takes by itself; microseconds per token; MiB kept for the backward pass.",
     [
-        Column("label", "Label"),
-        Column("length", "T"),
-        Column("path", "Path"),
+        BenchColumn("label", "Label"),
+        BenchColumn("length", "T"),
+        BenchColumn("path", "Path"),
         *_TIMES,
-        Column("us_per_token", "us/token", "{:.1f}"),
-        Column("kept_mib", "Kept", "{:.1f}"),
+        BenchColumn("us_per_token", "us/token", "{:.1f}"),
+        BenchColumn("kept_mib", "Kept", "{:.1f}"),
     ],
     Curve("length", "step_ms", "ms, forward and backward", "length T", series="label"),
     measure_lengths,

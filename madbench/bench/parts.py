@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis.rendering import TextTable
-from madbench.bench.timing import Limits
+from madbench.bench.timing import TimingLimits
 from madbench.jobs import Precision
 from madbench.labels.names import typed_label
 
-Row = dict[str, Any]
+BenchRow = dict[str, Any]
 """A row of a table. ``error`` is the reason why it has no numbers."""
 
 PEER = "peer"
@@ -20,13 +20,13 @@ PEER = "peer"
 
 
 @dataclass(frozen=True)
-class Setup:
+class BenchSetup:
     """The settings of a measurement: what is measured, where, and for how long."""
 
     labels: Sequence[str]
     device: str
     precision: Precision
-    limits: Limits
+    limits: TimingLimits
     profile: str  # profile of MAD training
     lengths: Sequence[int] = ()  # if empty, the part's default; batch and d_model: if None
     batch: int | None = None
@@ -48,24 +48,24 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Column:
+class BenchColumn:
     """A column of a part's table."""
 
     name: str  # key of a row
     heading: str
     format: str = "{}"  # format of the value; it may name other values of the row
 
-    def text(self, row: Row) -> str:
+    def text(self, row: BenchRow) -> str:
         """The cell of a row."""
         value = row.get(self.name)
         return "-" if value is None else self.format.format(value, **row)
 
 
 @dataclass(frozen=True)
-class RatioColumn(Column):
+class RatioColumn(BenchColumn):
     """A column of numbers. If a row has the key ``NAME_ratio``, a ratio to another row, it follows in parentheses."""
 
-    def text(self, row: Row) -> str:
+    def text(self, row: BenchRow) -> str:
         ratio = row.get(f"{self.name}_ratio")
         return super().text(row) if ratio is None else f"{super().text(row)} ({ratio:.2f})"
 
@@ -83,25 +83,25 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Part:
+class BenchPart:
     """One table of the benchmark."""
 
     name: str
     what: str  # title in a few words
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[BenchColumn]
     curve: Curve
-    measure: Callable[[Setup], Iterator[Row]]
+    measure: Callable[[BenchSetup], Iterator[BenchRow]]
     group: Sequence[str]  # keys of a row; rows that are timed in turns have equal values
-    count: Callable[[Setup], int]  # number of such groups
+    count: Callable[[BenchSetup], int]  # number of such groups
 
 
 @dataclass(frozen=True)
 class BenchTable(TextTable):
     """The rows of a part."""
 
-    part: Part
-    rows: Sequence[Row]
+    part: BenchPart
+    rows: Sequence[BenchRow]
     caption: str
     notes: str = ""
     shows_notes: bool = False
@@ -129,7 +129,7 @@ class BenchTable(TextTable):
         ]
 
 
-def _failure(row: Row) -> str:
+def _failure(row: BenchRow) -> str:
     """The name of an untimed row, and the reason."""
     what = [str(row[key]) for key in ("label", "heading", "shape", "path") if row.get(key) is not None]
     return f"{' '.join(what)} ({row['error']})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from madbench.bench.parts import PEER, Row
+from madbench.bench.parts import PEER, BenchRow
 
-Rows = Mapping[str, Sequence[Row]]  # rows by part
+RowsByPart = Mapping[str, Sequence[BenchRow]]  # rows by part
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Target:
     device: str
     what: str
     bound: str
-    measure: Callable[[Rows], float | None]
+    measure: Callable[[RowsByPart], float | None]
 
 
-def _value(part: str, name: str, **keys: object) -> Callable[[Rows], float | None]:
+def _value(part: str, name: str, **keys: object) -> Callable[[RowsByPart], float | None]:
     """A function that returns the value of the first row with the given keys."""
 
-    def find(rows: Rows) -> float | None:
+    def find(rows: RowsByPart) -> float | None:
         for row in rows.get(part, ()):
             if all(row.get(key) == value for key, value in keys.items()) and row.get(name) is not None:
                 return row[name]
@@ -32,11 +32,11 @@ def _value(part: str, name: str, **keys: object) -> Callable[[Rows], float | Non
     return find
 
 
-def _inverse(find: Callable[[Rows], float | None]) -> Callable[[Rows], float | None]:
+def _inverse(find: Callable[[RowsByPart], float | None]) -> Callable[[RowsByPart], float | None]:
     return lambda rows: None if (value := find(rows)) is None else 1 / value
 
 
-def _least_speed_over_peer(rows: Rows) -> float | None:
+def _least_speed_over_peer(rows: RowsByPart) -> float | None:
     """The lowest speed relative to the reference, over all labels and the two tasks of ``_SHORT`` with 32 tokens.
 
     None unless both tasks are measured.
@@ -76,7 +76,7 @@ TARGETS = (
 """The targets. A target that names no label is about HyperGLU."""
 
 
-def lines(rows: Rows, device: str) -> list[str]:
+def lines(rows: RowsByPart, device: str) -> list[str]:
     """A Markdown table of the device's targets."""
     measured = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
     cells = [

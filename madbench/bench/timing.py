@@ -39,7 +39,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimingLimits:
     """The limits of a table's timing: the number of rounds after a warm-up round, and the end by ``perf_counter``."""
 
     rounds: int
@@ -50,7 +50,7 @@ class Limits:
         return time.perf_counter() > self.end
 
 
-def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str) -> dict[Any, Timing | str]:
+def time_in_turns(cases: Mapping[Any, Callable[[], Any]], limits: TimingLimits, device: str) -> dict[Any, Timing | str]:
     """Time all cases, one pass of each in every round, so that a noisy machine slows all of them equally.
 
     For a case that runs out of memory, or that cannot be computed here, the value is the reason.
@@ -69,7 +69,7 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
                 if not round_ and device != "cpu":  # on a GPU a pass may be far shorter than a wait for the device
                     calls[name] = max(1, min(MOST_CALLS, int(ROUND_SECONDS / _seconds(run, device))))
             except Exception as error:  # many kinds of errors of a kernel or a compiler
-                times[name] = reason(error)
+                times[name] = reason_unmeasured(error)
                 continue
             if round_:
                 seconds[name].append(took)
@@ -79,7 +79,7 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
     return times
 
 
-def all_timed(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
+def require_timings(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
     """The times of cases that were all measured. Raises ``TrainingError`` with the reason of the first that was not."""
     measured: dict[str, Timing] = {}
     for name, timing in times.items():
@@ -89,7 +89,7 @@ def all_timed(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
     return measured
 
 
-def reason(error: Exception) -> str:
+def reason_unmeasured(error: Exception) -> str:
     """The reason why a case was not measured, in one line."""
     if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
         return "out of memory"

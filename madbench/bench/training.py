@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from madbench.bench.mixer import Shape, check_path, resolved_path
-from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
-from madbench.bench.timing import Timing, ceiling_flops, in_turns, reason
+from madbench.bench.mixer import InputShape, check_path, resolved_path
+from madbench.bench.parts import PEER, BenchColumn, BenchPart, BenchRow, BenchSetup, Curve
+from madbench.bench.timing import Timing, ceiling_flops, reason_unmeasured, time_in_turns
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import main_suite, size_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
 
 
-def measure_training(setup: Setup) -> Iterator[Row]:
+def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
     """One row per task and label: a training step of the profile's first setting; then one row for all tasks."""
     profile, done = main_suite().Profile.load(setup.profile), []
     compiles = setup.compiles and setup.is_cpu  # on a GPU, a step is a CUDA graph
@@ -41,7 +41,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
             }
             for label, member in members.items():
-                shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
+                shape = InputShape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
                     paths = _paths_by_label(label, member.trial.mixers, shape, setup)
                 path_of[label] = ", ".join(dict.fromkeys(paths.values()))
@@ -52,7 +52,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
                 except Exception as error:  # many kinds of errors of a kernel
-                    problems[label] = reason(error)
+                    problems[label] = reason_unmeasured(error)
                 else:
                     steps[label] = functools.partial(step, [member.rate])
             trial = next(iter(members.values())).trial
@@ -62,7 +62,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
                 reference = importlib.import_module(main_suite().reference)
                 steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
-            times = problems | in_turns(steps, setup.limits, setup.device)
+            times = problems | time_in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, PEER] if setup.peer else jobs:
             row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": path_of.get(name)}
             if compiles:
@@ -91,7 +91,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             yield {"label": label, "task": "all", "heading": "all tasks", **total}
 
 
-def _tasks(setup: Setup) -> list[str]:
+def _tasks(setup: BenchSetup) -> list[str]:
     """The tasks whose sequences have one of the requested lengths, or all tasks."""
     profile = main_suite().Profile.load(setup.profile)
     assert isinstance(profile, TokenProfile)
@@ -100,7 +100,7 @@ def _tasks(setup: Setup) -> list[str]:
     ] or list(main_suite().usual_tasks())
 
 
-def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: Shape, setup: Setup) -> dict[str, str]:
+def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: InputShape, setup: BenchSetup) -> dict[str, str]:
     """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
     labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
     return {
@@ -109,7 +109,7 @@ def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: Shape, setup: Se
     }
 
 
-def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
+def _jobs(label: str, task: str, profile: Profile, setup: BenchSetup) -> list[Job]:
     """The jobs that the profile trains on the task with seed 0. The first job has the baseline setting of the task."""
     jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
@@ -128,24 +128,24 @@ def _flops_of_step(job: Job) -> float:
     return 3 * size.flops_per_token * size.seq_len * size.sequences_per_step
 
 
-TRAINING = Part(
+TRAINING = BenchPart(
     "training",
     "MAD training by task, next to the reference",
     "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of the "
     "time that its FLOPs take in one large matrix product, and of S; speed over the reference's model with softmax "
     "attention; hours of all jobs of one seed, one after another.",
     [
-        Column("label", "Label"),
-        Column("heading", "Task"),
-        Column("length", "T"),
-        Column("path", "Path"),
-        Column("compiled", "Compiled"),
-        Column("step_ms", "ms", "{:.4g}"),
-        Column("step_low_ms", "Spread", "{:.4g}-{step_high_ms:.4g}"),
-        Column("times_of_products", "of products", "{:.1f}"),
-        Column("times_of_S", "of S", "{:.2f}"),
-        Column("speed_over_peer", "Peer", "{:.2f}"),
-        Column("hours", "Hours", "{:,.2f}"),
+        BenchColumn("label", "Label"),
+        BenchColumn("heading", "Task"),
+        BenchColumn("length", "T"),
+        BenchColumn("path", "Path"),
+        BenchColumn("compiled", "Compiled"),
+        BenchColumn("step_ms", "ms", "{:.4g}"),
+        BenchColumn("step_low_ms", "Spread", "{:.4g}-{step_high_ms:.4g}"),
+        BenchColumn("times_of_products", "of products", "{:.1f}"),
+        BenchColumn("times_of_S", "of S", "{:.2f}"),
+        BenchColumn("speed_over_peer", "Peer", "{:.2f}"),
+        BenchColumn("hours", "Hours", "{:,.2f}"),
     ],
     Curve("heading", "step_ms", "ms per step", series="label"),
     measure_training,

@@ -42,9 +42,9 @@ def import_(
       madbench import evening.tar.xz --results evening
     """
     from madbench.store.archive import unpack
-    from madbench.store.tar import NO_LIMITS, Limits
+    from madbench.store.tar import NO_LIMITS, UnpackingLimits
 
-    limits = NO_LIMITS if no_limits else Limits()
+    limits = NO_LIMITS if no_limits else UnpackingLimits()
     with _no_empty_folder(results):
         report = unpack(file, Store.open(results), functools.partial(track_progress, description="adding runs"), limits)
     print(f"{results}: {count_text(len(report.added), 'run')} of {file} added")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from madbench.bench.timing import Limits, Timing, in_turns, peak_bytes
+from madbench.bench.timing import Timing, TimingLimits, peak_bytes, time_in_turns
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
@@ -130,7 +130,7 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
             with one_thread():
                 rounds = [[own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
             return [min(times) for times in zip(*rounds[1:])]
-        timings = in_turns(passes, Limits(REPEATS), device)
+        timings = time_in_turns(passes, TimingLimits(REPEATS), device)
     seconds = []
     for length, timing in timings.items():
         if not isinstance(timing, Timing):

@@ -30,7 +30,7 @@ from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, m
 from madbench.store.index import Track
 from madbench.store.runs import Store
 from madbench.store.sources import is_known, is_source, places_of, sources_of
-from madbench.store.tar import Limits, TarReader, read_tar
+from madbench.store.tar import TarReader, UnpackingLimits, read_tar
 
 SUFFIX = ".tar.xz"
 _UNPACKED = "archive"  # the work folder into which an archive is unpacked
@@ -100,7 +100,7 @@ def pack(
     return packed
 
 
-def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limits()) -> Unpacked:
+def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimits = UnpackingLimits()) -> Unpacked:
     """Add the runs of the archive ``path`` to the store. The digests of each run are verified before it is added.
 
     A result in the store is kept; a failed run in the store is replaced. Raises ``StoreError`` if the file is not an
@@ -251,7 +251,7 @@ def without_folder(spec: str) -> str:
     return f"{kind}{colon}{PurePath(name).name}"
 
 
-def _extract(path: Path, root: Path, limits: Limits) -> None:
+def _extract(path: Path, root: Path, limits: UnpackingLimits) -> None:
     """Write the files of all runs in an archive to ``<root>/runs``, and nothing outside of it.
 
     Raises ``StoreError`` if the archive has a file twice, a file that does not belong to a run, or no run.

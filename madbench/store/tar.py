@@ -29,7 +29,7 @@ _PACKED: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ": lzma.open, b"\x1
 
 
 @dataclass(frozen=True)
-class Limits:
+class UnpackingLimits:
     """Limits of unpacking, so that a small file cannot fill the disk or keep the machine busy."""
 
     members: float = 100_000
@@ -38,11 +38,11 @@ class Limits:
     free: float = 1_000_000  # unpacked bytes that are allowed at any ratio
 
 
-NO_LIMITS = Limits(math.inf, math.inf, math.inf)
+NO_LIMITS = UnpackingLimits(math.inf, math.inf, math.inf)
 
 
 @contextmanager
-def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
+def read_tar(path: Path, limits: UnpackingLimits = UnpackingLimits()) -> Iterator[TarReader]:
     """Open the tar file ``path``, and yield its :class:`TarReader`. It may be compressed with xz, gzip or bzip2.
 
     Raises ``StoreError`` if the file is damaged, has a sparse file, or exceeds ``limits``.
@@ -61,7 +61,7 @@ def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
 class TarReader:
     """A reader of the members of a tar file, one after the other. ``packed`` is the file's size in bytes."""
 
-    def __init__(self, path: Path, stream: BinaryIO | Any, packed_bytes: int, limits: Limits):
+    def __init__(self, path: Path, stream: BinaryIO | Any, packed_bytes: int, limits: UnpackingLimits):
         self._path, self._stream, self._limits = path, stream, limits
         self._most_by_ratio = max(limits.free, limits.ratio * packed_bytes)
         self._count = self._members = 0  # unpacked bytes, and members, so far

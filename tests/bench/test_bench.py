@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from madbench.bench import language, mixer, targets, timing, training
 from madbench.bench.figures import draw
-from madbench.bench.parts import BenchTable, Setup
-from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
+from madbench.bench.parts import BenchSetup, BenchTable
+from madbench.bench.timing import Timing, TimingLimits, kept_bytes, time_in_turns
 from madbench.cli import app
 from madbench.config import PAPERS
 from madbench.errors import ConfigError, TrainingError
@@ -21,7 +21,7 @@ from madbench.mixers import build
 from madbench.suites.mad.peer import SoftmaxAttention, check_checkout
 from madbench.training.loop import step_of
 
-SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)
+SETUP = BenchSetup(["S", "R-cg-q-12o"], "cpu", "float32", TimingLimits(2), "quick", (16,), 2, 16)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
         return module
 
     monkeypatch.setattr(mixer, "make", broken)
-    errors = {path: mixer.error_of("R", mixer.Shape(1, 16, 16), SETUP, path) for path in ("chunked", "dense")}
+    errors = {path: mixer.error_of("R", mixer.InputShape(1, 16, 16), SETUP, path) for path in ("chunked", "dense")}
     with pytest.raises(mixer.WrongResultError, match="wrong: relative error"):
         mixer.check_error(errors["chunked"], SETUP)
     mixer.check_error(errors["dense"], SETUP)
@@ -97,7 +97,12 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
 
 def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(monkeypatch):
     """If scores near zero change their sign, the dense path is as far from float64 as the others."""
-    errors, shape, make, paths = {"dense": 0.2, "chunked": 0.37, "sdpa": 0.43}, mixer.Shape(1, 16, 16), mixer.make, []
+    errors, shape, make, paths = (
+        {"dense": 0.2, "chunked": 0.37, "sdpa": 0.43},
+        mixer.InputShape(1, 16, 16),
+        mixer.make,
+        [],
+    )
 
     def inexact(label, shape, setup, path="auto", n_head=2):
         module = make(label, shape, setup, path, n_head)
@@ -138,8 +143,10 @@ def test_the_core_is_timed_beside_flash_attention():
         scale = sum(part.sum() for mixing in (mix1, mix2) for part in mixing)
         return (q @ k.mT).relu()[:, : v.shape[1]] @ v * scale * s1.sum() * s2.sum()
 
-    shape = mixer.Shape(1, 16, 64)
-    times = in_turns(mixer.core_passes(mixer.make("R-12!", shape, SETUP), shape, SETUP, attend), Limits(2), "cpu")
+    shape = mixer.InputShape(1, 16, 64)
+    times = time_in_turns(
+        mixer.core_passes(mixer.make("R-12!", shape, SETUP), shape, SETUP, attend), TimingLimits(2), "cpu"
+    )
     assert {name for name, _ in times} == {"core", "flash"}
     assert all(isinstance(time, Timing) for time in times.values()), times
 
@@ -148,7 +155,7 @@ def test_an_error_of_a_compiler_is_a_reason():
     def fail():
         raise AssertionError("no kernel\nat all")
 
-    assert in_turns({"a": fail}, Limits(2), "cpu") == {"a": "AssertionError: no kernel"}
+    assert time_in_turns({"a": fail}, TimingLimits(2), "cpu") == {"a": "AssertionError: no kernel"}
 
 
 def test_length_counts_microseconds_a_token():
@@ -251,7 +258,9 @@ def test_cases_take_turns_and_errors_stay_with_their_case():
     def fail():
         raise TrainingError("not here")
 
-    found = in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b"), "c": fail}, Limits(3), "cpu")
+    found = time_in_turns(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b"), "c": fail}, TimingLimits(3), "cpu"
+    )
     assert order == ["a", "b"] * 4
     assert isinstance(found["a"], Timing) and found["c"] == "not here"
 
@@ -340,7 +349,7 @@ def test_a_step_that_warms_up_is_timed_after_it(monkeypatch):
 
 
 def test_no_group_but_the_first_begins_after_the_end():
-    late = dataclasses.replace(SETUP, labels=["S", "R"], limits=Limits(5, end=0))
+    late = dataclasses.replace(SETUP, labels=["S", "R"], limits=TimingLimits(5, end=0))
     rows = list(mixer.measure_paths(late))
     assert rows and {row["label"] for row in rows} == {"S"}
 

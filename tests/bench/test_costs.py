@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from madbench.bench import costs, mixer
-from madbench.bench.parts import BenchTable, Setup
-from madbench.bench.timing import Limits
+from madbench.bench.parts import BenchSetup, BenchTable
+from madbench.bench.timing import TimingLimits
 from madbench.mixers import solve
 
 LABELS = ["my:mean", "S-p", "KDA", "3xKDA/S-p"]
-SETUP = Setup(LABELS, "cpu", "float32", Limits(2), "quick", (20,), 2, 16)
+SETUP = BenchSetup(LABELS, "cpu", "float32", TimingLimits(2), "quick", (20,), 2, 16)
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_each_label_has_the_mean_costs_of_a_layer_and_their_ratio_to_the_first()
 
 @pytest.mark.slow
 def test_hybrids_are_timed_as_the_mixers_of_one_pattern():
-    setup = Setup(["3xKDA/S-p"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)
+    setup = BenchSetup(["3xKDA/S-p"], "cpu", "float32", TimingLimits(2), "quick", (16,), 2, 16)
     (row,) = mixer.measure_paths(setup)
     layers = [solve(label, 16, 2, 16, "paper") for label in ("KDA", "KDA", "KDA", "S-p")]
     assert row["gflop"] == pytest.approx(3 * 2 * 16 * sum(each.flops_per_token(16) for each in layers) / 1e9)

@@ -19,7 +19,7 @@ import pytest
 from madbench.errors import StoreError
 from madbench.store.archive import pack, unpack
 from madbench.store.runs import Store
-from madbench.store.tar import NO_LIMITS, Limits
+from madbench.store.tar import NO_LIMITS, UnpackingLimits
 from odd_runs import DEEP, FIELDS, write_run
 from stored_samples import RECORD, make_job
 
@@ -158,9 +158,9 @@ def test_each_limit_is_named_with_how_to_raise_it(store, tmp_path):
     path = tmp_path / "runs.tar.xz"
     pack(theirs, theirs.job_ids(), path)
     for limits, what in (
-        (Limits(members=8), "more than 8 members"),
-        (Limits(total=2000), "more than 2e-06 GB"),
-        (Limits(ratio=1, free=0), "more than 1 times its size"),
+        (UnpackingLimits(members=8), "more than 8 members"),
+        (UnpackingLimits(total=2000), "more than 2e-06 GB"),
+        (UnpackingLimits(ratio=1, free=0), "more than 1 times its size"),
     ):
         with pytest.raises(StoreError, match=f"runs.tar.xz: .*{what}.*--no-limits"):
             unpack(path, store, limits=limits)
@@ -205,4 +205,4 @@ def test_the_shipped_archives_are_far_from_the_limits():
     for path in paths:
         with lzma.open(path) as file:
             size = file.seek(0, io.SEEK_END)
-        assert size / path.stat().st_size < Limits.ratio / 10 and size < Limits.total / 100
+        assert size / path.stat().st_size < UnpackingLimits.ratio / 10 and size < UnpackingLimits.total / 100

@@ -11,13 +11,13 @@ import torch
 pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
 
 import cuts
-from madbench.bench.mixer import Shape, WrongResultError
-from madbench.bench.parts import Setup
-from madbench.bench.timing import Limits
+from madbench.bench.mixer import InputShape, WrongResultError
+from madbench.bench.parts import BenchSetup
+from madbench.bench.timing import TimingLimits
 from madbench.errors import ConfigError
 from madbench.mixers.srg.kernels import lag
 
-SHAPE, SMALL = Shape(1, 17, 16), (16, 1, 1)
+SHAPE, SMALL = InputShape(1, 17, 16), (16, 1, 1)
 needs_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="runs the kernels in Triton's interpreter"
 )
@@ -25,7 +25,7 @@ needs_interpreter = pytest.mark.skipif(
 
 @pytest.fixture
 def setup():
-    return Setup(["R-12o!"], "cpu", "float32", Limits(1), "full")
+    return BenchSetup(["R-12o!"], "cpu", "float32", TimingLimits(1), "full")
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, mo
 
 
 def test_a_label_without_o_has_no_such_kernels(setup):
-    setup = Setup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
+    setup = BenchSetup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
     with pytest.raises(ConfigError, match="R-12!: expected a label with o, such as G-cg-q-12o"):
         next(cuts.measure(SHAPE, setup, "keys"))
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import released_layer
-from madbench.bench.mixer import Shape, WrongResultError
+from madbench.bench.mixer import InputShape, WrongResultError
 
 STAND_IN = """
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def test_a_plain_layer_with_the_released_names_computes_the_same(checkout, capsy
 def test_a_layer_that_computes_something_else_is_not_timed(checkout):
     release = released_layer.load_release(checkout(1.01))
     with pytest.raises(WrongResultError, match="relative error 2"):
-        released_layer.measure(release, Shape(1, 8, 32), heads=2, rounds=2)
+        released_layer.measure(release, InputShape(1, 8, 32), heads=2, rounds=2)
 
 
 def test_a_folder_without_the_layer_is_refused(tmp_path, capsys):

@@ -28,7 +28,7 @@ from madbench.labels import check_code, expand
 from madbench.training.devices import device_name
 
 if TYPE_CHECKING:
-    from madbench.bench.parts import BenchTable, Part, Setup
+    from madbench.bench.parts import BenchPart, BenchSetup, BenchTable
 
 LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
 SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1, "costs": 1}  # shares of the time
@@ -104,7 +104,7 @@ def bench(
         raise typer.Exit(130)
 
 
-def _parts(names: Sequence[str]) -> list[Part]:
+def _parts(names: Sequence[str]) -> list[BenchPart]:
     """The parts of these names."""
     from madbench.bench import costs, language, mixer, training
 
@@ -113,7 +113,7 @@ def _parts(names: Sequence[str]) -> list[Part]:
     return [by_name[name] for name in names]
 
 
-def _prepare_process(setup: Setup, threads: int | None) -> None:
+def _prepare_process(setup: BenchSetup, threads: int | None) -> None:
     """Change settings of torch, of the allocator and of warnings that hold for the whole process."""
     import torch
 
@@ -128,7 +128,9 @@ def _prepare_process(setup: Setup, threads: int | None) -> None:
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
 
 
-def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
+def _measure(
+    parts: Sequence[BenchPart], setup: BenchSetup, minutes: float, where: str
+) -> Iterator[tuple[BenchTable, bool]]:
     """Yield the table of each part, and True if it was interrupted: then it is partial and the last one."""
     from madbench.bench.parts import BenchTable
 
@@ -154,7 +156,7 @@ def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) ->
             return
 
 
-def _machine(setup: Setup) -> str:
+def _machine(setup: BenchSetup) -> str:
     """A sentence on the machine and the arithmetic of the measurements."""
     import torch
 
@@ -175,7 +177,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
         save_figure(figure, folder / table.part.name)
 
 
-def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where: str) -> None:
+def _write_page(folder: Path, tables: Sequence[BenchTable], setup: BenchSetup, where: str) -> None:
     """Write one page with all parts, and the targets beside the measurements."""
     from madbench.bench import targets
 

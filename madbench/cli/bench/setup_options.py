@@ -18,7 +18,7 @@ from madbench.suites import main_suite
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
-    from madbench.bench.parts import Setup
+    from madbench.bench.parts import BenchSetup
 
 OWNERS = {
     "--peer": ["training"],
@@ -33,7 +33,7 @@ DEFAULT_PROFILE = "full"
 
 @dataclass(frozen=True)
 class SetupOptions:
-    """The options from which the :class:`madbench.bench.parts.Setup` of all parts is made."""
+    """The options from which the :class:`madbench.bench.parts.BenchSetup` of all parts is made."""
 
     lengths: Annotated[
         str | None,
@@ -76,13 +76,13 @@ class SetupOptions:
         int, option("Number of rounds, after a first one that does not count.", min=2, rare=EVERY_VERB)
     ] = 5
 
-    def setup(self, labels: Sequence[str], parts: Sequence[str]) -> Setup:
+    def setup(self, labels: Sequence[str], parts: Sequence[str]) -> BenchSetup:
         """The settings for a measurement of ``labels`` by ``parts``, which are names.
 
         Raises ``ConfigError`` for an option without effect on these parts, and for a value that is not allowed.
         """
-        from madbench.bench.parts import Setup
-        from madbench.bench.timing import Limits
+        from madbench.bench.parts import BenchSetup
+        from madbench.bench.timing import TimingLimits
 
         self._check_effects(parts)
         if self.peer:
@@ -90,11 +90,11 @@ class SetupOptions:
         device = resolve_device(self.device)
         if self.threads and device != "cpu":
             raise ConfigError(f"--threads {self.threads}: has no effect on {device}")
-        setup = Setup(
+        setup = BenchSetup(
             labels,
             device,
             self._precision_on(device),
-            Limits(self.repeats),
+            TimingLimits(self.repeats),
             self.profile,
             self._lengths_of(parts),
             self.batch,
@@ -130,18 +130,18 @@ class SetupOptions:
         return lengths
 
 
-def paths_offered(setup: Setup) -> list[str]:
+def paths_offered(setup: BenchSetup) -> list[str]:
     """The paths that at least one of the labels has."""
-    from madbench.bench.mixer import Shape, make, paths_of
+    from madbench.bench.mixer import InputShape, make, paths_of
 
     paths = ["auto", "reference"]
     for label in setup.labels:
         with suppress(MadbenchError):  # a label that cannot be built is a row with its reason
-            paths += paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup))
+            paths += paths_of(make(label, InputShape(1, 8, setup.d_model or 128), setup))
     return list(dict.fromkeys(paths))
 
 
-def _check_paths(setup: Setup) -> None:
+def _check_paths(setup: BenchSetup) -> None:
     """Raise ``ConfigError`` for a path that no label has."""
     known_paths = paths_offered(setup) if setup.paths else []
     for path in setup.paths:

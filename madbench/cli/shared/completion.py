@@ -213,8 +213,8 @@ def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
     """The computation paths of the given labels, or of the default labels if none is given."""
-    from madbench.bench.parts import Setup
-    from madbench.bench.timing import Limits
+    from madbench.bench.parts import BenchSetup
+    from madbench.bench.timing import TimingLimits
     from madbench.cli.bench import LABELS, PARTS
     from madbench.cli.bench.setup_options import paths_offered
     from madbench.cli.shared.words import names_and_labels
@@ -222,7 +222,7 @@ def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
     _, labels = names_and_labels(_words(ctx), PARTS, "part")
     width = ctx.params.get("d_model")
-    setup = Setup(expand(labels) or LABELS, "cpu", "float32", Limits(1), "full", d_model=width)
+    setup = BenchSetup(expand(labels) or LABELS, "cpu", "float32", TimingLimits(1), "full", d_model=width)
     return _next_in_list(incomplete, paths_offered(setup))
 
 
