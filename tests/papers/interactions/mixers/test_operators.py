@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
@@ -16,6 +18,7 @@ from madbench.models.mad import MadModel
 from madbench.papers.interactions.mixers.ha.operator import HyperAttention
 from madbench.papers.interactions.mixers.hfa.budget import factor_widths
 from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
+from madbench.training.cost import PeakMemory
 
 KINDS = {"": lambda newer, older: newer >= older, "s": lambda newer, older: newer > older, "a": lambda *_: True}
 
@@ -306,6 +309,28 @@ def test_costs_are_counted_on_tensors_without_data(label):
     with torch.device("meta"):
         mixer, x = build(label, 16, 6, budget="paper", path="dense"), torch.zeros(1, 6, 16)
     assert mixer(x).shape == x.shape
+
+
+@pytest.mark.parametrize(("label", "tokens"), [("hfa:2-p", 30), ("ha:3", 30), ("ha:3u-p-q", 28), ("hfa:C2", 9)])
+def test_memory_of_blocks_of_rows_is_measured_without_data(label, tokens):
+    def peak(mode):
+        with mode:
+            mixer = build(label, 16, tokens, path="chunked")
+            mixer.chunk = 4
+            x = torch.empty(3, tokens, 16, requires_grad=True)
+            with PeakMemory() as memory:
+                y = mixer(x)
+                y.sum().backward()
+        return memory.peak, y.shape
+
+    assert peak(FakeTensorMode()) == peak(contextlib.nullcontext())
+
+
+@pytest.mark.slow
+def test_an_exported_program_computes_all_blocks_of_rows():
+    mixer, x = build("ha:3-p", 16, 20, path="chunked"), torch.randn(2, 20, 16)
+    mixer.chunk = 4
+    assert torch.equal(torch.export.export(mixer, (x,)).module()(x), mixer(x))
 
 
 @pytest.mark.parametrize("label", ["hfa:2-p", "hfa:L2-p", "ha:3u-p-q", "ha:L3s", "ha:L2+3a", "hfa:C2"])
