@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Self
 
 from madbench.execute.base import Event
-from madbench.execute.sweep_state import SweepState, flatten, weights
+from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 
@@ -22,7 +22,7 @@ class NotebookProgress:
     """
 
     def __init__(self, jobs: Sequence[Job]):
-        self.state, self._began, self._shown = SweepState(weights(jobs), jobs), time.monotonic(), -SECONDS
+        self.state, self._began, self._shown = SweepState(tokens_by_job(jobs), jobs), time.monotonic(), -SECONDS
         self._handle: Any = None
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class NotebookProgress:
 
     def html(self) -> str:
         """The progress as HTML."""
-        self.state.tick(time.monotonic() - self._began)
+        self.state.advance_to(time.monotonic() - self._began)
         content = self.state.content()
         words = [f"{content['done']}/{content['total']} jobs done"]
         if failed := content["counts"].get("failed"):

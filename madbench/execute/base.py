@@ -26,7 +26,7 @@ from madbench.jobs import Job, Record, Report, Status
 from madbench.store.runs import Store, StoreBusyError
 
 EventKind = Literal["skipped", "started", "progress", "finished", "failed"]
-Skipped = Literal["stored", "failed", "busy"]
+SkipReason = Literal["stored", "failed", "busy"]
 """The reason why a job is skipped: it has a result (``stored``), it failed and is not retried (``failed``), or another
 process trains it (``busy``).
 """
@@ -35,7 +35,7 @@ process trains it (``busy``).
 class EventDetails(TypedDict, total=False):
     """The fields that only some kinds of events have."""
 
-    reason: Skipped  # only of kind ``skipped``
+    reason: SkipReason  # only of kind ``skipped``
     slot: int  # of every kind except ``skipped``
     progress: dict[str, Any]  # only of kind ``progress``: the dict that the training loop reported
     record: Record  # only of kinds ``finished`` and ``failed``
@@ -136,12 +136,12 @@ class Policy:
         return "failed" if status == "failed" else "stored"
 
     @property
-    def overtime(self) -> str:
+    def overtime_error(self) -> str:
         """The error of a job that was stopped at the time limit."""
         return f"stopped after {self._limit}"
 
     @property
-    def never_began(self) -> str:
+    def late_start_error(self) -> str:
         """The error of a job whose worker was ended at the time limit because it had not begun to train."""
         return f"the worker process had not begun to train after {self._limit}"
 
@@ -225,7 +225,7 @@ class Execution:
                 return None
             return JobLock(job, work, stack.pop_all())
 
-    def skip(self, job: Job, reason: Skipped | None) -> bool:
+    def skip(self, job: Job, reason: SkipReason | None) -> bool:
         """If there is a ``reason``, report and count the job as skipped and return True. Otherwise return False."""
         if reason:
             count = "busy" if reason == "busy" else "skipped"

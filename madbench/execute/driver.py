@@ -180,9 +180,9 @@ class _Driver(Execution):
                 for group in [group for group in self.groups if group.due <= time.monotonic()]:
                     self.backend.cancel([group])
                     if group.is_training:
-                        self.fail(group, self.policy.overtime)
+                        self.fail(group, self.policy.overtime_error)
                     else:
-                        self.handle(group, WorkerLate(self.policy.never_began))
+                        self.handle(group, WorkerLate(self.policy.late_start_error))
                 self.hand_over()
         except BaseException:
             self.store_arrived()

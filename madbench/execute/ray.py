@@ -29,7 +29,7 @@ from madbench.execute.messages import (
     WorkerResult,
     WorkerStarted,
 )
-from madbench.execute.worker import Packed, now_and_then, work_remotely
+from madbench.execute.worker import PackedAssignment, throttle, work_remotely
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
@@ -210,7 +210,7 @@ class _Board:
         return news, results
 
 
-def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerResult:
+def _train(packed: PackedAssignment, board: Any, first: str, needs_gpu: bool) -> WorkerResult:
     import ray
 
     def hand_in(result: JobResult) -> None:
@@ -218,7 +218,7 @@ def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerRes
             ray.get(board.hand_in.remote(result), timeout=5)  # stored before this worker can die
 
     board.add_news.remote({first: {}})
-    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
+    return work_remotely(packed, throttle(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 
 def _ending(reference: Any) -> Ending:

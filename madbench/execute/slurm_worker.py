@@ -21,7 +21,7 @@ from madbench.errors import StoreError
 from madbench.execute.base import failure_text
 from madbench.execute.messages import JobResult, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, digest
-from madbench.execute.worker import now_and_then, work_remotely
+from madbench.execute.worker import throttle, work_remotely
 from madbench.files import explain_os_errors
 from madbench.jobs import Job, StopTraining
 from madbench.suites import job_from_dict
@@ -79,7 +79,7 @@ class _SlurmRun:
             signal.signal(number, lambda number, _: print(f"going on after {signal.Signals(number).name}", flush=True))
         signal.signal(signal.SIGUSR2, self.requeue)
         self.tell(start=self.start)
-        tell_sometimes = now_and_then(REPORT_SECONDS, lambda news: self.tell(start=self.start, progress=news))
+        tell_sometimes = throttle(REPORT_SECONDS, lambda news: self.tell(start=self.start, progress=news))
 
         def send(job_id: str, progress: dict[str, Any]) -> None:
             if self.is_requeued or self.has_given_up:

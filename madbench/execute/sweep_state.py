@@ -42,7 +42,7 @@ def flatten(event: Event) -> dict[str, Any]:
     }
 
 
-def weights(jobs: Iterable[Job]) -> dict[str, float]:
+def tokens_by_job(jobs: Iterable[Job]) -> dict[str, float]:
     """The number of tokens on which each job trains at most, by job id."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
@@ -81,7 +81,7 @@ _RATES = {"learning_rate": "lr", "weight_decay": "wd"}
 
 
 @dataclass
-class Running:
+class RunningJob:
     """A job in training, as the screen shows it."""
 
     job: str
@@ -115,17 +115,17 @@ class Running:
 class SweepState:
     """The progress of a sweep, updated by :meth:`apply`.
 
-    ``weights`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of labels,
-    by job id.
+    ``tokens_by_job`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of
+    labels, by job id.
     """
 
     def __init__(
         self,
-        weights: Mapping[str, float],
+        tokens_by_job: Mapping[str, float],
         jobs: Sequence[Job] = (),
         names: Mapping[str, str] = MappingProxyType({}),
     ):
-        self.weights = weights
+        self.tokens_by_job = tokens_by_job
         details = distinctions(jobs, names)
         self.jobs: dict[str, dict[str, Any]] = {
             job.id: {"id": job.id, "label": names.get(job.id, job.label), "task": job.task}
@@ -134,34 +134,34 @@ class SweepState:
             for job in jobs
         }
         """The displayed fields of each job, by job id."""
-        self.open = set(weights)  # jobs that have not ended
+        self.open = set(tokens_by_job)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
         """The number of ended jobs by outcome: ``finished``, ``diverged``, ``failed``, and for jobs that were skipped
         ``stored``, ``failed before``, ``busy``.
         """
         self.failures: list[tuple[str, str]] = []
-        self.running: dict[str, Running] = {}  # running jobs by id
+        self.running: dict[str, RunningJob] = {}  # running jobs by id
         self.seconds = 0.0
         self.first_start = math.inf
         self._done_here = 0.0
 
     @property
     def done(self) -> int:
-        return len(self.weights) - len(self.open)
+        return len(self.tokens_by_job) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
         """Apply a line (:func:`flatten`). ``seconds`` is the time on the sweep's clock."""
-        self.tick(seconds)
+        self.advance_to(seconds)
         kind, job = line["event"], line["job"]
         if kind in ("started", "progress"):
             if kind == "started" or job not in self.running:
-                self.running[job] = Running(job, line.get("slot"), seconds)
+                self.running[job] = RunningJob(job, line.get("slot"), seconds)
             if kind == "started":
                 self.first_start = min(self.first_start, seconds)
             else:
                 self.running[job].update(line, seconds)
             return
-        running = self.running.pop(job, Running(job, None, seconds))
+        running = self.running.pop(job, RunningJob(job, None, seconds))
         if job not in self.open:
             return
         self.open.discard(job)
@@ -173,22 +173,22 @@ class SweepState:
         if kind == "failed":
             self.failures.append((job, line["error"]))
             done = running.fraction
-        self._done_here += self.weights[job] * (done - done_before)
+        self._done_here += self.tokens_by_job[job] * (done - done_before)
 
-    def tick(self, seconds: float) -> None:
+    def advance_to(self, seconds: float) -> None:
         """Set the sweep's clock to ``seconds``, unless it is already later."""
         self.seconds = max(self.seconds, seconds)
 
     @property
     def fraction(self) -> float:
         """The share of the sweep's tokens that are done, 0 to 1. Running jobs count with their part."""
-        total = sum(self.weights.values())
+        total = sum(self.tokens_by_job.values())
         return 1 - self._tokens()[0] / total if total else 1.0
 
     def _tokens(self) -> tuple[float, float]:
         """The number of tokens that are left, and the number of tokens that this sweep has trained."""
-        running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
-        tokens_left = sum(self.weights[job] for job in self.open) - sum(
+        running = [(self.tokens_by_job[job], self.running[job]) for job in self.open.intersection(self.running)]
+        tokens_left = sum(self.tokens_by_job[job] for job in self.open) - sum(
             weight * run.fraction for weight, run in running
         )
         return tokens_left, self._done_here + sum(weight * run.done_here for weight, run in running)
@@ -218,7 +218,7 @@ class SweepState:
         counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
         running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))
         return {
-            "total": len(self.weights),
+            "total": len(self.tokens_by_job),
             "done": self.done,
             "fraction": self.fraction,
             "counts": {what: count for what, count in counts.items() if count},

@@ -47,11 +47,11 @@ class Assignment:
     importable_labels: Sequence[str] = ()
     """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedAssignment:
         return __version__, pickle.dumps(self)
 
 
-Packed = tuple[str, bytes]
+PackedAssignment = tuple[str, bytes]
 """The driver's version of madbench, and a pickled :class:`Assignment`. The worker compares the versions before it
 unpickles.
 """
@@ -117,7 +117,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
         except StopTraining:
             if time.monotonic() < deadline:
                 raise
-            error = assignment.policy.overtime
+            error = assignment.policy.overtime_error
         except StoreError as problem:
             broken = str(problem)
         except Exception as problem:
@@ -192,7 +192,7 @@ def work_remotely(
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
-def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+def throttle(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
     """Return a ``send`` that collects progress by job id, and passes it on at most once in ``seconds``."""
     last = -math.inf
     news: dict[str, dict[str, Any]] = {}

@@ -17,14 +17,14 @@ from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import file_digest
 from madbench.jobs import Job
 from madbench.report.rendering import render
-from madbench.report.tables import Cell, Group, Heading, PageTable, result_page_table
+from madbench.report.tables import Heading, PageCell, PageTable, RowGroup, result_page_table
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, suites
 from madbench.suites.protocol import Protocol, by_protocol, protocol_id, rate_changes
 
 
-class Board(NamedTuple):
+class ProtocolTable(NamedTuple):
     """The table of one protocol."""
 
     heading: str
@@ -35,7 +35,7 @@ class Board(NamedTuple):
 class Leaderboard:
     """The content of a leaderboard."""
 
-    boards: list[Board]
+    boards: list[ProtocolTable]
     archives: list[tuple[str, str]]
     """The name of each archive, and a text with its number of runs and its digest."""
     left_out: list[str]
@@ -75,7 +75,7 @@ def leaderboard(
                 f"{len(report.conflicts):,} runs of {name} have other numbers than in {first}, which counts."
             )
         left_out += report.problems
-    snapshot, boards = Snapshot.open(work, create=False), list[Board]()
+    snapshot, boards = Snapshot.open(work, create=False), list[ProtocolTable]()
     for suite in suites().values():
         known_runs, unreadable = _known_runs(suite, snapshot.runs(with_curves=False, suite=suite.name))
         left_out += unreadable
@@ -129,7 +129,7 @@ def _results(
     return results
 
 
-def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[Board]:
+def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[ProtocolTable]:
     """The table of a protocol. Empty if none of its runs has a result."""
     table = result_table(results, TableOptions(shows=shows))
     if table is None:
@@ -137,16 +137,16 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
     page_table = result_page_table(table)
     sources = _sources(results, owners)
     groups = [
-        Group([[*map(_plain, group.rows[0]), Cell(sources.get(group.label, ""))], *group.rows[1:]], group.label)
+        RowGroup([[*map(_plain, group.rows[0]), PageCell(sources.get(group.label, ""))], *group.rows[1:]], group.label)
         for group in page_table.groups
     ]
     terms = results.rows[0].protocol
     name = f"board-{hashlib.sha256(protocol.encode()).hexdigest()[:12]}"
     headings = [*page_table.headings, Heading("From")]
-    return [Board(_heading(terms), PageTable(name, f"Protocol {protocol}", page_table.note, headings, groups))]
+    return [ProtocolTable(_heading(terms), PageTable(name, f"Protocol {protocol}", page_table.note, headings, groups))]
 
 
-def _plain(cell: Cell) -> Cell:
+def _plain(cell: PageCell) -> PageCell:
     """The cell without its link, as this page has no runs."""
     return replace(cell, link="")
 

@@ -40,7 +40,7 @@ from madbench.labels import explain, is_shown_as_stored, parse
 from madbench.labels.names import display_name, with_display_names
 from madbench.report.missing import Missing, missing_runs
 from madbench.report.rendering import render
-from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
+from madbench.report.runs import ReportedRun, json_value, run_columns, setting_changes, thin_curve
 from madbench.report.tables import (
     budget_page_table,
     comparison_page_table,
@@ -65,7 +65,7 @@ _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget",
 
 
 @dataclass(frozen=True)
-class Page:
+class ReportPage:
     """The content of a report."""
 
     count: int
@@ -86,7 +86,7 @@ def report_page(
     labels: Sequence[str] = (),
     claims: Mapping[str, Sequence[Claim]] | None = None,
     shown: TableOptions = TableOptions(),
-) -> Page:
+) -> ReportPage:
     """The report of ``results`` for the requested ``labels``, by default all stored labels.
 
     ``claims`` are the claims by paper; by default those of all papers that compare two of the stored labels.
@@ -138,7 +138,7 @@ def report_page(
     }
     missing = [*_missing(results, rows, labels, records), *no_figures]
     missing += [Missing(f"Could not be read: {problem}") for problem in store.problems]
-    return Page(len(runs), missing, content)
+    return ReportPage(len(runs), missing, content)
 
 
 def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
@@ -343,7 +343,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
         "count": len(runs),
         "runs": run_columns(runs),
         "curves": {i: curve for i, curve in curves.items() if curve},
-        "measurements": {place[run_id]: plain(of_run) for run_id, of_run in store.all_measurements(place).items()},
+        "measurements": {place[run_id]: json_value(of_run) for run_id, of_run in store.all_measurements(place).items()},
         "titles": {name: title(name) for name in (*tasks, *tasks_of_column)},
         "tasks": tasks_of_column,
         "explanations": {

@@ -23,7 +23,7 @@ from madbench.files import read_file
 from madbench.jobs import Job, Record
 from madbench.suites import suite_of
 
-Column = list[Any] | dict[str, list[Any]]
+DataColumn = list[Any] | dict[str, list[Any]]
 
 MOST_POINTS = 24
 """The number of points of a curve on the page."""
@@ -57,7 +57,7 @@ class ReportedRun(NamedTuple):
         return suite_of(self.job).result(self.record.metrics) if self.record else ""
 
 
-def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
+def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:
     """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
     records = [run.record or Record("failed") for run in runs]
     values: dict[str, list[Any]] = {"id": [run.job.id for run in runs]}
@@ -68,15 +68,15 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
         mappings = [getattr(record, name) for record in records]
         names = dict.fromkeys(itertools.chain.from_iterable(mappings))
         values |= {f"{name}.{key}": [of_run.get(key) for of_run in mappings] for key in names}
-    return {name: column(of_name) for name, of_name in values.items()}
+    return {name: data_column(of_name) for name, of_name in values.items()}
 
 
-def column(values: Sequence[Any]) -> Column:
+def data_column(values: Sequence[Any]) -> DataColumn:
     """The values of a field, one per run, as a column of the page's data. Repeated values are written once."""
     keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
-    distinct, index = [plain(value) for value in by_key.values()], [places[key] for key in keys]
+    distinct, index = [json_value(value) for value in by_key.values()], [places[key] for key in keys]
     if len(distinct) == 1:
         return {"values": distinct}
     if len(distinct) > len(values) / 2:
@@ -84,17 +84,17 @@ def column(values: Sequence[Any]) -> Column:
     return {"values": distinct, "index": index}
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """``value`` for JSON. Floats get six digits. Infinite and NaN floats, and too large integers, become text."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:
         return str(value) if type(value) is int and abs(value) > 2**53 else value
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return plain(dataclasses.asdict(value))
+        return [json_value(item) for item in value]
+    return json_value(dataclasses.asdict(value))
 
 
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:

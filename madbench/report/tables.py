@@ -31,7 +31,7 @@ from madbench.suites.code_marks import SIGN
 
 
 @dataclass(frozen=True)
-class Cell:
+class PageCell:
     """A cell with a number or a text."""
 
     text: str
@@ -54,10 +54,10 @@ class Cell:
         return "" if self.value is None or math.isnan(self.value) else f"{self.value:.10g}"
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows that stay together when the table is sorted. The first row has the sort keys."""
 
-    rows: list[list[Cell]]
+    rows: list[list[PageCell]]
     """The rows. The first cell of a row is its heading."""
     label: str = ""
     """The label for the filter. Empty if the group has no label."""
@@ -80,7 +80,7 @@ class PageTable(NamedTuple):
     note: str
     """Sentences on how to read the table, and its protocol."""
     headings: list[Heading]
-    groups: list[Group]
+    groups: list[RowGroup]
 
 
 def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
@@ -92,20 +92,20 @@ def result_page_table(table: ResultTable) -> PageTable:
     """The table of one suite."""
     (suite,) = table.suites
     keys, marks = table.sort_keys(), table.marks()
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for name in table.rows:
         sign = f" {SIGN}" if name in table.other_code else ""
-        cells = [Cell(f"{name}{sign}", len(groups), page_link("runs", name))]
+        cells = [PageCell(f"{name}{sign}", len(groups), page_link("runs", name))]
         for i, (quantity, text) in enumerate(zip(table.columns, table.texts(name)), 1):
             link = page_link("runs", name, _opens(suite, quantity.name)) if text.strip("-") else ""
-            cells.append(Cell(text, keys[quantity.name][0].get(name), link, marks.get((name, i), "")))
+            cells.append(PageCell(text, keys[quantity.name][0].get(name), link, marks.get((name, i), "")))
         rows, published = [cells], table.published_texts(name)
         if any(published):
-            rows.append([Cell("published"), *map(Cell, published)])
-        groups.append(Group(rows, name))
+            rows.append([PageCell("published"), *map(PageCell, published)])
+        groups.append(RowGroup(rows, name))
     for name, texts in table.baseline_texts():
         values = [float(text) if text else None for text in texts]
-        groups.append(Group([[Cell(name, len(groups)), *map(Cell, texts, values)]]))
+        groups.append(RowGroup([[PageCell(name, len(groups)), *map(PageCell, texts, values)]]))
     headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
     return PageTable(suite.name, table.title, table.with_notes, [Heading("Label", True), *headings], groups)
 
@@ -124,13 +124,13 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
     rows: list[Comparison] = table.rows
     quantities = in_order(row.quantity for row in rows)
     cells = {(row.label, row.quantity): row for row in rows}
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for label in dict.fromkeys(row.label for row in rows):
-        line = [Cell(label, len(groups), page_link("runs", label))]
+        line = [PageCell(label, len(groups), page_link("runs", label))]
         for quantity in quantities:
             row = cells.get((label, quantity))
-            line.append(_difference_cell(row) if row else Cell(""))
-        groups.append(Group([line], label))
+            line.append(_difference_cell(row) if row else PageCell(""))
+        groups.append(RowGroup([line], label))
     if not groups:
         return None
     headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
@@ -139,24 +139,24 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
     return PageTable("comparison", title, note, [Heading("Label", True), *headings], groups)
 
 
-def _difference_cell(row: Comparison) -> Cell:
+def _difference_cell(row: Comparison) -> PageCell:
     mark = "*" if row.verdict in ("higher", "lower") else ""
     text = f"{difference_text(row.difference, row.quantity)}{mark}"
-    return Cell(text, row.difference.estimate, page_link("runs", row.label, row.quantity))
+    return PageCell(text, row.difference.estimate, page_link("runs", row.label, row.quantity))
 
 
 def factor_page_table(table: AttributionTable) -> PageTable:
     """The table with one row per factor or interaction. The cells link to their labels."""
     values = {(row.name, row.quantity): row.estimate.estimate for row in table.rows}
     (corner, *headings), lines = table.text_rows()
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for name, *texts in lines:
         cells = [
-            Cell(text, values.get((name, quantity)), page_link("effect", name, quantity)) if text else Cell("")
+            PageCell(text, values.get((name, quantity)), page_link("effect", name, quantity)) if text else PageCell("")
             for quantity, text in zip(table.quantities, texts)
         ]
-        cells += [Cell(text, _first_number(text)) for text in texts[len(table.quantities) :]]
-        groups.append(Group([[Cell(name, len(groups)), *cells]]))
+        cells += [PageCell(text, _first_number(text)) for text in texts[len(table.quantities) :]]
+        groups.append(RowGroup([[PageCell(name, len(groups)), *cells]]))
     ascending = [column(quantity).better == "lower" for quantity in table.quantities] + [False, False]
     columns = [Heading(corner, True), *map(Heading, headings, ascending)]
     return PageTable(
@@ -177,10 +177,10 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
     """The table of costs of one suite, with one row per label."""
     values = {(cell["label"], cell["task"]): cell["mean"] for cell in table.cells}
     names = list(dict.fromkeys(cell["task"] for cell in table.cells))
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for name, *texts in table.lines:
-        cells = [Cell(text, values[name, column]) for column, text in zip(names, texts, strict=True)]
-        groups.append(Group([[Cell(name, len(groups), page_link("runs", name)), *cells]], name))
+        cells = [PageCell(text, values[name, column]) for column, text in zip(names, texts, strict=True)]
+        groups.append(RowGroup([[PageCell(name, len(groups), page_link("runs", name)), *cells]], name))
     headings = [Heading(heading, True) for heading in table.headings]
     note = f"{table.caption} {table.notes}"
     return PageTable(f"costs-{suite.name}", f"Costs ({suite.title})", note, headings, groups)
@@ -204,15 +204,15 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
         if total and ratio and not mixers and BUDGETS[job.budget].quantity == "parameters":
             lengths.setdefault((label, d_model, "", total, round(total / ratio), total), []).append(length)
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for (label, d_model, ranks, total, target, of_paper), seq_lens in lengths.items():
         size = f"d_model {d_model}" if d_model else ""
         if any(seq_lens):
             size += f", length {', '.join(f'{length:,}' for length in sorted(filter(None, seq_lens)))}"
-        cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(seq_lens)), Cell(ranks)]
-        cells += [Cell(f"{number:,}", number) for number in (total, target)]
-        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, of_paper / target)]
-        groups.append(Group([cells], label))
+        cells = [PageCell(label, len(groups), page_link("runs", label)), PageCell(size, min(seq_lens)), PageCell(ranks)]
+        cells += [PageCell(f"{number:,}", number) for number in (total, target)]
+        cells += [PageCell(f"{ratio:.3f}", ratio) for ratio in (total / target, of_paper / target)]
+        groups.append(RowGroup([cells], label))
     note = (
         "Parameters of one mixer; the budget is softmax attention's, 4 d² with the convolution taps of the label. Ranks"
         " qk and vo are summed over heads, mix is the rank of R(1) and R(2). Paper ratio: as the budget 'paper'"

@@ -37,7 +37,7 @@ _UNPACKED = "archive"  # the work folder into which an archive is unpacked
 
 
 @dataclass
-class Unpacked:
+class UnpackResult:
     """The result of :func:`unpack`: the ids of the runs in an archive, by what happened to them."""
 
     added: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Unpacked:
 
 
 @dataclass
-class Packed:
+class PackResult:
     """The result of :func:`pack`: the source files that the runs list, and whether they are in the archive.
 
     They are files of users' modules, tasks and suites.
@@ -71,7 +71,7 @@ def pack(
     track: Track = iter,
     with_folders: bool = False,
     with_source: bool = True,
-) -> Packed:
+) -> PackResult:
     """Write the runs with these ids to the archive ``path``, atomically.
 
     Args:
@@ -85,7 +85,7 @@ def pack(
 
     Raises ``StoreError`` for a run without a result, and for a damaged run.
     """
-    root, packed = path.name.removesuffix(SUFFIX), Packed()
+    root, packed = path.name.removesuffix(SUFFIX), PackResult()
 
     def write(file: BinaryIO) -> None:
         with tarfile.open(fileobj=file, mode="w:xz") as archive:
@@ -100,13 +100,13 @@ def pack(
     return packed
 
 
-def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimits = UnpackingLimits()) -> Unpacked:
+def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimits = UnpackingLimits()) -> UnpackResult:
     """Add the runs of the archive ``path`` to the store. The digests of each run are verified before it is added.
 
     A result in the store is kept; a failed run in the store is replaced. Raises ``StoreError`` if the file is not an
     archive of runs, if it exceeds ``limits``, or if another process is unpacking an archive into the same store.
     """
-    report = Unpacked()
+    report = UnpackResult()
     with store.lock(_UNPACKED, afresh=True) as work:
         root = work / "unpacked"
         try:
@@ -153,7 +153,7 @@ def _unknown_files(store: Store, job_id: str) -> list[str]:
 
 
 def _files_of(
-    store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: Packed
+    store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: PackResult
 ) -> Iterator[tuple[str, bytes | Path]]:
     """Yield the name and the content of each file of a run for an archive, sorted by name. Contents are bytes or paths.
 

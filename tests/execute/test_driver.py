@@ -15,7 +15,7 @@ from madbench.execute import driver, worker
 from madbench.execute.base import Policy, Summary
 from madbench.execute.driver import ATTEMPTS, drive
 from madbench.execute.messages import JobProgress, WorkerLost, WorkerStarted
-from madbench.execute.worker import Assignment, now_and_then, work, work_remotely
+from madbench.execute.worker import Assignment, throttle, work, work_remotely
 from madbench.jobs import Record
 from madbench.store.runs import KEEP, Store, StoreBusyError
 
@@ -364,7 +364,7 @@ def test_a_worker_without_a_gpu_says_so(fake, monkeypatch):
 def test_progress_is_handed_over_for_all_jobs_together_and_not_too_often(monkeypatch):
     now, sent = [0.0], []
     monkeypatch.setattr(worker.time, "monotonic", lambda: now[0])
-    send = now_and_then(2.0, lambda news: sent.append({job: progress["step"] for job, progress in news.items()}))
+    send = throttle(2.0, lambda news: sent.append({job: progress["step"] for job, progress in news.items()}))
     for step in range(9):
         now[0] = step / 2
         send("a", {"step": step})

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from madbench.execute.sweep_state import SweepState, flatten, weights
+from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
 from madbench.jobs import Job, Record
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
@@ -128,7 +128,7 @@ LANGUAGE_JOB = Job(
 
 
 def test_a_job_weighs_the_tokens_it_trains_on():
-    found = weights([*MAD_JOBS, LANGUAGE_JOB])
+    found = tokens_by_job([*MAD_JOBS, LANGUAGE_JOB])
     assert found == dict.fromkeys([job.id for job in MAD_JOBS], 3 * 4000 * 16) | {LANGUAGE_JOB.id: 7 * 1024}
 
 

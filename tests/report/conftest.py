@@ -12,7 +12,7 @@ import pytest
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection
 from madbench.jobs import Record
-from madbench.report.page import Page, report_page
+from madbench.report.page import ReportPage, report_page
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from small_profiles import counts, profile_text, with_setting
@@ -42,7 +42,7 @@ DETAILS = {
 }
 
 
-class Cell(NamedTuple):
+class PageCell(NamedTuple):
     text: str
     attributes: dict[str, str | None]
 
@@ -53,12 +53,12 @@ class Parsed(HTMLParser):
     def __init__(self, html: bytes):
         super().__init__()
         self.html = html.decode()
-        self.tables: dict[str, list[list[Cell]]] = {}
+        self.tables: dict[str, list[list[PageCell]]] = {}
         self.ids: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
         self.data: dict[str, Any] = {}
-        self._rows: list[list[Cell]] | None = None
+        self._rows: list[list[PageCell]] | None = None
         self._in_data = self._in_script = False
         self.feed(self.html)
 
@@ -72,7 +72,7 @@ class Parsed(HTMLParser):
         elif tag == "tr" and self._rows is not None:
             self._rows.append([])
         elif tag in ("td", "th") and self._rows:
-            self._rows[-1].append(Cell("", given))
+            self._rows[-1].append(PageCell("", given))
         self._in_data = given.get("id") == "data"
         self._in_script = tag in ("script", "style")
 
@@ -90,7 +90,7 @@ class Parsed(HTMLParser):
                 cell = self._rows[-1][-1]
                 self._rows[-1][-1] = cell._replace(text=cell.text + text.strip("\n"))
 
-    def cell(self, table: str, row: str, heading: str) -> Cell:
+    def cell(self, table: str, row: str, heading: str) -> PageCell:
         """The cell of the row and the column with these headings."""
         headings, *rows = self.tables[f"{table}-table"]
         column = [cell.text for cell in headings].index(heading)
@@ -185,7 +185,7 @@ def page_file(store, selected) -> Path:
 
 
 @pytest.fixture(scope="session")
-def page(store, selected) -> Page:
+def page(store, selected) -> ReportPage:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FIGURES, lambda chosen: [])

@@ -11,7 +11,7 @@ import pytest
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.quantities import difference_text, heading
 from madbench.jobs import Record
-from madbench.report.tables import Cell, Group, Heading, PageTable
+from madbench.report.tables import Heading, PageCell, PageTable, RowGroup
 from madbench.store.runs import Store
 
 MAD = ("compression", "in_context_recall")
@@ -118,7 +118,7 @@ def test_text_of_a_run_cannot_become_markup(parsed):
 
 def test_a_label_with_markup_is_text_everywhere(page):
     label = "num:<img src=x onerror=alert(1)>\"'&"
-    group = Group([[Cell(label, 0, f"runs/{label}/"), Cell("1.0 ±<b>", 1.0)]], label)
+    group = RowGroup([[PageCell(label, 0, f"runs/{label}/"), PageCell("1.0 ±<b>", 1.0)]], label)
     table = PageTable("mad", "a <caption>", "a <note>", [Heading("Label", True), Heading("<th>")], [group])
     content = page.content | {"tables": [table], "lead": "<lead>"}
     html = dataclasses.replace(page, content=content).render("<i>", "<b>")

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.jobs import Record
-from madbench.report.runs import MOST_POINTS, ReportedRun, column, run_columns, thin_curve
+from madbench.report.runs import MOST_POINTS, ReportedRun, data_column, run_columns, thin_curve
 from sample_jobs import language_job, mad_job
 
 
-def value_at(column, i):
-    if isinstance(column, list):
-        return column[i]
-    return column["values"][column["index"][i] if "index" in column else 0]
+def value_at(data_column, i):
+    if isinstance(data_column, list):
+        return data_column[i]
+    return data_column["values"][data_column["index"][i] if "index" in data_column else 0]
 
 
 def reported(seed: int, **details) -> ReportedRun:
@@ -49,13 +49,13 @@ def test_runs_of_both_suites_stand_beside_each_other():
 
 def test_one_and_true_and_numbers_that_are_none_stay_apart():
     values = [1, True, 1.0, "1", math.nan, math.inf, None, "nan"]
-    found = [value_at(column(values), i) for i in range(len(values))]
+    found = [value_at(data_column(values), i) for i in range(len(values))]
     assert found == [1, True, 1.0, "1", "nan", "inf", None, "nan"]
     assert [type(value) for value in found[:3]] == [int, bool, float]
 
 
 def test_large_integers_reach_a_script_with_all_their_digits():
-    assert column([{"seeds": {"init": 2**62 + 1, "order": 3}}]) == {
+    assert data_column([{"seeds": {"init": 2**62 + 1, "order": 3}}]) == {
         "values": [{"seeds": {"init": str(2**62 + 1), "order": 3}}]
     }
 
@@ -64,7 +64,7 @@ def test_large_integers_reach_a_script_with_all_their_digits():
 @given(st.lists(st.floats(width=64) | st.none(), min_size=1))
 def test_numbers_of_a_column_have_six_digits(values):
     for i, value in enumerate(values):
-        short = value_at(column(values), i)
+        short = value_at(data_column(values), i)
         if value is None or not math.isfinite(value):
             assert short == (value if value is None else str(value))
         else:
