@@ -328,6 +328,13 @@ def test_jobs_that_differ_in_the_seed_alone_are_compared_with_a_profile_once(mon
     assert all(map(profile.trains_job, jobs)) and len(calls) == 1
 
 
+def test_a_job_of_a_family_that_is_not_installed_has_the_changes_that_are_known():
+    profile = MadProfile.load("quick")
+    (job,) = MAD.jobs(["S"], MadProfile.load("quick", ["training.epochs=7"]), tasks=["compression"])
+    assert [*map(str, profile.changes(job))] == ["training.epochs=7"]
+    assert profile.changes(dataclasses.replace(job, label="gone:x", family="1")) == profile.changes(job)
+
+
 def test_a_profile_is_read_once_per_override_for_many_labels(monkeypatch):
     profile = MAD.Profile.load("quick", ["training.epochs=7", "model.d_model=64"])
     read = []
