@@ -219,7 +219,7 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
     return rows
 
 
-def profiles(probe: Probe) -> dict[str, Tensor]:
+def means_by_lag(probe: Probe) -> dict[str, Tensor]:
     """Means for each head and lag over all rows that see the lag, as tensors (H, L) by name.
 
     ``active`` is the share of rows in which the slot is active. ``weights`` is the slot's share of the sum of |w| of a

@@ -36,7 +36,7 @@ def mixing_matrices(kernel: LagKernel, lags: int) -> Tensor:
     return (a * kernel.s[:, None]) @ b.transpose(-1, -2)
 
 
-def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
+def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
     """The share of a constant diagonal j = i + n in the sum of squares of K, for each n of the N ``offsets``.
 
     ``k`` is (..., L, L), and the shares are (..., N).
@@ -46,7 +46,7 @@ def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
     return sums / _mass(k)[..., None]
 
 
-def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
+def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
     """Return the N offsets n = 1, -1, 2, ..., and the share of a shift by each of them in K.
 
     ``k`` is (..., L, L), and the shares are (..., N). They are relative to the largest possible share at this ``rank``.
@@ -54,10 +54,10 @@ def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
     most = torch.tensor([min(1.0, rank / (length - abs(n))) for n in offsets]).to(k)
-    return offsets, diagonals(k, offsets) / most
+    return offsets, diagonal_shares(k, offsets) / most
 
 
-def windows(k: Tensor) -> tuple[list[int], Tensor]:
+def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
     """Return the M widths m = 2, 4, ..., L, and for each m the share of an average over m tokens in K.
 
     ``k`` is (..., L, L), and the shares are (..., M). An average has columns that are constant over the m newest
@@ -69,7 +69,7 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
     return widths, sums / torch.tensor(widths).to(k) / _mass(k)[..., None]
 
 
-def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
+def structure_shares(k: Tensor, rank: int) -> dict[str, Tensor]:
     """The shares of structures in the sum of squares of a kernel K of the given ``rank`` (see the module).
 
     - ``shift_1``, ``best_shift``: a shift by one token, and the shift with the largest share;
@@ -79,13 +79,13 @@ def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
     K has the shape (..., L, L) with L > 1, and each share the shape (...,).
     """
     length = k.shape[-1]
-    of_shift, of_window = shifts(k, rank)[1], windows(k)[1]
+    of_shift, of_window = shift_shares(k, rank)[1], window_shares(k)[1]
     return {
         "shift_1": of_shift[..., 0],
         "best_shift": of_shift.amax(-1),
         "average": of_window[..., -1],
         "best_window": of_window.amax(-1),
-        "by_offset": diagonals(k, range(1 - length, length)).sum(-1),
+        "by_offset": diagonal_shares(k, range(1 - length, length)).sum(-1),
     }
 
 
@@ -97,9 +97,9 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     """The measurements of a lag kernel, with one row of a table per head. Empty for a single lag.
 
     They use the first ``length`` lags, at most ``MOST_LAGS``. ``size`` is the norm of K divided by the norm of
-    I + Diag(p), and ``p`` is the root mean square of p. The shares are those of :func:`structure`. For each share there
-    is a column ``..._random`` with its ``RANDOM_QUANTILE`` quantile in random kernels. ``shift`` is the offset of the
-    best shift, and ``window`` the width of the best average, both in tokens.
+    I + Diag(p), and ``p`` is the root mean square of p. The shares are those of :func:`structure_shares`. For each
+    share there is a column ``..._random`` with its ``RANDOM_QUANTILE`` quantile in random kernels. ``shift`` is the
+    offset of the best shift, and ``window`` the width of the best average, both in tokens.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -108,9 +108,9 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     kernel = LagKernel(a, b, diagonal, strengths, kernel.layout)
     rank, p, rows = kernel.s.shape[1], kernel.p[:, :lags], []
     for head, table in enumerate(mixing_matrices(kernel, lags)):
-        shares, chance = structure(table, rank), random_structure(lags, kernel.s[head])
+        shares, chance = structure_shares(table, rank), random_structure_shares(lags, kernel.s[head])
         size = table.norm() / (1 + p[head]).norm()
-        (offsets, of_shift), (widths, of_window) = shifts(table, rank), windows(table)
+        (offsets, of_shift), (widths, of_window) = shift_shares(table, rank), window_shares(table)
         row = {"head": head + 1, "size": float(size), "p": float(p[head].square().mean().sqrt())}
         for name, share in shares.items():
             row |= {name: float(share), f"{name}_random": float(chance[name].quantile(RANDOM_QUANTILE))}
@@ -118,14 +118,14 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     return rows
 
 
-def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
-    """The shares of :func:`structure` in ``RANDOM_TABLES`` random kernels over ``lags`` lags, drawn with a fixed seed.
+def random_structure_shares(lags: int, s: Tensor) -> dict[str, Tensor]:
+    """The shares of :func:`structure_shares` in ``RANDOM_TABLES`` random kernels over ``lags`` lags.
 
-    ``s`` has their strengths, (rank,). Each share is a tensor (RANDOM_TABLES,).
+    The kernels are drawn with a fixed seed. ``s`` is their strengths, (rank,). Each share is of shape (RANDOM_TABLES,).
     """
     generator = torch.Generator().manual_seed(0)
     shares: list[dict[str, Tensor]] = []
     for _ in range(RANDOM_TABLES // 20):
         a, b = (torch.randn(20, lags, len(s), generator=generator, dtype=torch.float64) for _ in "AB")
-        shares.append(structure((a * s) @ b.transpose(-1, -2), len(s)))
+        shares.append(structure_shares((a * s) @ b.transpose(-1, -2), len(s)))
     return {name: torch.cat([batch[name] for batch in shares]) for name in shares[0]}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from madbench.analysis.figures.colors import distinct
+from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, Look, style
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, ArtistOptions, style
 from madbench.bench.parts import PEER, BenchPart, BenchRow, Curve
 
 
@@ -21,8 +21,8 @@ def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None
     if not drawn_rows:
         return None
     series = list(dict.fromkeys(_series(curve, row) for row in drawn_rows))
-    colors = distinct(PALETTE, len(series))
-    looks: dict[str, Look] = {
+    colors = distinct_colors(PALETTE, len(series))
+    looks: dict[str, ArtistOptions] = {
         name: {
             "color": GREY if name == PEER else colors[i],
             "marker": MARKERS[i % len(MARKERS)],
@@ -52,7 +52,7 @@ def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None
 
 
 def _draw_bars(
-    axes: Axes, curve: Curve, rows: Sequence[BenchRow], places: list[str], looks: Mapping[str, Look]
+    axes: Axes, curve: Curve, rows: Sequence[BenchRow], places: list[str], looks: Mapping[str, ArtistOptions]
 ) -> None:
     series, (quantity, unit) = list(looks), curve.y.split("_", 1)
     width = 0.8 / len(series)

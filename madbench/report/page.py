@@ -308,7 +308,7 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure of ``frame`` as SVG. Drawing is slow, so the SVG of a frame is cached in ``folder``."""
-    digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.settings()}".encode())
+    digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.font_settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     digest.update(
         repr([with_display_names(label) for label in frame.label.unique()] if "label" in frame else []).encode()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from madbench.analysis.figures.inspection import figures
-from madbench.analysis.inspection import inspect, profiles
+from madbench.analysis.inspection import inspect, means_by_lag
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.probe import Probe
@@ -80,7 +80,7 @@ def test_weights_are_counted_and_placed_as_row_by_row(random):
         assert row["negative"] == pytest.approx(mean(sum(x < 0 for x in w) / len(w) for w in rows))
         assert row["1"] == pytest.approx(mean(abs(w[1]) / sum(map(abs, w)) for w in filled))
         assert row["8-31"] == pytest.approx(mean(sum(map(abs, w[8:32])) / sum(map(abs, w)) for w in filled))
-    by_lag = profiles(Probe(weights=weights))["weights"]
+    by_lag = means_by_lag(Probe(weights=weights))["weights"]
     shares = [
         abs(weights[b, 1, t, 3]) / max(float(weights[b, 1, t].abs().sum()), 1e-30)
         for b in range(B)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.analysis.lag_kernels import kernel_rows, random_structure, shifts, structure, windows
+from madbench.analysis.lag_kernels import (
+    kernel_rows,
+    random_structure_shares,
+    shift_shares,
+    structure_shares,
+    window_shares,
+)
 from madbench.mixers.probe import LagKernel
 
 LENGTH, RANK = 24, 3
@@ -47,24 +53,24 @@ def test_what_depends_on_the_offset_alone_is_found():
 def test_shares_are_those_of_loops_over_the_entries():
     k = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).double()
     mass = sum(float(value) ** 2 for value in k.flatten())
-    offsets, of_shift = shifts(k, rank=2)
+    offsets, of_shift = shift_shares(k, rank=2)
     for n, share in zip(offsets, of_shift):
         entries = [float(k[i + n, i]) for i in range(6) if 0 <= i + n < 6]
         assert share == pytest.approx(sum(entries) ** 2 / len(entries) / mass / min(1, 2 / len(entries)))
-    for m, share in zip(*windows(k)):
+    for m, share in zip(*window_shares(k)):
         assert share == pytest.approx(sum(sum(float(k[j, i]) for j in range(m)) ** 2 / m for i in range(6)) / mass)
     of_offset = sum(
         sum(float(k[i + n, i]) for i in range(6) if 0 <= i + n < 6) ** 2 / (6 - abs(n)) for n in range(-5, 6)
     )
-    assert structure(k, 2)["by_offset"] == pytest.approx(of_offset / mass)
+    assert structure_shares(k, 2)["by_offset"] == pytest.approx(of_offset / mass)
 
 
 def test_random_tables_are_above_their_own_quantile_as_often_as_they_should_be():
     torch.manual_seed(5)
     strengths = torch.full((RANK,), 0.5, dtype=torch.float64)
-    limit = {name: float(found.quantile(0.95)) for name, found in random_structure(LENGTH, strengths).items()}
+    limit = {name: float(found.quantile(0.95)) for name, found in random_structure_shares(LENGTH, strengths).items()}
     a, b = torch.randn(2, 400, LENGTH, RANK).double()
-    for name, found in structure(a * 0.5 @ b.transpose(-1, -2), RANK).items():
+    for name, found in structure_shares(a * 0.5 @ b.transpose(-1, -2), RANK).items():
         assert (found > limit[name]).double().mean() == pytest.approx(0.05, abs=0.04), name
 
 

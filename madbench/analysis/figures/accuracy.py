@@ -26,9 +26,9 @@ from madbench.analysis.figures.style import (
     HEURISTIC_LINE,
     OTHERS,
     PERCENTS,
+    ArtistOptions,
     Highlights,
     LabelStyle,
-    Look,
     label_styles,
     smallest,
     style,
@@ -57,11 +57,11 @@ A variable is a key of the settings of the task, such as ``seq_len``. A row has 
 ends ``low`` and ``high`` of its 95% interval, and the ceiling, all in percent."""
 
 _FEW = 12  # the largest number of labels with which the panels fit into two rows
-_REFERENCES: dict[str, Look] = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
-_SEED: Look = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
-_PUBLISHED: Look = {"marker": "+", "markersize": 5, "color": GREY}
-_STATE: Look = {"color": GREY, "style": "italic", "va": "center"}
-_BEHIND: Look = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
+_REFERENCES: dict[str, ArtistOptions] = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
+_SEED: ArtistOptions = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
+_PUBLISHED: ArtistOptions = {"marker": "+", "markersize": 5, "color": GREY}
+_STATE: ArtistOptions = {"color": GREY, "style": "italic", "va": "center"}
+_BEHIND: ArtistOptions = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 _NAMES = {
     "vocab_size": "vocabulary",
     "seq_len": "length, tokens",
@@ -206,11 +206,11 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
         axes.text(x, mean.place, mean.state, ha=side, size=smallest(), **_STATE, bbox=_BEHIND)
 
 
-def _score_entries(frame: pd.DataFrame) -> dict[str, Look]:
+def _score_entries(frame: pd.DataFrame) -> dict[str, ArtistOptions]:
     means = frame[(frame.mark == "mean") & (frame.state == "")]
     bar = {"linestyle": "-", "linewidth": 1.6}
     mean = {"color": "black", "marker": "o"}
-    entries: dict[str, Look] = {}
+    entries: dict[str, ArtistOptions] = {}
     if (means.n > 1).any():
         entries |= {"mean, 95% interval": mean | bar} if means.low.notna().any() else {"mean": mean}
         entries["one seed each"] = {"color": "black", **_SEED}

@@ -29,7 +29,7 @@ _APART = 0.04  # the smallest distance in Oklab of two distinguishable colors
 _TRIED = 60
 
 
-def lab(color: str) -> np.ndarray:
+def oklab(color: str) -> np.ndarray:
     """A color in Oklab, as an array (3,): lightness and two coordinates of hue.
 
     A distance of about 0.02 between two colors is just noticeable.
@@ -48,7 +48,7 @@ def shade(color: str, lightness: float, turn: float) -> str:
     """
     if not lightness and not turn:
         return color
-    light, a, b = lab(color)
+    light, a, b = oklab(color)
     light = _DARKEST + (light - _DARKEST + lightness) % (_LIGHTEST - _DARKEST)
     cosine, sine = math.cos(math.radians(turn)), math.sin(math.radians(turn))
     hue = np.array([cosine * a - sine * b, sine * a + cosine * b])
@@ -61,25 +61,25 @@ def shade(color: str, lightness: float, turn: float) -> str:
     return to_hex((red, green, blue))
 
 
-def apart_from(used_colors: Iterable[str], color: str) -> str:
+def distinct_shade(used_colors: Iterable[str], color: str) -> str:
     """``color`` if it differs visibly from all ``used_colors``, otherwise its first shade that does.
 
     If no shade differs from all of them, the shade with the largest distance from them.
     """
-    places = [lab(other) for other in used_colors]
+    places = [oklab(other) for other in used_colors]
     if not places:
         return color
     shades = [shade(color, 0.618 * i % 1, 137.5 * (i // 5)) for i in range(_TRIED)]
-    distances = [min(np.linalg.norm(lab(candidate) - place) for place in places) for candidate in shades]
+    distances = [min(np.linalg.norm(oklab(candidate) - place) for place in places) for candidate in shades]
     return next(
         (candidate for candidate, distance in zip(shades, distances) if distance >= _APART),
         shades[np.argmax(distances)],
     )
 
 
-def distinct(colors: Sequence[str], count: int) -> list[str]:
+def distinct_colors(colors: Sequence[str], count: int) -> list[str]:
     """``count`` colors: first the given ``colors``, then shades of them, each different from the colors before it."""
     chosen_colors: list[str] = []
     for i in range(count):
-        chosen_colors.append(colors[i] if i < len(colors) else apart_from(chosen_colors, colors[i % len(colors)]))
+        chosen_colors.append(colors[i] if i < len(colors) else distinct_shade(chosen_colors, colors[i % len(colors)]))
     return chosen_colors

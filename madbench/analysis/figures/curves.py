@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, Share, seeds_note
-from madbench.analysis.figures.style import HEURISTIC_LINE, OTHERS, PERCENTS, Highlights, Look, style
+from madbench.analysis.figures.style import HEURISTIC_LINE, OTHERS, PERCENTS, ArtistOptions, Highlights, style
 from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
@@ -331,7 +331,7 @@ def _y_limits(evaluated_rows: pd.DataFrame) -> tuple[float, float]:
 
 def _entries(
     highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
-) -> dict[str, Look]:
+) -> dict[str, ArtistOptions]:
     """The entries of the legend by text: labels in color with their L5, best first, and the others in one entry.
 
     The last entry is, for example, ``25 others  2.737 to 3.026``.

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import LINE, Layout, Page, Panels, draw_intervals
-from madbench.analysis.figures.style import GREY, Look, style
+from madbench.analysis.figures.style import GREY, ArtistOptions, style
 from madbench.analysis.inference import LEVEL, Difference
 from madbench.analysis.quantities import column, in_order, is_average
 
@@ -26,9 +26,9 @@ significant). ``difference`` and the ends ``low`` and ``high`` of its 95% interv
 in nats per token."""
 
 _FEW = 12  # the largest number of rows with which the panels fit into two lines
-_BAR: Look = {"linestyle": "-", "linewidth": 1.6}
-_PAIR: Look = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
-_ESTIMATES: dict[str, Look] = {
+_BAR: ArtistOptions = {"linestyle": "-", "linewidth": 1.6}
+_PAIR: ArtistOptions = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
+_ESTIMATES: dict[str, ArtistOptions] = {
     "differs from 0": {"marker": "s", "color": "#0072B2"},
     "not significant": {"marker": "s", "color": GREY, "markerfacecolor": "white"},
     "no interval": {"marker": "x", "color": GREY, "markersize": 5},
@@ -104,7 +104,7 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     return panels.finish(_notes(frame), entries, is_below=True)
 
 
-def _entries(frame: pd.DataFrame) -> dict[str, Look]:
+def _entries(frame: pd.DataFrame) -> dict[str, ArtistOptions]:
     used_looks = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
     entries = {text: look if text == "no interval" else look | _BAR for text, look in used_looks.items()}
     return entries | {"a pair of labels": _PAIR}

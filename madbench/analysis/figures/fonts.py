@@ -31,7 +31,7 @@ _MOST = 4
 _IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
 
 
-def settings() -> dict[str, Any]:
+def font_settings() -> dict[str, Any]:
     """The settings of Matplotlib that select the fonts, as entries of its ``rcParams``.
 
     Raises ``ConfigError`` if the chosen font is missing.

@@ -16,8 +16,8 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, GREY, Look, smallest, style
-from madbench.analysis.inspection import Inspection, profiles
+from madbench.analysis.figures.style import COLORS, GREY, ArtistOptions, smallest, style
+from madbench.analysis.inspection import Inspection, means_by_lag
 from madbench.analysis.lag_kernels import mixing_matrices
 
 Models = Mapping[str, Inspection]
@@ -60,7 +60,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     The figure has one line of panels per model and quantity, one panel per layer, and one curve per head.
     """
     lines_by_model = {
-        name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()
+        name: [means_by_lag(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()
     }
     lines = [
         (name, quantity)
@@ -103,8 +103,8 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 def _heads(lines_by_model: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
     """The largest number of heads in any panel, at most :data:`MOST_HEADS`.
 
-    ``lines_by_model`` has the profiles of each layer, by model. ``lines`` has the model and the quantity of each
-    line of panels.
+    ``lines_by_model`` has the means of each layer, by model. ``lines`` has the model and the quantity of each line of
+    panels.
     """
     return min(
         MOST_HEADS,
@@ -265,5 +265,5 @@ def _array(values: Tensor) -> np.ndarray:
     return values.detach().float().cpu().numpy()
 
 
-def _line(head: int) -> Look:
+def _line(head: int) -> ArtistOptions:
     return {"color": _COLORS[head % MOST_HEADS], "linestyle": _DASHES[head % MOST_HEADS], "linewidth": 1.3}

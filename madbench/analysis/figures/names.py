@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from madbench.analysis.figures.style import GREY, Look, smallest
+from madbench.analysis.figures.style import GREY, ArtistOptions, smallest
 
 _RADIUS = 4  # radius of a marker, in points
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
@@ -33,7 +33,7 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
     Leader lines that do not cross connect them with their points, and the limits of the x axis are changed to make
     room. The layout of the figure and the limits of the y axis must be final.
     """
-    look: Look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
+    look: ArtistOptions = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(x, y, name, va="center", **look) for (x, y), name in zip(points, names)]
     if not _place_beside(axes, texts, points, lines):
         _in_columns(axes, texts, points, lines)
@@ -112,7 +112,7 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
         text.set(position=to_data.transform(place), ha="right" if i in left else "left")
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
     dots = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
-    over: Look = {"zorder": 3.5, "clip_on": False}  # drawn above the marks, which are close together here
+    over: ArtistOptions = {"zorder": 3.5, "clip_on": False}  # drawn above the marks, which are close together here
     axes.add_collection(LineCollection([*zip(points, dots)], colors=GREY, linewidths=0.5, **over), autolim=False)
     axes.scatter(points[:, 0], points[:, 1], s=3, color=GREY, linewidths=0, **over)
 

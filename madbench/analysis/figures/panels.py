@@ -33,7 +33,7 @@ from madbench.analysis.figures.style import (
     SMALL,
     SMALL_HEADING,
     SMALLEST,
-    Look,
+    ArtistOptions,
     write_powers_as_text,
 )
 from madbench.analysis.marked_text import Width
@@ -239,7 +239,7 @@ class Panels:
             line[0].grid(False, axis="y")
 
     def finish(
-        self, notes: Sequence[str], entries: Mapping[str, Look], is_below: bool = False, legend_title: str = ""
+        self, notes: Sequence[str], entries: Mapping[str, ArtistOptions], is_below: bool = False, legend_title: str = ""
     ) -> Page:
         """Add notes and legend, fix the layout, and return the figure. Its first page has the others in ``following``.
 
@@ -276,7 +276,7 @@ def _fix(
     layout: Layout,
     size: tuple[float, float],
     texts: tuple[str, str],
-    entries: Mapping[str, Look],
+    entries: Mapping[str, ArtistOptions],
     is_below: bool,
     legend_title: str,
 ) -> None:
@@ -289,10 +289,10 @@ def _fix(
     panels = [axes for line in lines for axes in line]
     edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
     is_below |= bool(fixed)
-    heading_look: Look = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
+    heading_look: ArtistOptions = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
     title_text = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **heading_look)
     handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
-    shape: Look = {"title": legend_title, "loc": "upper left", "alignment": "left"}
+    shape: ArtistOptions = {"title": legend_title, "loc": "upper left", "alignment": "left"}
     legend = figure.legend(handles, list(entries), **shape)
     legend.set_in_layout(False)
     for axes in panels:
@@ -358,7 +358,7 @@ def draw_intervals(
     colors = np.broadcast_to(colors, len(at))
     for end, arrow, is_beyond in zip((first, last), arrows, (low < first, high > last)):
         places = at[is_beyond], [end] * is_beyond.sum()
-        tip: Look = {"marker": arrow, "s": 22, "clip_on": False, "zorder": 2.5, "linewidths": 0}
+        tip: ArtistOptions = {"marker": arrow, "s": 22, "clip_on": False, "zorder": 2.5, "linewidths": 0}
         x, y = places if is_vertical else places[::-1]
         axes.scatter(x, y, c=colors[is_beyond], **tip)
 

@@ -18,10 +18,10 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import LogFormatterMathtext, NullFormatter
 
 from madbench.analysis.figures import fonts
-from madbench.analysis.figures.colors import apart_from, shade
+from madbench.analysis.figures.colors import distinct_shade, shade
 from madbench.mixers.srg.listing import all_labels, all_variants
 
-Look = dict[str, Any]
+ArtistOptions = dict[str, Any]
 """Keyword arguments of Matplotlib's ``Line2D``."""
 
 COLORS = {
@@ -46,18 +46,18 @@ Both were chosen for the 33 labels of ``@table1``."""
 MARKERS = "o^vsP*D"
 """The markers of S/R/G labels by mixing, in the order none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
-MOST = 8
+MOST_IN_COLOR = 8
 """The largest number of curves in color that a reader can follow."""
 GREY = "#595959"
 """The color of references, notes and missing values."""
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
 """The background color of every second row in a panel."""
-OTHERS: Look = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
+OTHERS: ArtistOptions = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """The lines of labels that are not in color."""
-CEILING: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
-CHANCE_LINE: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
-HEURISTIC_LINE: Look = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
+CEILING: ArtistOptions = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
+CHANCE_LINE: ArtistOptions = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+HEURISTIC_LINE: ArtistOptions = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """The sizes of text in points: the title of a figure, the same in a paper, labels of axes, the smallest text."""
 PERCENTS = (0, 25, 50, 75, 100)
@@ -146,7 +146,7 @@ def style() -> Iterator[None]:
     """
     with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE | fonts.settings())
+        matplotlib.rcParams.update(_STYLE | fonts.font_settings())
         yield
 
 
@@ -159,11 +159,11 @@ class LabelStyle:
     marker: str
 
     @property
-    def line(self) -> Look:
+    def line(self) -> ArtistOptions:
         """The look of a curve of the label."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
-    def mark(self, is_single: bool = False) -> Look:
+    def mark(self, is_single: bool = False) -> ArtistOptions:
         """The look of a mean of the label. The marker is hollow for a single seed."""
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
@@ -203,7 +203,7 @@ def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     styles = {name: label_style(name) for name in names if name in _variants()}
     for name in names:
         if name not in styles:
-            color = apart_from([style.color for style in styles.values()], label_style(name).color)
+            color = distinct_shade([style.color for style in styles.values()], label_style(name).color)
             styles[name] = replace(label_style(name), color=color)
     return {name: styles[name] for name in names}
 
@@ -223,13 +223,13 @@ class Highlights:
         ``results`` has one number per panel for each label. The best are those of :func:`best_first`.
         """
         labels = [*results]
-        if len(results) > MOST:
+        if len(results) > MOST_IN_COLOR:
             labels = best_first(results, is_lower_better)
-            first = sorted(labels, key=lambda label: label != REFERENCE)[:MOST]
+            first = sorted(labels, key=lambda label: label != REFERENCE)[:MOST_IN_COLOR]
             labels = [label for label in labels if label in first]
         return cls(label_styles(labels), [x for x in results if x not in labels])
 
-    def entries(self) -> dict[str, Look]:
+    def entries(self) -> dict[str, ArtistOptions]:
         """The entries of the legend by text: the labels in color, and one entry for all others."""
         entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
         text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import NullFormatter
 
-from madbench.analysis.figures.colors import distinct
+from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, Look, style
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, ArtistOptions, style
 from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
@@ -64,9 +64,9 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
-    colors = dict(zip(variants, distinct(PALETTE, len(variants))))
+    colors = dict(zip(variants, distinct_colors(PALETTE, len(variants))))
     size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
-    entries: dict[str, Look] = {
+    entries: dict[str, ArtistOptions] = {
         variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants
     }
     if (frame.state != "").any():
@@ -139,8 +139,8 @@ def point_figure(
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
-    colors, markers = dict(zip(series, distinct(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
-    look: Look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
+    colors, markers = dict(zip(series, distinct_colors(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
+    look: ArtistOptions = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
     entries = {name: {"color": colors[name], "marker": "" if is_line else markers[name], **look} for name in series}
     lines = layout.lines([len(names)], 3, 1.3 if layout.is_small else 1.8, 0.7)
     title = f"principle {principle.number}"

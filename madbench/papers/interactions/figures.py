@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
 
-from madbench.analysis.figures.colors import distinct
+from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout, Page, Panels
 from madbench.analysis.figures.style import (
     GREY,
@@ -129,7 +129,7 @@ def errors(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
     """
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
-    colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
+    colors = zip(distinct_colors(PALETTE, len(names)), itertools.cycle(MARKERS))
     looks: dict[Any, dict[str, Any]] = {
         name: {"color": color, "marker": marker, "mfc": "white"} for name, (color, marker) in zip(names, colors)
     }

@@ -11,7 +11,7 @@ from matplotlib.colors import same_color, to_rgb
 
 from analysis.figures import synthetic
 from drawings import FIGURES
-from madbench.analysis.figures.colors import distinct
+from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.style import (
     COLORS,
     MARKERS,
@@ -78,7 +78,7 @@ def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 8, 9, 33])
 def test_as_many_colours_as_are_asked_for_differ(count):
-    colors = distinct(PALETTE, count)
+    colors = distinct_colors(PALETTE, count)
     assert colors[:8] == PALETTE[:count] and len(colors) == count
     assert all(distance(one, other) > 0.04 for one, other in itertools.combinations(colors, 2))
     assert all(1.05 / (luminance(color) + 0.05) > 1.9 for color in colors)
