@@ -122,9 +122,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains the labels with :data:`ADVISED_SEEDS` seeds. Empty if at least as many seeds are
-        stored.
-        """
+        """The command that trains the labels with :data:`ADVISED_SEEDS` seeds. Empty if so many are stored."""
         if self.n >= ADVISED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ADVISED_SEEDS)), *self.task_words]

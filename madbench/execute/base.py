@@ -198,9 +198,10 @@ class Execution:
     summary: Summary = field(default_factory=Summary)
 
     def missing(self, groups: Groups) -> deque[list[Job]]:
-        """The groups without skipped and repeated jobs, and without groups that are then empty. The store is read once.
+        """The jobs that are left to train, in their groups. A group without such a job is left out.
 
-        Skipped jobs are reported.
+        Jobs that the store has are skipped and reported. A job that is in several groups stays in the first. The store
+        is read once.
         """
         unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}

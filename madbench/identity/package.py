@@ -64,7 +64,10 @@ def package_digest(
 def modules_reached(
     starts: Iterable[str], within: Collection[str], is_left_out: Callable[[str], bool] = lambda module: False
 ) -> set[str]:
-    """The full names of the modules whose code :func:`package_digest` covers."""
+    """The full names of ``starts`` and of all modules that they import, directly or through others.
+
+    The arguments are those of :func:`package_digest`.
+    """
     found: set[str] = set()
     waiting = [name for name in starts if file_of(name)]
     while waiting:

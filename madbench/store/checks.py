@@ -103,7 +103,7 @@ def _shorten(value: Any) -> Any:
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
     """Check the types of the ``details`` of a record that madbench's commands read, and return a copy.
 
-    In numbers among them, texts such as "nan", which stand for floats that JSON lacks, become floats.
+    JSON has no NaN and no infinite float. Where a number is expected, a text such as "nan" becomes the float.
     """
     check_type(details, dict, what)
     details = dict(details)

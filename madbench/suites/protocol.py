@@ -153,9 +153,9 @@ def by_protocol(suite: Suite, items: Iterable[T], job_of: Any) -> dict[str, list
 def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
     """Group items of protocols that differ only in learning rates and weight decays.
 
-    ``items_of_profiles`` has each item with its job and the ids of its protocols, one id per rate and decay. There is
-    one group for each set of rates with which some label was trained. The group has the runs at these rates of every
-    label that was trained at all of them.
+    Labels are compared at equal rates. So each set of rates at which some label was trained makes one group, with the
+    runs at these rates of every label that was trained at all of them. An item can be in several groups.
+    ``items_of_profiles`` has each item with its job and the ids of its protocols, one id per rate and decay.
     """
     ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in items_of_profiles:

@@ -302,11 +302,12 @@ def _least_variation(table: Tensor, f: Tensor) -> float:
 
 
 def prompt(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the change of the last row by an earlier document with the two terms of Proposition H.1.
+    """The error of Proposition H.1 on the effect of an earlier document on the last row. Zero if the proposition holds.
 
-    The terms are the atoms of the document and the change of the norm. Add the number of slots whose activity is not
-    as expected. The slots of the old context must not change. A slot of the earlier document must be active if alpha is
-    positive.
+    It is the sum of two numbers. The first is the difference between the change of the last row and its two predicted
+    terms, which are the atoms of the document and the change of the norm. The second is the number of slots whose
+    activity is not as predicted: slots of the old context must stay as they are, and a slot of the earlier document
+    must be active exactly if its alpha is positive.
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))

@@ -72,9 +72,9 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Set weights so that a row reads the scores and kinds (signal or noise) of :func:`noisy_tokens`.
+    """Set weights for the tokens of :func:`noisy_tokens`. Return 2 if gates halve the outputs, else 1.
 
-    Return 2 if gates halve the outputs, else 1.
+    The last row gives every token the score that it stores. The output adds up signals and noise in separate channels.
     """
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
