@@ -37,7 +37,7 @@ from rich.console import Console
 
 import madbench
 from code_changes import ROOT, Difference, Function, changes_since
-from madbench.bench.again import Repeat, Repeatable, repeat, train_with
+from madbench.bench.again import RepeatableRuns, RepeatedRun, repeat, train_with
 from madbench.cli.shared.printing import count_text, duration, first_of
 from madbench.cli.shared.progress import RunScreen
 from madbench.execute.products import DETAIL
@@ -165,7 +165,7 @@ def repeatable_groups(
     """
     groups, left_out = [], Counter[str]()
     for store, found in marked:
-        repeatable = Repeatable.from_store(store, corpora=corpora)
+        repeatable = RepeatableRuns.from_store(store, corpora=corpora)
         left_out += repeatable.left_out
         for group in repeatable.groups:
             if differences := frozenset().union(*(found.get(run.job.id, ()) for run in group)):
@@ -281,7 +281,7 @@ def executed_functions(jobs: Sequence[Job], details: Mapping[str, Any], corpora:
     }
 
 
-def train_again(groups: Sequence[Group], slots: int, corpora: Mapping[str, Corpus]) -> list[Repeat]:
+def train_again(groups: Sequence[Group], slots: int, corpora: Mapping[str, Corpus]) -> list[RepeatedRun]:
     """Train groups again. Results are kept in a folder of the present code, so that an interrupted call continues."""
     jobs = [run.job for group in groups for run in group]
     code = hashlib.sha256("\n".join(sorted(str(package_code(job)) for job in jobs)).encode()).hexdigest()[:16]
@@ -291,7 +291,7 @@ def train_again(groups: Sequence[Group], slots: int, corpora: Mapping[str, Corpu
         return repeat(groups, Store.open(KEPT / code), slots, corpora, screen.on_event)
 
 
-def proven(repeats: Iterable[Repeat]) -> EqualDigests:
+def proven(repeats: Iterable[RepeatedRun]) -> EqualDigests:
     """Pairs of a stored and a present digest, by part, for which all runs are equal to the last bit."""
     are_equal: dict[Difference, bool] = defaultdict(lambda: True)
     for each in repeats:
@@ -327,7 +327,7 @@ def equal_text(equal: EqualDigests) -> str:
 
 
 def report(
-    repeats: Sequence[Repeat],
+    repeats: Sequence[RepeatedRun],
     differences: Collection[Difference],
     missed: Collection[Function],
     outside: Mapping[str, Sequence[str]],

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Self
 
 from madbench.execute.base import Event
-from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 
@@ -38,7 +38,7 @@ class NotebookProgress:
     def on_event(self, event: Event) -> None:
         """Record an event of an executor. The output is updated at most once per :data:`SECONDS`."""
         now = time.monotonic() - self._began
-        self.state.apply(flatten(event), now)
+        self.state.apply(event_line(event), now)
         if now - self._shown >= SECONDS:
             self._shown = now
             self._handle.update(self._html(self.html()))

@@ -21,7 +21,7 @@ from madbench.analysis.claims import CLAIMS_LISTED, Claim, claims_by_paper, load
 from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
 from madbench.analysis.scores import Results, columns_of
-from madbench.analysis.verdict_inputs import TEST, changes, verdict_inputs
+from madbench.analysis.verdict_inputs import TEST, changed_inputs, verdict_inputs
 from madbench.config import from_mapping, read_yaml, seed_list, short_repr
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, ExperimentOptions, prepare
@@ -304,7 +304,7 @@ def changed_values(registration: Registration, table: TableRows) -> list[str]:
     if has_other_test(registration):  # another test has other values, so only names that both have are compared
         registered_values = {name: value for name, value in registered_values.items() if name in present_values}
         present_values = {name: value for name, value in present_values.items() if name in registered_values}
-    return changes(registered_values, present_values)
+    return changed_inputs(registered_values, present_values)
 
 
 def has_other_test(registration: Registration) -> bool:
@@ -347,7 +347,7 @@ def changed_sentence(changes: Sequence[str]) -> str:
     return f"Changed values: {'; '.join(changes[:MOST_CHANGES])}{and_more}. The verdicts are provisional."
 
 
-def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
+def registration_notes(registration: Registration, path: Path, results: Results) -> list[str]:
     """Sentences on the registration in the file ``path`` for readers of its findings.
 
     They say when it was registered, which runs are missing or too early, and which values and claims have changed.

@@ -88,7 +88,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
     return json.loads(json.dumps(values, allow_nan=False))
 
 
-def changes(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """The differences between two results of :func:`verdict_inputs`, as texts such as ``level 0.05, now 0.1``.
 
     A nested value has a dotted name.

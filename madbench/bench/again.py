@@ -41,7 +41,7 @@ MEASURED = frozenset({"seconds", "tokens_per_second", "memory_bytes", "mfu"})
 
 
 @dataclass(frozen=True)
-class Repeat:
+class RepeatedRun:
     """A stored run, and the record of training its job again."""
 
     run: Run
@@ -93,7 +93,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Repeatable:
+class RepeatableRuns:
     """The stored runs that can be repeated, in groups that train together, and the counts of other runs."""
 
     groups: list[list[Run]]
@@ -215,7 +215,7 @@ def repeat(
     slots: int,
     corpora: Mapping[str, Corpus] | None = None,
     on_event: OnEvent = ignore_event,
-) -> list[Repeat]:
+) -> list[RepeatedRun]:
     """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records.
 
     Runs whose records name no library of matrix products were trained with MKL. They are trained with MKL again.
@@ -227,7 +227,7 @@ def repeat(
     for (threads, uses_onednn), jobs in by_machine.items():
         training = functools.partial(train_with, uses_onednn, threads=threads, stacking="always", corpora=corpora)
         run_jobs(jobs, store, training, on_event, slots=slots, threads_per_slot=threads)
-    return [Repeat(_with_curve(run), store.read(run.job.id).record) for group in groups for run in group]
+    return [RepeatedRun(_with_curve(run), store.read(run.job.id).record) for group in groups for run in group]
 
 
 def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
@@ -236,13 +236,13 @@ def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Recor
     return train(*arguments, **options)
 
 
-def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
+def rows_by_task(repeats: Iterable[RepeatedRun]) -> list[dict[str, Any]]:
     """A row per task: the number of runs, the number equal to the last bit, the largest difference, and seconds.
 
     Equal runs have equal curves too. The largest difference is that of the metrics.
     The largest difference is None if the runs of a job do not have the same metrics.
     """
-    by_task: dict[str, list[Repeat]] = defaultdict(list)
+    by_task: dict[str, list[RepeatedRun]] = defaultdict(list)
     for repeat in repeats:
         by_task[repeat.run.job.task].append(repeat)
     rows = []

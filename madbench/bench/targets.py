@@ -76,7 +76,7 @@ TARGETS = (
 """The targets. A target that names no label is about HyperGLU."""
 
 
-def lines(rows: RowsByPart, device: str) -> list[str]:
+def targets_table(rows: RowsByPart, device: str) -> list[str]:
     """A Markdown table of the device's targets."""
     measured = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
     cells = [

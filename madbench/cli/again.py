@@ -29,7 +29,7 @@ from madbench.labels.names import typed_label
 from madbench.store.runs import Store
 
 if TYPE_CHECKING:
-    from madbench.bench.again import Repeat, Repeatable
+    from madbench.bench.again import RepeatableRuns, RepeatedRun
     from madbench.cli.shared.progress import RunScreen
 
 MOST_NAMED = 20
@@ -81,7 +81,7 @@ def again(
       madbench again results --alone -f json
       madbench again small.tar.xz --corpus corpora/shakespeare
     """
-    from madbench.bench.again import Repeatable, repeat
+    from madbench.bench.again import RepeatableRuns, repeat
     from madbench.labels.trust import allow_typed
     from madbench.text.corpus import open_corpus
 
@@ -91,7 +91,7 @@ def again(
     with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:
         stored_runs = _unpack(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
         corpora = {opened.digest: opened for opened in ([open_corpus(corpus)] if corpus else [])}
-        repeatable = Repeatable.from_store(stored_runs, alone, corpora)
+        repeatable = RepeatableRuns.from_store(stored_runs, alone, corpora)
         if not repeatable.groups:
             raise StoreError(f"{file}: no run can be trained again. {repeatable.text}")
         new = Store.open(keep or Path(folder, "again"))
@@ -133,7 +133,7 @@ def _screen(groups: Sequence[Sequence[Any]], file: Path) -> RunScreen:
     return RunScreen(jobs, f"trained again from {file}", Console(stderr=True))
 
 
-def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: Repeatable) -> None:
+def _print(repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns) -> None:
     """Print a row per task, the number of runs that could be drawn, and the runs that differ."""
     from madbench.bench.again import rows_by_task
 
@@ -154,7 +154,9 @@ def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: R
         console.print(in_words(text, console), **PLAIN)
 
 
-def _content(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: Repeatable) -> dict[str, Any]:
+def _content(
+    repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns
+) -> dict[str, Any]:
     """The result as ``-f json`` prints it."""
     from madbench.bench.again import rows_by_task
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from madbench._version import __version__
 from madbench.execute.base import Event
-from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
 from madbench.files import check_json, check_regular, make_folder, names_in, seal, sync_folder, unseal
 from madbench.jobs import Job
 from madbench.store.checks import check_type
@@ -95,7 +95,7 @@ class Journal:
         """Apply an event to the journal's state, and write the journal if the last write was more than a second ago."""
         with self._lock:
             self._has_trained |= event["event"] != "skipped"
-            self.state.apply(flatten(event), time.monotonic() - self._began)
+            self.state.apply(event_line(event), time.monotonic() - self._began)
             self._is_stale = True
         if time.monotonic() - self._written >= WRITE_SECONDS:
             self.write()

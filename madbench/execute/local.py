@@ -109,7 +109,7 @@ class LocalBackend(Backend):
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
             group, message = worker.group, worker.receive()
             assert group is not None  # idle workers have ended above
-            if isinstance(message, Ready):
+            if isinstance(message, WorkerReady):
                 worker.is_ready = True
                 worker.send(group.assignment)
                 continue
@@ -154,7 +154,7 @@ class LocalBackend(Backend):
             worker.end()
 
 
-class Ready:
+class WorkerReady:
     """A message of a worker process: it has started, and takes assignments."""
 
 
@@ -185,7 +185,7 @@ class WorkerProcess:
         with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
-    def receive(self) -> Message | Ready | None:
+    def receive(self) -> Message | WorkerReady | None:
         """The next message of the process. None if the process is gone and all messages were read."""
         try:
             return self.pipe.recv()
@@ -213,8 +213,8 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Train the assignments that arrive through ``pipe``, until None arrives or the parent process is gone.
 
-    Any message that arrives during training stops it. The process first sends ``Ready``. For each assignment it sends
-    ``WorkerStarted``, then any number of ``JobProgress`` and ``JobResult``, and at last a ``WorkerResult``.
+    Any message that arrives during training stops it. The process first sends ``WorkerReady``. For each assignment it
+    sends ``WorkerStarted``, then any number of ``JobProgress`` and ``JobResult``, and at last a ``WorkerResult``.
     """
 
     def end_with_parent() -> None:
@@ -237,7 +237,7 @@ def _serve(pipe: connection.Connection) -> None:
             pipe.send(result)
 
     with suppress(EOFError, OSError, StopTraining):
-        pipe.send(Ready())
+        pipe.send(WorkerReady())
         while (assignment := pipe.recv()) is not None:
             pipe.send(WorkerStarted())
             pipe.send(work(assignment, send, hand_in))

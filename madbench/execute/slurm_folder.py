@@ -148,7 +148,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def digest(content: bytes) -> str:
+def content_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 

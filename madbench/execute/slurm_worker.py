@@ -20,7 +20,7 @@ from typing import Any
 from madbench.errors import StoreError
 from madbench.execute.base import failure_text
 from madbench.execute.messages import JobResult, WorkerResult
-from madbench.execute.slurm_folder import SlurmFolder, assignment_of, digest
+from madbench.execute.slurm_folder import SlurmFolder, assignment_of, content_digest
 from madbench.execute.worker import throttle, work_remotely
 from madbench.files import explain_os_errors
 from madbench.jobs import Job, StopTraining
@@ -41,7 +41,7 @@ def main(parent: str, *digests: str) -> None:
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     folder = SlurmFolder(Path(parent), f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"])
     content = _wait_for(folder.call)
-    if digest(content) != digests[int(index or 0) if array else 0]:
+    if content_digest(content) != digests[int(index or 0) if array else 0]:
         raise StoreError(f"{folder.call}: changed since the driver wrote it; nothing in it is run")
     _SlurmRun(folder, json.loads(content)).run()
 

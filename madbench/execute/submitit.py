@@ -35,7 +35,7 @@ from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, LockedGroup, drive
 from madbench.execute.messages import GroupRequeued, JobProgress, JobResult, Message, WorkerResult, WorkerStarted
-from madbench.execute.slurm_folder import as_json, digest, encode_call
+from madbench.execute.slurm_folder import as_json, content_digest, encode_call
 from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
 from madbench.files import explain_os_errors, refuse_link
 from madbench.store.runs import Store
@@ -198,7 +198,7 @@ class SlurmBackend(Backend):
         calls = [encode_call(group.assignment, self.needs_gpu, self.sbatch_options, self.name) for group in groups]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
-        script = self.script([digest(call) for call in calls])
+        script = self.script([content_digest(call) for call in calls])
         try:
             output = subprocess.run(
                 ["sbatch"], check=True, input=script, capture_output=True, text=True, timeout=SUBMIT_SECONDS

@@ -19,7 +19,7 @@ from madbench.suites import size_of
 _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
-def flatten(event: Event) -> dict[str, Any]:
+def event_line(event: Event) -> dict[str, Any]:
     """An executor's event as a flat dict, called a line. Values that are None, infinite or NaN are left out.
 
     From a record, it has only the status, the last line of the error, and the main metrics.
@@ -94,7 +94,7 @@ class RunningJob:
     """
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply a line (:func:`flatten`) with progress. ``seconds`` is the time on the sweep's clock."""
+        """Apply a line (:func:`event_line`) with progress. ``seconds`` is the time on the sweep's clock."""
         self.line, self.slot = {**line, "seconds": seconds}, line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
         self.first = self.first or (self.fraction, seconds)
@@ -150,7 +150,7 @@ class SweepState:
         return len(self.tokens_by_job) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply a line (:func:`flatten`). ``seconds`` is the time on the sweep's clock."""
+        """Apply a line (:func:`event_line`). ``seconds`` is the time on the sweep's clock."""
         self.advance_to(seconds)
         kind, job = line["event"], line["job"]
         if kind in ("started", "progress"):

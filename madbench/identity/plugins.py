@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.identity.listing import data_digest, identity_of
-from madbench.identity.reach import Reach, import_root
+from madbench.identity.reach import CodeSearch, import_root
 from madbench.identity.watch import own
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def plugin_code(point: EntryPoint) -> dict[str, Any]:
     """
     origin, package = _package(point)
     root = import_root(origin, point.module.partition(".")[0] if package else point.module)
-    reach = Reach(root, own(package or origin))
+    reach = CodeSearch(root, own(package or origin))
     module, attribute = point.module, point.value.partition(":")[2].partition("[")[0].strip().partition(".")[0]
     importlib.import_module(module)
     reach.start(module, attribute)

@@ -28,7 +28,7 @@ _PLAIN_METACLASSES = {"ABCMeta", "type", "EnumMeta"}
 _MOST_UP = 2  # most folders that a relative place goes up from the root; other places are absolute
 
 
-class Reached:
+class ReachedFile:
     """A file of users' code, and the names in it that were reached."""
 
     def __init__(self, file: str, name: str, text: SourceText):
@@ -47,7 +47,7 @@ class Reached:
         return self.name if Path(self.file).name == "__init__.py" else self.name.rpartition(".")[0]
 
 
-class Reach:
+class CodeSearch:
     """The search for the code that a label, a task or a suite uses, and its result.
 
     ``root`` is the folder from which this code is imported. ``own`` has the files in libraries that count as users'
@@ -56,11 +56,11 @@ class Reach:
 
     def __init__(self, root: Path, own: watch.Own = watch.NO_LIBRARY):
         self.root, self.own = root, own
-        self.files: dict[str, Reached] = {}
+        self.files: dict[str, ReachedFile] = {}
         self.data: dict[str, None] = {}
         self.is_dynamic = False  # True if a module loads modules or takes names made at run time
         self.is_registry = False  # True if a class may enumerate its subclasses, which then need no name
-        self._waiting: list[tuple[Reached, Statement]] = []
+        self._waiting: list[tuple[ReachedFile, Statement]] = []
         self._done: set[tuple[str, int]] = set()
         self._followed: set[tuple[str, str, Chain]] = set()
 
@@ -80,7 +80,7 @@ class Reach:
             self._whole(reached)
             self._work()
 
-    def hear(self, events: Iterable[watch.Event], during: str) -> bool:
+    def hear(self, events: Iterable[watch.FileEvent], during: str) -> bool:
         """Add the files that reached code opened or ran according to ``events``, and search from these files.
 
         An event counts if it happened while the code was imported, or in the watched action named ``during``.
@@ -124,13 +124,13 @@ class Reach:
         return len(self.data) + len(self._done) + len(self.files)
 
     @staticmethod
-    def _runs_at_import(owner: Reached, event: watch.Event) -> bool:
+    def _runs_at_import(owner: ReachedFile, event: watch.FileEvent) -> bool:
         statement = owner.text.statement_at(event.line)
         if statement is None or isinstance(statement.node, (ast.Import, ast.ImportFrom)):
             return not event.opens
         return any(statement is each for each in owner.statements)
 
-    def _take(self, event: watch.Event) -> None:
+    def _take(self, event: watch.FileEvent) -> None:
         if event.opens and not event.path.endswith(".py"):
             self.data[event.path] = None
         elif event.path not in self.files:
@@ -139,7 +139,7 @@ class Reach:
                 self._whole(reached)
 
     @staticmethod
-    def _may_have_opened(reached: Reached) -> bool:
+    def _may_have_opened(reached: ReachedFile) -> bool:
         is_here = _file_of_module(reached.name) == reached.file
         return is_here and reached.file not in watch.watched and any(s.calls_at_import for s in reached.statements)
 
@@ -150,12 +150,12 @@ class Reach:
                 for reached in list(self.files.values()):
                     self._whole(reached)
 
-    def _add(self, reached: Reached, statement: Statement) -> None:
+    def _add(self, reached: ReachedFile, statement: Statement) -> None:
         if (reached.file, id(statement)) not in self._done:
             self._done.add((reached.file, id(statement)))
             self._waiting.append((reached, statement))
 
-    def _module(self, name: str, is_lazy: bool = False) -> Reached | None:
+    def _module(self, name: str, is_lazy: bool = False) -> ReachedFile | None:
         """Reach the file of a module and the files of its parent packages, and return the module's file.
 
         None for a library, and for a module that was not loaded.
@@ -179,14 +179,14 @@ class Reach:
             file = _importable_file(name)
         return file if file and watch.is_outside(file, self.own) else ""
 
-    def _file(self, file: str, name: str) -> Reached | None:
+    def _file(self, file: str, name: str) -> ReachedFile | None:
         if file not in self.files:
             content = watch.executed.get(file)
             try:
                 content = Path(file).read_bytes() if content is None else content
             except OSError:
                 return None
-            reached = self.files[file] = Reached(file, name, SourceText(content, Path(file).parent, self.root))
+            reached = self.files[file] = ReachedFile(file, name, SourceText(content, Path(file).parent, self.root))
             if reached.text.problem:
                 reached.is_whole = True
             for statement in reached.text.statements:
@@ -197,7 +197,7 @@ class Reach:
                     self._add(reached, statement)
         return self.files[file]
 
-    def _imported(self, reached: Reached, node: ast.Import | ast.ImportFrom) -> None:
+    def _imported(self, reached: ReachedFile, node: ast.Import | ast.ImportFrom) -> None:
         """Reach the modules that an import statement runs."""
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -213,13 +213,13 @@ class Reach:
             elif target is None or alias.name not in target.text.names:
                 self._module(f"{module}.{alias.name}")
 
-    def _whole(self, reached: Reached) -> None:
+    def _whole(self, reached: ReachedFile) -> None:
         if not reached.is_whole:
             reached.is_whole = True
             for statement in reached.text.statements:
                 self._add(reached, statement)
 
-    def _name(self, reached: Reached, chain: Chain) -> None:
+    def _name(self, reached: ReachedFile, chain: Chain) -> None:
         """Reach the statements of a file that bind the first name of ``chain``, and follow imports among them."""
         key = (reached.file, "", chain)
         if key in self._followed:
@@ -233,7 +233,7 @@ class Reach:
                     if not in_function:
                         self._through_import(reached, node, chain, is_lazy=False)
 
-    def _statement(self, reached: Reached, statement: Statement) -> None:
+    def _statement(self, reached: ReachedFile, statement: Statement) -> None:
         """Reach the names that a statement uses. If it makes names at run time, reach the whole file."""
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
@@ -261,7 +261,9 @@ class Reach:
             if isinstance(part, ast.keyword) and part.arg == "metaclass":
                 self.is_registry |= ast.unparse(part.value).rpartition(".")[2] not in _PLAIN_METACLASSES
 
-    def _through_import(self, reached: Reached, node: ast.Import | ast.ImportFrom, chain: Chain, is_lazy: bool) -> None:
+    def _through_import(
+        self, reached: ReachedFile, node: ast.Import | ast.ImportFrom, chain: Chain, is_lazy: bool
+    ) -> None:
         for alias in node.names:
             if isinstance(node, ast.Import):
                 if alias.asname == chain[0]:
@@ -299,7 +301,7 @@ def import_root(file: Path, module: str) -> Path:
     return file.parents[ups]
 
 
-def _absolute(reached: Reached, node: ast.ImportFrom) -> str:
+def _absolute(reached: ReachedFile, node: ast.ImportFrom) -> str:
     """The full name of the module in a ``from ... import`` statement of a file."""
     if not node.level:
         return node.module or ""

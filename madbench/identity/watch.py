@@ -1,7 +1,8 @@
 """A record of the files that users' code opens and runs, made from Python's audit events.
 
-An audit hook cannot be removed, so each process has at most one. The first :func:`watching` installs it. From then on
-the hook notes every user's module that is run, with its text. It notes opened files only inside :func:`watching`.
+An audit hook cannot be removed, so each process has at most one. The first :func:`watch_files` installs it. From then
+on the hook notes every user's module that is run, with its text. It notes opened files only inside
+:func:`watch_files`.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ NO_LIBRARY: Own = frozenset()
 
 
 @dataclass(frozen=True)
-class Event:
+class FileEvent:
     """A file that the code of one label, task or suite opened or ran as a module. ``opens`` is True if it was opened.
 
-    It is a :class:`Note` after the decision which file on the call stack belongs to the user.
+    It is a :class:`FileNote` after the decision which file on the call stack belongs to the user.
     """
 
     path: str
@@ -47,7 +48,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Note:
+class FileNote:
     """A file that was opened or run as a module, and the call stack at that time. ``opens`` is True if it was opened.
 
     Some library files count as users' code for one label and not for another (:data:`Own`). So a note does not say
@@ -60,12 +61,12 @@ class Note:
     during: str  # name of the watched action
 
 
-notes: list[Note] = []
+notes: list[FileNote] = []
 """All notes of this process, in order."""
 executed: dict[str, bytes] = {}
 """The text of every user's module that was run since the hook was installed, by file."""
 watched: set[str] = set()
-"""The files of users' modules that were run inside :func:`watching`."""
+"""The files of users' modules that were run inside :func:`watch_files`."""
 _own: Own = NO_LIBRARY  # files of all labels so far; notes are taken for every label
 _during: list[str] = []
 _is_installed = False
@@ -82,7 +83,7 @@ def own(*paths: Path) -> Own:
     return files
 
 
-def events_for(own: Own) -> list[Event]:
+def events_for(own: Own) -> list[FileEvent]:
     """The notes of this process so far, as events: opened and run files that users' code caused.
 
     Users' code are all files outside of libraries, and the library files in ``own``. Notes without such a file on the
@@ -92,7 +93,7 @@ def events_for(own: Own) -> list[Event]:
     for note in notes:
         owner = _owner(note.frames, own, note.opens)
         if owner and is_outside(note.path, own):
-            events.append(Event(note.path, note.opens, *owner, note.during))
+            events.append(FileEvent(note.path, note.opens, *owner, note.during))
     return events
 
 
@@ -121,7 +122,7 @@ def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @contextmanager
-def watching(what: str) -> Iterator[None]:
+def watch_files(what: str) -> Iterator[None]:
     """Note the files that users' code opens in the block. ``what`` is the name of the action in the block."""
     global _is_installed
     if not _is_installed:
@@ -174,7 +175,7 @@ def _note(path: str, frame: FrameType | None, opens: bool) -> None:
         frames.append((file if is_named else os.path.realpath(file), line))
         frame = frame.f_back
     if _owner(frames, _own, opens):
-        notes.append(Note(path, opens, tuple(frames), _during[-1]))
+        notes.append(FileNote(path, opens, tuple(frames), _during[-1]))
 
 
 def _owner(frames: Iterable[tuple[str, int]], own: Own, opens: bool) -> tuple[str, int] | None:

@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Part:
+class PatternPart:
     """One part of a pattern: a label, its number of consecutive layers, and the position of its first character."""
 
     text: str
@@ -40,7 +40,7 @@ def is_pattern(text: str) -> bool:
     return SEPARATOR in text or bool(_COUNTED.match(text))
 
 
-def split_pattern(text: str) -> tuple[list[Part], bool]:
+def split_pattern(text: str) -> tuple[list[PatternPart], bool]:
     """The parts of a pattern, and True if it ends in ``/...``. Raises ``LabelError`` for an invalid part."""
     parts, position = [], 0
     words = text.split(SEPARATOR)
@@ -55,7 +55,7 @@ def split_pattern(text: str) -> tuple[list[Part], bool]:
             raise LabelError(point_at(text, position + start, what))
         if count < 1:
             raise LabelError(point_at(text, position, "a count is at least 1"))
-        parts.append(Part(label, count, position + start))
+        parts.append(PatternPart(label, count, position + start))
         if sum(part.count for part in parts) > MOST_LAYERS:
             raise LabelError(point_at(text, position, f"a pattern has at most {MOST_LAYERS} layers"))
         position += len(word) + len(SEPARATOR)

@@ -24,22 +24,28 @@ class ClaimedRows(PlainMeasure):
     """Train every row of the claims in the file with the item's name, and test the claims together."""
 
     def introduction(self, request: Request) -> Sequence[str]:
-        return [*super().introduction(request), *(f"{claim.title}: {claim.sentence}" for claim in claims(request))]
+        return [
+            *super().introduction(request),
+            *(f"{claim.title}: {claim.sentence}" for claim in claims_of_item(request)),
+        ]
 
     def plan(self, request: Request) -> Grid:
         if request.labels:
             raise ConfigError(f"{request.labels[0]} has no effect on {request.item.id}, whose claims have its rows")
-        rows = [row_of(text) for claim in claims(request) for text in claim.labels(range(len(claim.pairs)))]
+        rows = [row_of(text) for claim in claims_of_item(request) for text in claim.labels(range(len(claim.pairs)))]
         axes = dict.fromkeys(change.path for row in rows for change in row.changes)
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         trained = require_results(results)
-        table, (verdicts, remarks) = beside_published(request, [trained]), judge_claims(trained, claims(request))
+        table, (verdicts, remarks) = (
+            beside_published(request, [trained]),
+            judge_claims(trained, claims_of_item(request)),
+        )
         return ItemResult([table], verdicts, {"cells": table.records()}, (), remarks)
 
 
-def claims(request: Request) -> list[Claim]:
+def claims_of_item(request: Request) -> list[Claim]:
     """The claims of an item. Their pairs contain names of rows.
 
     The quantities of a claim are its own, otherwise those of its file, otherwise all trained tasks. A claim without a

@@ -19,7 +19,7 @@ _CHUNK = 1 << 20  # bytes per read
 _ROWS = 64  # parquet rows that are unpacked together
 
 
-class File(Source):
+class TextFile(Source):
     """A streamed file on disk.
 
     Its name determines the format: JSON lines, a JSON array, parquet, or one document in UTF-8.

@@ -75,7 +75,7 @@ def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
 
 
 @dataclass(frozen=True)
-class Batch:
+class DocumentBatch:
     """Documents of one source, in order."""
 
     texts: list[str]
@@ -84,7 +84,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class State:
+class PreparationState:
     """The progress of the preparation of a corpus from its sources."""
 
     manifest: Manifest  # the token files so far; the last source may have more documents
@@ -94,7 +94,7 @@ class State:
         """The number of valid bytes of the split's token file."""
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
-    def append(self, folder: Path, batch: Batch, encoded: Encoded) -> State:
+    def append(self, folder: Path, batch: DocumentBatch, encoded: Encoded) -> PreparationState:
         """Write the ids of a batch and return the new state.
 
         If that fails (full disk), the old state is still valid.
@@ -107,7 +107,7 @@ class State:
                 file.write(ids.tobytes())
             splits[split] = add_counts(before, added)
         manifest = replace(self.boundary, splits=splits, sources=(*self.boundary.sources, batch.source))
-        return State(manifest, manifest if batch.is_last else self.boundary)
+        return PreparationState(manifest, manifest if batch.is_last else self.boundary)
 
     def save(self, folder: Path) -> None:
         """Save the appended data so that it survives a crash of the process or the machine."""
@@ -137,10 +137,12 @@ class State:
                 splits[split] = replace(info, sha256=file_digest(folder / PARTIAL / f"{split}.bin"))
         manifest = replace(self.manifest, splits=splits, madbench=__version__, python=platform.python_version())
         save(manifest, folder / PARTIAL / MANIFEST)
-        install(folder)
+        install_corpus(folder)
 
 
-def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
+def start_corpus(
+    folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]
+) -> PreparationState:
     """Create empty token files and save the tokenizer. Return the state before the first document."""
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
@@ -150,7 +152,7 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
     splits: dict[str, SplitInfo] = {split: SplitInfo() for split in SPLITS}
     dtype = convert(tokenizer.dtype.name, IdType, "the tokenizer")
     manifest = Manifest(recipe, TokenizerInfo.from_tokenizer(tokenizer), dtype, str(rule), splits, notes=notes)
-    return State(manifest, manifest)
+    return PreparationState(manifest, manifest)
 
 
 def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
@@ -168,7 +170,7 @@ def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
     return encoded
 
 
-def install(folder: Path) -> None:
+def install_corpus(folder: Path) -> None:
     """Move the complete corpus in ``folder/partial`` into ``folder``, over any older corpus.
 
     The manifest is moved last. If this is interrupted at any point, another call finishes it.

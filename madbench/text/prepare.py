@@ -22,7 +22,16 @@ from madbench.text.documents import Source
 from madbench.text.folder_tokenizer import PREFIX, folder_of
 from madbench.text.manifest import MANIFEST, SPLITS, Manifest, Recipe, SourceInfo, load
 from madbench.text.options import PrepareOptions
-from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
+from madbench.text.partial import (
+    PROGRESS,
+    DocumentBatch,
+    Encoded,
+    PreparationState,
+    SplitRule,
+    encode,
+    install_corpus,
+    start_corpus,
+)
 from madbench.text.sources import find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
@@ -100,7 +109,7 @@ def prepare(
         for path in (partial_folder, *partial_folder.glob("*")):
             refuse_link(path)
         if (partial_folder / MANIFEST).exists():
-            install(folder)
+            install_corpus(folder)
         if not force and (corpus := _finished_corpus(folder, recipe, sources)):
             if not (partial_folder / PROGRESS).exists():  # nothing can be resumed from it
                 with explain_os_errors(folder):
@@ -117,7 +126,7 @@ def prepare(
                 chosen = train_bpe(_sample(sources, rule, on_progress), vocab_size)
                 trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
                 notes = (f"the tokenizer was trained on {trained_on}",)
-            state = begin(folder, recipe, rule, chosen, notes)
+            state = start_corpus(folder, recipe, rule, chosen, notes)
         else:
             chosen = chosen or load_tokenizer(tokenizer, partial_folder)
             if chosen.digest != state.manifest.tokenizer.digest:
@@ -168,10 +177,10 @@ def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Cor
 
 def _unfinished_state(
     folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool
-) -> State | None:
+) -> PreparationState | None:
     """The state to resume; None to begin. The state of another request is an error, or is removed with ``force``."""
     try:
-        if state := load(State, folder / PARTIAL / PROGRESS):
+        if state := load(PreparationState, folder / PARTIAL / PROGRESS):
             begun = sources[: len(state.manifest.sources)]  # later sources may have changed
             difference = state.manifest.difference(recipe, begun)
             if not difference and state.manifest.split_rule == str(rule):
@@ -208,12 +217,12 @@ def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> 
 def _pass_over(
     sources: list[Source],
     folder: Path,
-    state: State,
+    state: PreparationState,
     encoder: Encoder,
     workers: int,
     most: int,
     on_progress: OnProgress,
-) -> State:
+) -> PreparationState:
     """Encode the text that ``state`` does not have yet, and append its ids to the corpus in ``folder``.
 
     Return the new state. If an error or an interrupt ends this early, the state of the finished part is saved. Raises
@@ -238,7 +247,7 @@ def _pass_over(
                     saved = time.monotonic()
     except BaseException as error:
         if isinstance(error, ConfigError):  # an unreadable source, which is repeated as a whole
-            state = State(state.boundary, state.boundary)
+            state = PreparationState(state.boundary, state.boundary)
         with suppress(StoreError):  # the disk is full for this file too; the earlier state is valid
             state.save(folder)
         raise
@@ -246,7 +255,7 @@ def _pass_over(
     return state
 
 
-def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
+def _batches(sources: list[Source], state: PreparationState) -> Iterator[DocumentBatch]:
     """The documents that are not done yet, in batches of about a megabyte. No batch has two sources."""
     first = len(state.boundary.sources)
     done = sum(source.documents for source in state.manifest.sources[first:])
@@ -257,17 +266,17 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
                 texts.append(text)
                 characters += len(text)
             if characters >= BATCH_CHARACTERS:
-                yield Batch(texts, SourceInfo.from_source(source, count), is_last=False)
+                yield DocumentBatch(texts, SourceInfo.from_source(source, count), is_last=False)
                 texts, characters = [], 0
-        yield Batch(texts, SourceInfo.from_source(source, count), is_last=True)
+        yield DocumentBatch(texts, SourceInfo.from_source(source, count), is_last=True)
         done = 0
 
 
 def _encode_all(
-    batches: Iterable[Batch], encoder: Encoder, workers: int
-) -> Generator[tuple[Batch, Encoded], None, None]:
+    batches: Iterable[DocumentBatch], encoder: Encoder, workers: int
+) -> Generator[tuple[DocumentBatch, Encoded], None, None]:
     """Every batch with its ids, in order. A BPE encodes without holding Python's lock."""
-    waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
+    waiting: deque[tuple[DocumentBatch, Future[Encoded]]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for batch in batches:
             waiting.append((batch, pool.submit(encoder, batch.texts)))

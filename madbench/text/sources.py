@@ -16,7 +16,7 @@ from pathlib import Path
 from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.text.documents import BadRowError, Limits, Source, first_line
-from madbench.text.files import File
+from madbench.text.files import TextFile
 
 HUB = "hf:"
 STDLIB = "stdlib"
@@ -82,7 +82,7 @@ def find_sources(
     seen: set[str] = set()
     for source in sources:
         source.limits, source.skips_bad = limits, skip_bad
-        identity = str(source.path.resolve()) if isinstance(source, File) else source.name
+        identity = str(source.path.resolve()) if isinstance(source, TextFile) else source.name
         if identity in seen:
             raise ConfigError(f"source {short_repr(source.name)}: named twice; its text would count twice")
         seen.add(identity)
@@ -99,7 +99,7 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
     if word.startswith(HUB):
         return [HuggingFaceSplit(word, text_key)]
     if os.path.isfile(word):
-        return [File(Path(word), text_key)]
+        return [TextFile(Path(word), text_key)]
     if not os.path.isdir(word):
         siblings = []
         with suppress(OSError):
@@ -107,7 +107,7 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
         near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
         forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
         raise ConfigError(f"source {short_repr(word)}: no such file or folder{did_you_mean(word, forms)}")
-    sources: list[Source] = [File(path, text_key) for path in _files_below(Path(word))]
+    sources: list[Source] = [TextFile(path, text_key) for path in _files_below(Path(word))]
     if not sources:
         raise ConfigError(f"source {short_repr(word)}: the folder holds no file")
     return sources
@@ -136,4 +136,4 @@ def _standard_library() -> list[Source]:
     once: dict[Path, Path] = {}  # Debian's Python has a file and a link to it
     for path in paths:
         once.setdefault(path.resolve(), path)
-    return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in once.values()]
+    return [TextFile(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in once.values()]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.bench import again
-from madbench.bench.again import Repeat, Repeatable, rows_by_task
+from madbench.bench.again import RepeatableRuns, RepeatedRun, rows_by_task
 from madbench.execute.products import DETAIL
 from madbench.jobs import Record
 from madbench.mixers import products
@@ -28,7 +28,7 @@ def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
     for seed in range(20):
         store.finish(make_job(seed), RECORD)
     store.finish(make_job(20), Record("failed", error="out of memory"))
-    repeatable = Repeatable.from_store(store)
+    repeatable = RepeatableRuns.from_store(store)
     drawn = [[run.job.id for (run,) in repeatable.draw(0.25, seed)] for seed in (0, 0, 1)]
     assert [len(ids) for ids in drawn] == [5, 5, 5]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -41,11 +41,11 @@ def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_cou
     for seed in range(6):
         store.finish(make_job(seed), replace(RECORD, details=RECORD.details | {"group": 3}))
     store.finish(make_job(6), RECORD)
-    groups = Repeatable.from_store(store).groups
+    groups = RepeatableRuns.from_store(store).groups
     assert sorted([run.job.seed for run in group] for group in groups) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [[run.job.seed for run in group] for group in Repeatable.from_store(store, alone=True).groups] == [[6]]
+    assert [[run.job.seed for run in group] for group in RepeatableRuns.from_store(store, alone=True).groups] == [[6]]
     store.finish(make_job(7), replace(RECORD, details=RECORD.details | {"group": 3}))
-    repeatable = Repeatable.from_store(store)
+    repeatable = RepeatableRuns.from_store(store)
     assert repeatable.count == 1 and repeatable.left_out.total() == 7
 
 
@@ -63,7 +63,7 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
     ]:
         details = {"group": len(history[0]["ids"]), "group_jobs": history, "steps": steps}
         store.finish(job, replace(RECORD, details=RECORD.details | details))
-    repeatable = Repeatable.from_store(store)
+    repeatable = RepeatableRuns.from_store(store)
     assert [[run.job.seed for run in group] for group in repeatable.groups] == [[3, 0, 1]]
     assert repeatable.left_out.total() == 2
 
@@ -79,7 +79,7 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
 )
 def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
-    assert Repeat(run, again).difference == difference
+    assert RepeatedRun(run, again).difference == difference
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path)
 )
 def test_equal_runs_have_equal_curves_but_for_times(again, change, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0}, [FIRST, LAST]), tmp_path)
-    repeat = Repeat(run, Record("finished", {"loss": 1.0}, again))
+    repeat = RepeatedRun(run, Record("finished", {"loss": 1.0}, again))
     assert repeat.change == change and repeat.difference == 0
     assert rows_by_task([repeat])[0]["equal"] == (not change)
 
@@ -115,5 +115,5 @@ def test_runs_whose_records_name_no_library_are_trained_with_mkl(tmp_path, monke
 
     monkeypatch.setattr(again, "run_jobs", run_here)
     monkeypatch.setattr(again, "train", train)
-    again.repeat(Repeatable.from_store(stored).groups, new, slots=1)
+    again.repeat(RepeatableRuns.from_store(stored).groups, new, slots=1)
     assert libraries == {0: False, 1: True}

@@ -358,12 +358,12 @@ def test_targets_read_the_rows_they_are_about():
     glu = {"label": "G-cg-q-12o", "task": "selective_copying", "times_of_S": 2.0, "speed_over_peer": 1.6}
     short = {"label": "R", "length": 32, "speed_over_peer": 1.2}
     rows = [glu | {"length": 64}, glu | {"length": 256, "times_of_S": 1.9}, short | {"task": "memorization"}]
-    values = [line.split(" | ")[-1] for line in targets.lines({"training": rows}, "cpu")[2:]]
+    values = [line.split(" | ")[-1] for line in targets.targets_table({"training": rows}, "cpu")[2:]]
     assert values == ["1.9 |", "1.6 |", "not measured |"]  # compression is missing
     rows += [short | {"task": "compression"}, short | {"task": "compression", "label": "peer", "speed_over_peer": 1.0}]
-    assert targets.lines({"training": rows}, "cpu")[-1].endswith("| 1.2 |")
+    assert targets.targets_table({"training": rows}, "cpu")[-1].endswith("| 1.2 |")
     core = {"label": "G-cg-q-12o", "shape": "8x1024x768", "path": "core", "speed": 0.5}
-    assert any(line.endswith("| 2 |") for line in targets.lines({"mixers": [core]}, "gpu"))
+    assert any(line.endswith("| 2 |") for line in targets.targets_table({"mixers": [core]}, "gpu"))
 
 
 @pytest.mark.slow

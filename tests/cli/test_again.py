@@ -75,7 +75,7 @@ def rows(text: str) -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, main):
     """Also those that shared a step, which are trained together again."""
-    assert sorted(len(group) for group in again_module.Repeatable.from_store(trained).groups) == [*[1] * 8, 2]
+    assert sorted(len(group) for group in again_module.RepeatableRuns.from_store(trained).groups) == [*[1] * 8, 2]
     ended = main("again", trained.root, "--share", 1)
     assert ended.code == 0
     assert {task: cells[:3] for task, cells in rows(ended.stdout).items()} == {

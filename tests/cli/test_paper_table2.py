@@ -21,8 +21,8 @@ from madbench.papers.hypermlp import table2
 from madbench.papers.hypermlp.table2 import (
     COLUMNS,
     Table2,
-    differences,
     halves_rounded_down,
+    published_mismatches,
     published_rows,
     stored_benchmarks,
 )
@@ -60,7 +60,7 @@ def test_the_printed_avg_rank_and_top1_follow_from_the_printed_columns(request_o
     """Ties share the mean of their places; one half of the last digit is printed rounded down, the others up."""
     of_scale = groups(request_of)
     assert [len(rows) for rows in of_scale.values()] == [8, 8] and len(COLUMNS) == 16
-    assert [differences(rows) for rows in of_scale.values()] == [[], []]
+    assert [published_mismatches(rows) for rows in of_scale.values()] == [[], []]
     assert halves_rounded_down(of_scale["1.3B"]) == ["HGRN 5.125 is printed 5.12"]
     assert halves_rounded_down(of_scale["340M"]) == []
 
@@ -68,7 +68,7 @@ def test_the_printed_avg_rank_and_top1_follow_from_the_printed_columns(request_o
 def test_a_number_that_does_not_follow_is_named(request_of):
     rows = groups(request_of)["340M"]
     wrong = [replace(rows[0], average_rank=4.2, top1=3), *rows[1:]]
-    assert differences(wrong) == ["DiffTrans: Avg Rank 4.1250, printed 4.20", "DiffTrans: #Top1 2, printed 3"]
+    assert published_mismatches(wrong) == ["DiffTrans: Avg Rank 4.1250, printed 4.20", "DiffTrans: #Top1 2, printed 3"]
 
 
 def test_ranks_are_of_the_values_as_they_are_and_all_of_the_best_are_first():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from madbench.cli.shared.progress import RunScreen, job_name, train_on_screen, view
+from madbench.cli.shared.progress import RunScreen, job_name, sweep_view, train_on_screen
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState
@@ -125,7 +125,7 @@ def test_the_whole_sweep_fits_one_line():
     tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 0, "total_steps": 3}, 6.0)
     tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 1, "total_steps": 3}, 60.0)
     out = console()
-    out.print(view(tally.content(), 80, 1))
+    out.print(sweep_view(tally.content(), 80, 1))
     assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"
 
 

@@ -19,7 +19,7 @@ from madbench.execute import slurm_worker
 from madbench.execute.base import JobLock, Policy, Summary
 from madbench.execute.driver import LockedGroup
 from madbench.execute.messages import JobResult, WorkerLost, WorkerResult
-from madbench.execute.slurm_folder import SlurmFolder, digest
+from madbench.execute.slurm_folder import SlurmFolder, content_digest
 from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
 from waiting import until
@@ -389,7 +389,7 @@ def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tm
     folder.call.write_bytes(written.replace(b"fake_sweep:train", b"evil:train"))
     monkeypatch.setenv("SLURM_JOB_ID", "1000")
     with pytest.raises(StoreError, match="changed since the driver wrote it"):  # on the node
-        slurm_worker.main(str(folder.path.parent), digest(written))
+        slurm_worker.main(str(folder.path.parent), content_digest(written))
     queue.kill_driver()
     group = queue.group(0)
     assert queue.driver(group).jobs[group].slurm_id == "1001"  # in the next driver
@@ -414,7 +414,7 @@ def test_a_call_that_never_comes_ends_its_slurm_job(queue, monkeypatch):
     monkeypatch.setattr(slurm_worker, "CALL_SECONDS", 0)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(StoreError, match="the driver that queued this job is gone"):
-        slurm_worker.main(str(queue.store.root / "slurm"), digest(b""))
+        slurm_worker.main(str(queue.store.root / "slurm"), content_digest(b""))
 
 
 def test_a_cancelled_group_leaves_nothing_by_which_it_could_be_taken_over(queue):

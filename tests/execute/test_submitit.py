@@ -14,7 +14,7 @@ from madbench.execute import submitit as module
 from madbench.execute.base import JobLock, Listener, Policy, Summary
 from madbench.execute.driver import LockedGroup
 from madbench.execute.messages import WorkerResult
-from madbench.execute.slurm_folder import digest
+from madbench.execute.slurm_folder import content_digest
 from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
 from madbench.store.runs import Store
@@ -38,7 +38,7 @@ def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
         SlurmConfig("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, sbatch=extra), slots=7
     )
     backend = backend_of(executor, tmp_path)
-    script = backend.script([digest(bytes(index)) for index in range(30)])
+    script = backend.script([content_digest(bytes(index)) for index in range(30)])
     lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
     asked = dict(line.partition("=")[::2] for line in lines)
     expected = {"partition": "gpu", "time": "90", "cpus-per-task": "4", "gpus-per-node": "2", "mem": "8704MB"}
@@ -49,7 +49,7 @@ def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
 
 
 def test_what_is_not_asked_for_is_left_to_slurm(slurm, tmp_path):
-    script = backend_of(slurm_executor(), tmp_path).script([digest(b"")])
+    script = backend_of(slurm_executor(), tmp_path).script([content_digest(b"")])
     assert not [name for name in ("partition", "gpus", "mem") if f"--{name}" in script]
 
 

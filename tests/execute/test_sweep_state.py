@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
 from madbench.jobs import Job, Record
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
@@ -146,9 +146,9 @@ def test_jobs_that_train_together_share_a_slot_and_are_counted_one_by_one():
 def test_events_become_flat_lines_without_what_json_lacks():
     event = {"event": "progress", "job": MAD_JOBS[0], "slot": 0}
     event["progress"] = {"step": 3, "total_steps": 9, "accuracy": None, "loss": math.nan}
-    assert flatten(event) == {"event": "progress", "slot": 0, "job": MAD_JOBS[0].id, "step": 3, "total_steps": 9}
+    assert event_line(event) == {"event": "progress", "slot": 0, "job": MAD_JOBS[0].id, "step": 3, "total_steps": 9}
     ended = {"event": "finished", "job": LANGUAGE_JOB, "slot": 1, "record": Record("finished", {"loss_l5": 2.5})}
-    assert flatten(ended) == {
+    assert event_line(ended) == {
         "event": "finished",
         "slot": 1,
         "job": LANGUAGE_JOB.id,
@@ -161,8 +161,8 @@ def test_events_become_flat_lines_without_what_json_lacks():
         "slot": 1,
         "record": Record("failed", error="Traceback\nValueError: no"),
     }
-    assert flatten(failed)["error"] == "ValueError: no"
-    assert flatten({"event": "skipped", "job": MAD_JOBS[0], "reason": "busy"}) == {
+    assert event_line(failed)["error"] == "ValueError: no"
+    assert event_line({"event": "skipped", "job": MAD_JOBS[0], "reason": "busy"}) == {
         "event": "skipped",
         "job": MAD_JOBS[0].id,
         "reason": "busy",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from madbench.analysis import registration
-from madbench.analysis.registration import load_registration, registered_findings, sentences
+from madbench.analysis.registration import load_registration, registered_findings, registration_notes
 from madbench.jobs import content_id
 from madbench.suites.mad.suite import MAD_TASKS
 
@@ -26,7 +26,7 @@ def judge(file: Path) -> tuple[str, list[str]]:
     """The sentences on a registration, and the verdicts on its claims."""
     found, results = load_registration(file, file.parent / "results")
     rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
-    return " ".join(sentences(found, file, results)), [row.verdict_text for row in rows]
+    return " ".join(registration_notes(found, file, results)), [row.verdict_text for row in rows]
 
 
 def rewritten(file: Path, content: dict) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from madbench.analysis.claims import Claim, load_claims
 from madbench.papers import Paper, load_paper
-from madbench.papers.claimed_rows import claims
+from madbench.papers.claimed_rows import claims_of_item
 from madbench.papers.making import Request
 from madbench.papers.table_measure import published_numbers
 
@@ -20,7 +20,7 @@ def test_published_numbers_are_of_the_rows_that_the_item_names():
 
 def test_rows_with_changes_have_their_published_numbers_and_claims():
     request = Request(paper := load_paper("coefficients"), paper.item("table3"))
-    made, published = claims(request), published_numbers(request)
+    made, published = claims_of_item(request), published_numbers(request)
     assert {claim.quantities for claim in made} == {("validation_loss",)}
     gaps = {name: [published[label]["perplexity"] for label in pair] for name, pair in pairs_of(made).items()}
     assert gaps.pop("mamba2-parted") == [28.84, 28.87]

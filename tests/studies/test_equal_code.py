@@ -18,7 +18,7 @@ import madbench
 from code_changes import Difference, Function, changed_functions, changes_outside, changes_since
 from equal_code import add_equal, choose, executed_functions, proven
 from madbench.bench import again
-from madbench.bench.again import Repeat
+from madbench.bench.again import RepeatedRun
 from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.identity import package
@@ -45,7 +45,7 @@ def repeats(digests, metrics=(1.0, 1.0)):
         replace(RECORD, metrics={"accuracy": value}, details={"package_code": {"task": digest, "family": "f"}})
         for digest, value in zip(digests, metrics, strict=True)
     ]
-    return Repeat(Run(mad_job(), records[0], Path()), records[1])
+    return RepeatedRun(Run(mad_job(), records[0], Path()), records[1])
 
 
 def test_digests_are_equal_if_all_of_their_runs_are(tmp_path):

@@ -204,7 +204,7 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{path}: claims: two claims are named {short_repr(name)}; give each its own name")
-    complete_claims = tuple(complete(claim, f"{path}: claims: {claim.name}") for claim in claims)
+    complete_claims = tuple(complete_claim(claim, f"{path}: claims: {claim.name}") for claim in claims)
     return replace(file, claims=complete_claims)
 
 
@@ -280,7 +280,7 @@ def _path_of(source: str | Path) -> Path:
     return path
 
 
-def complete(claim: Claim, where: str) -> Claim:
+def complete_claim(claim: Claim, where: str) -> Claim:
     """Return ``claim`` with the pairs and the title that follow from its contrast.
 
     Raises ``ConfigError`` if the claim is invalid. The message begins with ``where``.

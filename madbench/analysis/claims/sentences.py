@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from madbench.analysis.claims import Claim, complete, load_claims
+from madbench.analysis.claims import Claim, complete_claim, load_claims
 from madbench.analysis.quantities import suite_of_column, unknown_column
 from madbench.config import short_repr
 from madbench.errors import ConfigError
@@ -61,7 +61,7 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
         entry["judges"] = "every pair"
     fields_of_claim = {field.name for field in fields(Claim)}
     assert entry.keys() <= fields_of_claim
-    return complete(Claim(**{**entry, "quantities": tuple(columns)}), repr(sentence)), entry
+    return complete_claim(Claim(**{**entry, "quantities": tuple(columns)}), repr(sentence)), entry
 
 
 def add_claim(entry: dict[str, Any], path: Path) -> int:

@@ -182,7 +182,7 @@ def _write_page(folder: Path, tables: Sequence[BenchTable], setup: BenchSetup, w
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")
-    lines = targets.lines({table.part.name: table.rows for table in tables}, "cpu" if setup.is_cpu else "gpu")
+    lines = targets.targets_table({table.part.name: table.rows for table in tables}, "cpu" if setup.is_cpu else "gpu")
     parts = [f"# madbench bench\n\n`{command_line()}`, {date}. {where}\n", "## Targets\n", *lines, ""]
     for table in tables:
         picture = f"\n![]({table.part.name}.png)\n" if (folder / f"{table.part.name}.png").is_file() else ""

@@ -17,14 +17,14 @@ def print_registered(
 ) -> None:
     """Print the registered findings, and every other claim as exploratory."""
     from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.registration import load_registration, registered_findings, sentences
+    from madbench.analysis.registration import load_registration, registered_findings, registration_notes
 
     if _chooses_runs(words, stored_options):
         raise ConfigError(
             "--registered: labels, tasks and protocol are the registered ones; only --results can be given"
         )
     registration, results = load_registration(path, stored_options.results)
-    remarks = sentences(registration, path, results)
+    remarks = registration_notes(registration, path, results)
     table = findings_table(registered_findings(registration, results), results.sentences())
     table = table.of_origin(results.origin())
     print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), print_options)

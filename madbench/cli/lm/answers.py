@@ -108,7 +108,7 @@ class QuestionOptions:
         return [name for name in self.names if name not in TASKS]
 
 
-def ask(
+def ask_models(
     runs: Sequence[str],
     questions: QuestionOptions,
     data: CorpusOptions,
@@ -136,7 +136,7 @@ def ask(
             measured.append(measurement)
             trained.measure(measurement)
             if not as_json:
-                print(f"{with_display_names(job.label)}: {sentence(measurement)}", flush=True)
+                print(f"{with_display_names(job.label)}: {measurement_sentence(measurement)}", flush=True)
         rows[f"{job.label} {job.id[:8]}"] = measured
         contents.append({"label": job.label, "id": job.id, "tasks": [_content(answer) for answer in measured]})
         not_stored.append(trained.not_stored)
@@ -198,7 +198,7 @@ def _harness_measurements(
     yield from measure(model, tasks, EvaluationOptions(questions.shots, questions.limit, file))
 
 
-def sentence(measurement: Measurement) -> str:
+def measurement_sentence(measurement: Measurement) -> str:
     """A sentence with the numbers of a task and the number of its questions."""
     values, details, settings = measurement.values, measurement.details, measurement.settings
     parts = []

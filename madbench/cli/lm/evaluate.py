@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from madbench.cli.lm.answers import QuestionOptions, ask
+from madbench.cli.lm.answers import QuestionOptions, ask_models
 from madbench.cli.shared import options
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import count_text, print_json
@@ -50,7 +50,7 @@ def evaluate(
     """
     as_json = format == "json"
     if questions.names:
-        ask(runs, questions, data, results, device, trust, as_json)
+        ask_models(runs, questions, data, results, device, trust, as_json)
         return
     device = resolve_device(device)
     contents, not_stored = [], []

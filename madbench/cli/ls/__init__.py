@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.cells import cell_len
 from rich.console import Console
 
-from madbench.cli.ls.listings import Rows, listings, overview
+from madbench.cli.ls.listings import ListRows, listings, overview
 from madbench.cli.ls.sweeps import print_sweeps
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.print_options import FormatOption
@@ -20,7 +20,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites
 
-OTHER_WORDS = {"sets": "variants"}
+KIND_ALIASES = {"sets": "variants"}
 """Other words that ``madbench ls`` accepts for a kind, such as ``sets`` for ``variants``."""
 
 
@@ -69,7 +69,7 @@ def ls(
       madbench ls sweeps --results /data/runs --watch
     """
     as_json = format == "json"
-    kinds, kind = listings(), kind and OTHER_WORDS.get(kind, kind)
+    kinds, kind = listings(), kind and KIND_ALIASES.get(kind, kind)
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {short_repr(kind)}{did_you_mean(kind, kinds, 'madbench ls')}")
     if specs and kind not in ("labels", "profiles", "runs"):
@@ -122,7 +122,7 @@ def ls(
         console.print(f"broken: {row['problem']}", **PLAIN)
 
 
-def _print_profiles(console: Console, rows: Rows, has_keys: bool) -> None:
+def _print_profiles(console: Console, rows: ListRows, has_keys: bool) -> None:
     """Print the profiles suite by suite, and with ``has_keys`` the keys of KEY=VALUE."""
     for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
         suite = find_suite(name)
@@ -148,7 +148,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
     print_lines(console, table_lines(rows, width=console.width))
 
 
-def _print_runs(console: Console, rows: Rows) -> None:
+def _print_runs(console: Console, rows: ListRows) -> None:
     """Print one line per run if the terminal is wide enough, otherwise two lines and the folder."""
     cells_of_runs = []
     have_other_code = any(row["code"] for row in rows)

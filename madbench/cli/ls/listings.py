@@ -36,19 +36,19 @@ from madbench.suites.profile import field_names
 from madbench.suites.published import published_scores
 from madbench.tasks import broken_tasks, loaded_tasks
 
-Rows = list[dict[str, Any]]
+ListRows = list[dict[str, Any]]
 MOST_ENDED = 3
 """The largest number of finished sweeps that are shown."""
 
 
-def _labels(specs: list[str]) -> Rows:
+def _labels(specs: list[str]) -> ListRows:
     average = next(iter(main_suite().averages))
     published = {label: numbers.get(average) for label, numbers in published_scores().items()}
     meaning = {label: ", ".join(row.name for row in explain(parse(label))) for label in expand(specs)}
     return [{"label": label, "published": published.get(label), "meaning": text} for label, text in meaning.items()]
 
 
-def _variants() -> Rows:
+def _variants() -> ListRows:
     sets = {name: from_mapping(LabelSet, read_yaml(path), str(path)) for name, path in available_sets().items()}
     return [
         {"set": f"@{name}", "labels": len(expand([f"@{name}"])), "description": _line(content.description)}
@@ -56,7 +56,7 @@ def _variants() -> Rows:
     ]
 
 
-def _tasks() -> Rows:
+def _tasks() -> ListRows:
     rows, files = [], loaded_tasks()
     for suite in suites().values():
         for name in suite.tasks():
@@ -70,7 +70,7 @@ def _tasks() -> Rows:
     return _with_broken(rows, broken_tasks())
 
 
-def _profiles(names: Sequence[str] = ()) -> Rows:
+def _profiles(names: Sequence[str] = ()) -> ListRows:
     """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
     rows = []
     for suite in [find_suite(name, "ls profiles: ") for name in names] or suites().values():
@@ -84,7 +84,7 @@ def _profiles(names: Sequence[str] = ()) -> Rows:
     return rows
 
 
-def _suites() -> Rows:
+def _suites() -> ListRows:
     rows = []
     for suite in suites().values():
         row = {"suite": suite.name, "title": suite.title, "from": type(suite).__module__.partition(".")[0]}
@@ -92,7 +92,7 @@ def _suites() -> Rows:
     return _with_broken(rows, broken_suites())
 
 
-def _families() -> Rows:
+def _families() -> ListRows:
     rows, broken = [], broken_families()
     for name, family in loaded_families().items():
         module = sys.modules.get(family.__module__)  # None for a class that is made by code
@@ -108,7 +108,7 @@ def _families() -> Rows:
     return _with_broken(rows, broken)
 
 
-def _modules() -> Rows:
+def _modules() -> ListRows:
     places, broken = sources.entry_sources(), sources.broken_modules()
     rows = [
         {"module": name, "label": f"my:{name}", "class": path, "from": place}
@@ -118,13 +118,13 @@ def _modules() -> Rows:
     return _with_broken(rows, broken)
 
 
-def _papers() -> Rows:
+def _papers() -> ListRows:
     papers, broken = loaded_papers()
     rows = [{"paper": name, "items": len(paper.items), "title": paper.title} for name, paper in papers.items()]
     return _with_broken(rows, broken)
 
 
-def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
+def _with_broken(rows: ListRows, broken: Mapping[str, str]) -> ListRows:
     """The rows, and one row with a ``problem`` for each broken entry of an installed package."""
     empty_row = dict.fromkeys(rows[0])
     return rows + [empty_row | {next(iter(empty_row)): name, "problem": reason} for name, reason in broken.items()]
@@ -134,7 +134,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _runs(results: Path | None, words: list[str]) -> Rows:
+def _runs(results: Path | None, words: list[str]) -> ListRows:
     """The runs of these labels and changes as in the JSON output, with null for numbers that are not finite."""
     rows = []
     for run in _stored_runs(results, words):
@@ -159,7 +159,7 @@ _PUBLISHED = "published: average over the MAD tasks in a paper's table, in perce
 _SYNTAX = "[ ]: optional, |: or; madbench explain EXAMPLE explains the letters"
 
 
-def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
+def listings() -> dict[str, tuple[Callable[..., ListRows], str, str]]:
     """The kinds by name: function, description in the overview, and note below the list."""
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
@@ -184,7 +184,7 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
     }
 
 
-def _operators() -> Rows:
+def _operators() -> ListRows:
     """The published layers that are labels by name, of all families whose mixers have titles."""
     rows = []
     for family in loaded_families().values():
@@ -194,12 +194,12 @@ def _operators() -> Rows:
     return rows
 
 
-def _sweeps(results: Path | None) -> Rows:
+def _sweeps(results: Path | None) -> ListRows:
     """The sweeps that are recorded in a results folder. The folder need not exist."""
     return [{"sweep": sweep["state"]} for sweep in read_sweeps(results or RESULTS, MOST_ENDED)]
 
 
-def overview(results: Path | None) -> Rows:
+def overview(results: Path | None) -> ListRows:
     """One row per kind with the number and the names of its members."""
     where = f" in {results or RESULTS}"
     counts = {

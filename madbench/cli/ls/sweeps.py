@@ -13,7 +13,7 @@ from rich.text import Text
 
 from madbench.cli.ls.listings import MOST_ENDED
 from madbench.cli.shared.printing import count_text, duration, first_of, print_json
-from madbench.cli.shared.progress import SKIPPED, job_name, view
+from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.journal import read_sweeps
 from madbench.files import names_in
@@ -76,7 +76,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         f"since {sweep['started']}, {sweep['host']} {sweep['pid']}",
     ]
     if state == "running":
-        parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
+        parts.append(sweep_view(sweep, width, room or len(sweep["slots"]) + 1))
         if sweep["silent_seconds"] > SILENT:
             parts.append(f"no event for {duration(sweep['silent_seconds'])}")
     counts = sweep["counts"]

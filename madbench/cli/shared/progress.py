@@ -20,7 +20,7 @@ from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, 
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.options import RunOptions
-from madbench.execute.sweep_state import SweepState, flatten, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
@@ -37,7 +37,7 @@ SKIPPED = {
 """The reasons why jobs were skipped, as printed after their counts."""
 
 
-def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
+def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
     """The state of a sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
     slots_shown = slots if len(slots) <= room else slots[: room - 1]
@@ -137,7 +137,7 @@ class RunScreen:
     def on_event(self, event: Event) -> None:
         """Show one event of an executor (:mod:`madbench.execute.base`)."""
         self.announce()
-        line = flatten(event)
+        line = event_line(event)
         now = time.monotonic() - self._began
         with self._lock:
             running = self.state.running.get(line["job"])
@@ -158,7 +158,7 @@ class RunScreen:
         """The live part of the screen, at most as high as the terminal."""
         with self._lock:
             self.state.advance_to(time.monotonic() - self._began)
-            return view(self.state.content(), self.console.width, self.console.height - 2)
+            return sweep_view(self.state.content(), self.console.width, self.console.height - 2)
 
     def _print_skipped(self) -> None:
         for what, text in SKIPPED.items():

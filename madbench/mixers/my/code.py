@@ -24,7 +24,7 @@ from torch import nn
 from madbench.errors import LabelError, MadbenchError
 from madbench.identity import watch
 from madbench.identity.listing import data_digest, identity_of
-from madbench.identity.reach import Reach
+from madbench.identity.reach import CodeSearch
 from madbench.identity.scripts import importing_scripts, is_importing_scripts, standard_first
 from madbench.identity.text import source_text
 from madbench.labels import trust
@@ -47,7 +47,7 @@ class UsersCode:
     def __init__(self, path: str, in_new_process: bool = False):
         self.path, made = path, source(path)
         self.root = made.root
-        reach = Reach(made.root, made.own)
+        reach = CodeSearch(made.root, made.own)
         for module, name in (*_definitions(made), *_try(path)):
             reach.start(module, name)
         is_unsure = reach.hear(watch.events_for(made.own), _probe_name(path))
@@ -116,7 +116,7 @@ def _try(path: str) -> list[tuple[str, str]]:
     Empty if the module fails at all ``SIZES``.
     """
     for size in SIZES:
-        with watch.watching(_probe_name(path)), kept_random_state(), torch.device("cpu"):
+        with watch.watch_files(_probe_name(path)), kept_random_state(), torch.device("cpu"):
             with suppress(MadbenchError), torch.no_grad():
                 torch.manual_seed(0)
                 module = make(path, size)

@@ -17,7 +17,7 @@ from typing import Any
 from madbench.config import read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError, did_you_mean
 from madbench.identity.reach import import_root
-from madbench.identity.watch import own, watching
+from madbench.identity.watch import own, watch_files
 from madbench.labels import trust
 from madbench.mixers.my.arguments import dotted
 from madbench.plugins.registry import Registry, wrap_load_errors
@@ -193,7 +193,7 @@ class Source:
         with working_folder_on_path():
             self.own = own(*_package_of(path))
             """The files of the user's own package, even if it is installed among libraries."""
-            with watching(f"import of {path}"):
+            with watch_files(f"import of {path}"):
                 module, self.make, count = _import(path)
         self.module = module.__name__
         self.name = path.split(".")[count]

@@ -23,7 +23,7 @@ from madbench.mixers.cd.parts import read_out
 from madbench.papers.coefficients import Decision, Principle, Study, coefficient_label
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.shares import compare_shares
-from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, compare_contrasts, principle_table
 from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
 from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.store.format import Measurement
@@ -45,7 +45,7 @@ READOUT, READOUT_PANEL = "readout", "φ near zero"
 """The panel that plots the readouts phi(s): its name in ``Study.shown``, and its title."""
 
 
-def measure(results: Results) -> pd.DataFrame:
+def measure_coefficients(results: Results) -> pd.DataFrame:
     """One row per trained model: label, task, seed, accuracy in percent, and shares of normalized coefficients a_ij.
 
     The shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads.
@@ -59,7 +59,7 @@ def measure(results: Results) -> pd.DataFrame:
     Raises the errors of :func:`measured_runs`.
     """
     rows = []
-    for run, _, measured in measured_runs(results, SHARES, lambda weights, job: (shares(weights, job), {})):
+    for run, _, measured in measured_runs(results, SHARES, lambda weights, job: (coefficient_shares(weights, job), {})):
         identity = {"label": run.label, "task": run.column, "seed": run.seed, "accuracy": run.value}
         rows.append(identity | measured.values)
     return pd.DataFrame(rows)
@@ -89,8 +89,8 @@ def measured_runs(
         yield row, job, quantity.of_run(store, job, of_weights)
 
 
-def shares(weights: Path, job: Job) -> dict[str, float]:
-    """The shares of one trained model by name, as :func:`measure` defines them."""
+def coefficient_shares(weights: Path, job: Job) -> dict[str, float]:
+    """The shares of one trained model by name, as :func:`measure_coefficients` defines them."""
     model, inputs = load_model(weights)[0], first_examples(job)
     rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
@@ -112,7 +112,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 
     There is one correlation per seed, over labels.
     """
-    rows, panels = measure(results), study.shown or (*CORRELATED, READOUT)
+    rows, panels = measure_coefficients(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listings = [], [], {}, []
     for task, of_task in groups_of(rows, "task"):
         lines.append([title(task)])
@@ -126,7 +126,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             identity = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
             numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
             of_correlations.append(identity | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
-    contrasts = outcomes(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
+    contrasts = compare_contrasts(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
     caption = (
         f"Accuracy in percent; shares of normalized coefficients near zero (at most {NEAR_ZERO}; raw: before"
         f" normalization) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
@@ -156,7 +156,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
     """Spearman's correlation of a quantity with accuracy over labels, one value per seed that has all labels.
 
-    ``rows`` are those of :func:`measure` for one task.
+    ``rows`` are those of :func:`measure_coefficients` for one task.
     """
     from scipy.stats import spearmanr
 

@@ -35,7 +35,7 @@ class SpacesMeasure(PlainMeasure):
     operators = tuple(label for label, _, _ in CLASSES.values())
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
-        of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
+        of_class, verdicts = {name: sample_coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
         for name, (label, is_positive, is_one) in CLASSES.items():
             a = of_class[name]
             is_in_space = (a.min() >= 0) == is_positive and (abs(a.sum(1) - 1).max() <= ROUNDING) == is_one
@@ -47,7 +47,7 @@ class SpacesMeasure(PlainMeasure):
         return ItemResult((), verdicts, {"points": len(frame)}, [figure])
 
 
-def coefficients(label: str) -> np.ndarray:
+def sample_coefficients(label: str) -> np.ndarray:
     """Normalized coefficients (rows, 2) of the second token in random sequences, for an untrained mixer.
 
     There are 300 sequences. There is one row per sequence and head. Rows of zeros, which ReLU can give, are left out.

@@ -26,7 +26,7 @@ SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz:
 """The names of scales in figures, by their letters in a label."""
 
 
-def spreads(results: Results) -> pd.DataFrame:
+def spread_rows(results: Results) -> pd.DataFrame:
     """One row per label, ``init_std``, key width and task, with the accuracies of its seeds in percent.
 
     ``values`` has all accuracies, ``low`` and ``high`` the lowest and the highest. ``scaling`` is the scale of the
@@ -50,7 +50,7 @@ def spreads(results: Results) -> pd.DataFrame:
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
     """Compare the spread over seeds of labels whose scale b has the factor 1/sqrt(n), and of labels without it.
 
-    ``rows`` are those of :func:`spreads`. Each accuracy enters as its difference from the median of its row. Return
+    ``rows`` are those of :func:`spread_rows`. Each accuracy enters as its difference from the median of its row. Return
     (difference, p): the pooled standard deviation without the factor minus that with the factor, and the p-value of
     Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. p is NaN if no accuracy varies.
     """
@@ -73,7 +73,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     There is one test for each task, each initial standard deviation, and each group of labels that differ only in their
     scale. A group on which the scale has no effect gets a verdict that says so.
     """
-    rows = spreads(results)
+    rows = spread_rows(results)
     tests, verdicts, remarks = [], {}, {}
     for (task, group, start), of_group in groups_of(rows, ["task", "group", "init_std"]):
         gap, p = brown_forsythe(of_group)

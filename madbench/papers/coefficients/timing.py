@@ -72,7 +72,7 @@ def _measure(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[fl
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected
     for name, expected in KERNELS.items():
         if name == FLASH or has_ssd(device):
-            passes = {length: kernel(name, length, device) for length in lengths}
+            passes = {length: kernel_runner(name, length, device) for length in lengths}
             yield name, pass_seconds(name, passes, device), expected
 
 
@@ -86,7 +86,7 @@ def has_ssd(device: str) -> bool:
     return device != "cpu" and importlib.util.find_spec("fla") is not None
 
 
-def kernel(name: str, length: int, device: str) -> Callable[[], Tensor]:
+def kernel_runner(name: str, length: int, device: str) -> Callable[[], Tensor]:
     """A function that runs the named kernel on random q, k and v (1, H, T, d / H), with T = ``length``.
 
     The inputs are bfloat16 on a GPU and float32 on a CPU. SSD has one random decay per head and token.

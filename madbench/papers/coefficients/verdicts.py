@@ -40,7 +40,7 @@ def principle_table(caption: str, headings: list[str], lines: list[list[str]], c
     return Listing(cells, headings, padded_lines, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
-def outcomes(contrasts: Sequence[ExpectedContrast], scores: pd.DataFrame) -> list[Outcome]:
+def compare_contrasts(contrasts: Sequence[ExpectedContrast], scores: pd.DataFrame) -> list[Outcome]:
     """Compare the labels of every contrast on every task for which ``scores`` have both labels.
 
     p-values are adjusted by Holm's method within a group of contrasts.
@@ -64,7 +64,7 @@ def outcomes(contrasts: Sequence[ExpectedContrast], scores: pd.DataFrame) -> lis
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
     """Decide a principle by contrasts of accuracy, with bars of accuracy as its figure."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
-    decisions = outcomes(study.contrasts, scores)
+    decisions = compare_contrasts(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
     draw = functools.partial(bar_figure, frame, principle)
     return Decision(_contrast_table(decisions), verdicts(decisions), frame, draw, measured=_growth(results))

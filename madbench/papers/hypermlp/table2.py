@@ -103,7 +103,7 @@ def published_rows(request: Request) -> list[PublishedRow]:
         ]
 
 
-def differences(rows: Sequence[PublishedRow]) -> list[str]:
+def published_mismatches(rows: Sequence[PublishedRow]) -> list[str]:
     """One text per printed Avg Rank or #Top1 that differs from the value computed from the columns."""
     texts = []
     for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
@@ -147,7 +147,7 @@ class Table2(Measure):
         own_size = request.profile_name in {row.profile for row in rows}
         tables, verdicts, remarks, cells = [], {}, {}, []
         if results is not None and not own_size:
-            answers = ask(request, results)
+            answers = answer_shares(request, results)
             tables.append(_own_table(request, answers, results))
             cells += tables[-1].records()
         for scale in scales:
@@ -156,7 +156,7 @@ class Table2(Measure):
             tables.append(_published_table(request.item, group, ours))
             cells += tables[-1].records()
             sentence = f"Avg Rank and #Top1 at {scale} follow from the columns"
-            verdicts[sentence] = CONTRADICTED if (wrong := differences(group)) else REPRODUCED
+            verdicts[sentence] = CONTRADICTED if (wrong := published_mismatches(group)) else REPRODUCED
             remarks[sentence] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"
             sentence = f"{BEST} has the best Avg Rank at {scale}"
             verdicts[sentence], remarks[sentence] = _is_best(group, ours)
@@ -186,7 +186,7 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
     return lacking
 
 
-def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
+def answer_shares(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
     """The shares of right answers, from 0 to 1, by label and task, with one number per finished run.
 
     Our own tasks are measured and stored if they are not stored yet. Tasks of the paper are included, by heading, if

@@ -122,7 +122,7 @@ def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrice
 
 
 @style()
-def errors(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
+def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
     """Mean squared error against length, one panel per task.
 
     Lines show the worst seed, marks every seed, and crosses predictions or floors.
@@ -179,7 +179,7 @@ def _diverged_note(frame: pd.DataFrame) -> str:
 
 
 def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
-    """The data of :func:`errors`: one line per row, length and seed."""
+    """The data of :func:`error_figure`: one line per row, length and seed."""
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}
         | {"predicted": predicted, "floor": row.floor(n), "variance": row.variance(n)}

@@ -32,7 +32,7 @@ class LowRankMeasure(PlainMeasure):
     """
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
-        frame = errors()
+        frame = error_rows()
         error_table = frame[frame.tokens == TOKENS[-1]].pivot(index="size", columns="degree", values="error")
         is_falling = bool((error_table.diff(axis=1).iloc[:, 1:] < 0).all(axis=None))
         is_less = bool((error_table.diff().iloc[1:, 1:] > 0).all(axis=None))
@@ -60,7 +60,7 @@ def _verdict(is_so: bool) -> str:
     return REPRODUCED if is_so else CONTRADICTED
 
 
-def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
+def exact_attention(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
     """Causal softmax HyperAttention of order 3 over all pairs of visible tokens, (B, H, T, d_vo).
 
     ``q`` (B, H, T, R) is scaled. ``k`` and ``v`` have the keys (B, H, T, R) and values (B, H, T, d_vo) of both slots.
@@ -72,7 +72,7 @@ def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor])
     return torch.einsum("bhijk,bhjv,bhkv->bhiv", z.softmax(-1).unflatten(3, (tokens, tokens)), *v)
 
 
-def errors() -> pd.DataFrame:
+def error_rows() -> pd.DataFrame:
     """One row per length, size of the entries and degree of the polynomial: rank, error, and FLOPs of both sums.
 
     The error is the largest error of an output, relative to the largest exact output.
@@ -84,7 +84,7 @@ def errors() -> pd.DataFrame:
         v = cast("Sequence[torch.Tensor]", drawn[3:])
         for size in SIZES:
             q, *k = drawn[:3] * size
-            truth = exact(q * WIDTH**-0.5, k, v)
+            truth = exact_attention(q * WIDTH**-0.5, k, v)
             for degree in DEGREES:
                 output = approximate(q * WIDTH**-0.5, k, v, degree)
                 row = {"tokens": tokens, "size": size, "degree": degree, "rank": rank(WIDTH, degree)}

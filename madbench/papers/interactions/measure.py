@@ -209,12 +209,12 @@ def _number(value: float | None) -> str:
 
 def _figures(rows: Sequence[InteractionRow], store: Store) -> Iterator[DrawnFigure]:
     """Yield the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
-    from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
+    from madbench.papers.interactions.figures import error_figure, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 
     if not rows:
         return
-    yield DrawnFigure("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
+    yield DrawnFigure("interactions_errors", lambda layout: error_figure(rows, layout), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):
         yield _devised_figure()
     for row in rows:

@@ -19,7 +19,7 @@ from madbench import config
 from madbench.analysis import registration
 from madbench.analysis.baselines import HEURISTIC, baseline_values
 from madbench.analysis.registration import changed_claims, changed_values, load_registration, register
-from madbench.analysis.verdict_inputs import changes
+from madbench.analysis.verdict_inputs import changed_inputs
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from registrations import LABELS, rewritten
@@ -137,8 +137,8 @@ def test_five_values_that_changed_are_listed_and_the_others_counted(count, more)
 
 def test_values_that_came_or_went_are_changes_too():
     then, now = {"a": {"b": 1, "c": [1, 2]}, "d": 0.5}, {"a": {"c": [1, 3], "e": 2}, "d": 0.5}
-    assert changes(then, now) == ["a.b 1, now missing", "a.c [1, 2], now [1, 3]", "a.e missing, now 2"]
-    assert changes(then, then) == []
+    assert changed_inputs(then, now) == ["a.b 1, now missing", "a.c [1, 2], now [1, 3]", "a.e missing, now 2"]
+    assert changed_inputs(then, then) == []
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from madbench.papers.coefficients.studies import principle
 def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_one(trained, label):
     import torch
 
-    from madbench.papers.coefficients.coefficients import EXAMPLES, shares
+    from madbench.papers.coefficients.coefficients import EXAMPLES, coefficient_shares
     from madbench.suites.tokens import setting_of
     from madbench.tasks import generate
 
@@ -31,7 +31,7 @@ def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_o
                 one += sum(((row >= 0.9) & (row <= 1)).double().mean(-1) for row in seen).mean() / len(rows)
                 layers += 1
             x = x + layer(norm(x))
-    found = shares(weights, job)
+    found = coefficient_shares(weights, job)
     assert layers == 2 and (found["near_one"] > 0 or "exp" in label)
     assert found["near_zero"] == pytest.approx(float(zero) / layers, rel=1e-6)
     assert found["near_one"] == pytest.approx(float(one) / layers, rel=1e-6, abs=1e-9)

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.papers.interactions import measure
-from madbench.papers.interactions.figures import Matrices, devised_figure, errors
+from madbench.papers.interactions.figures import Matrices, devised_figure, error_figure
 from madbench.papers.interactions.rows import interaction_rows
 from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
 from madbench.papers.interactions.worlds import Colliding
@@ -38,7 +38,7 @@ def drawn():
         }
         return interaction_rows([SuiteRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
 
-    return functools.cache(lambda status, width: errors(rows(status), Layout(width)))
+    return functools.cache(lambda status, width: error_figure(rows(status), Layout(width)))
 
 
 def check(figure, width, has_titles=True):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from madbench.mixers import build
-from madbench.papers.interactions.low_rank import errors, exact
+from madbench.papers.interactions.low_rank import error_rows, exact_attention
 from madbench.papers.interactions.mixers.low_rank import approximate, exact_flops, flops, monomials, rank
 
 
@@ -55,7 +55,7 @@ def test_a_high_degree_is_hyperattention_over_all_tuples():
         q, k, v = mixer.project(x)
         q = q * 3
         heads = approximate(q, [k] * 2, [v] * 2, 8)
-        true = exact(q, [k] * 2, [v] * 2)
+        true = exact_attention(q, [k] * 2, [v] * 2)
         torch.testing.assert_close(heads, true, atol=1e-8, rtol=1e-6)
         q, k, v = mixer.project(x)
         heads = approximate(q, [k] * 2, [v] * 2, 8)
@@ -65,7 +65,7 @@ def test_a_high_degree_is_hyperattention_over_all_tuples():
 
 @pytest.mark.slow
 def test_errors_fall_with_the_degree_and_cost_grows():
-    frame = errors()
+    frame = error_rows()
     of_small = frame[(frame.tokens == 16) & (frame["size"] == 0.5)]
     assert (of_small.error.diff().iloc[1:] < 0).all() and (of_small.flops.diff().iloc[1:] > 0).all()
     assert flops(64, 4, 4, 2, 3) < exact_flops(64, 4, 4, 3) and exact_flops(3, 1, 1, 2) == 6 * 4
