@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -123,22 +123,12 @@ def plot(
       madbench plot budget S-p KDA 3xKDA/S-p --cost state -p evening-4
       madbench plot scores S R-cg-q-12o --width single --no-title --no-caption
     """
-    from madbench.analysis.figures.files import NothingToDrawError
-    from madbench.analysis.figures.registry import drawing_of, figure_frame
+    from madbench.analysis.figures.registry import drawing_of
 
-    every_figure = figure_names()
-    requested_names, others = names_and_labels(words or [], every_figure, "figure")
-    choices_by_figure: dict[str, dict[str, Any]]
-    choices_by_figure = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
-    choices = {
-        name: {key: value for key, value in of_figure.items() if value} for name, of_figure in choices_by_figure.items()
-    }
+    requested_names, others = names_and_labels(words or [], figure_names(), "figure")
+    choices = _choices({"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}})
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
-    shown_names = ", ".join(requested_names or every_figure)
-    for flag, (value, name) in flags.items():
-        if value and name not in (requested_names or every_figure):
-            setting = flag if value is True else f"{flag} {value}"
-            raise ConfigError(f"{setting}: has no effect on {shown_names}; it is for {name}")
+    _check_flags(flags, requested_names or figure_names())
     folder = output or stored_options.results / "plots"
     if source is not None:
         if len(requested_names) != 1:
@@ -155,29 +145,64 @@ def plot(
     lacking = selection.lacking(missing)
     if lacking or not rows:
         raise (lacking or list(missing.values()))[0]
-    results = selection.results_of(rows)
-    names = requested_names or figure_names(results.suites)
-    reason_by_figure = {name: str(error).removeprefix(f"{stored_options.results}: ") for name, error in missing.items()}
-    reasons = {}
+    _draw_stored(selection.results_of(rows), requested_names, missing, choices, shape.layout, folder)
+
+
+Choices = Mapping[str, Mapping[str, Any]]
+"""Arguments of the drawing of a figure, by the figure's name."""
+
+
+def _choices(of_figures: Choices) -> Choices:
+    """The choices that the user made: those with a value."""
+    return {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in of_figures.items()}
+
+
+def _check_flags(flags: Mapping[str, tuple[Any, str]], names: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for a flag with a value whose figure is not among ``names``."""
+    for flag, (value, name) in flags.items():
+        if value and name not in names:
+            setting = flag if value is True else f"{flag} {value}"
+            raise ConfigError(f"{setting}: has no effect on {', '.join(names)}; it is for {name}")
+
+
+def _draw_stored(
+    results: Results,
+    requested_names: Sequence[str],
+    missing: Mapping[str, Exception],
+    choices: Choices,
+    layout: Layout,
+    folder: Path,
+) -> None:
+    """Draw figures of stored results and print the files: the requested figures, or every figure that has data.
+
+    ``missing`` has the reason why a suite has no results, by its name. Raises ``StoreError`` for a requested figure
+    without data, and if no figure has data.
+    """
+    from madbench.analysis.figures.files import NothingToDrawError
+    from madbench.analysis.figures.registry import drawing_of, figure_frame
+
+    store = results.store.root
+    reason_by_suite = {name: str(error).removeprefix(f"{store}: ") for name, error in missing.items()}
+    names, reasons = requested_names or figure_names(results.suites), {}
     for name in names:
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # no printing here: it would go to stderr
                 drawing = drawing_of(name)
-                if name == "loss" and x == "seconds":
+                if choices.get(name, {}).get("x") == "seconds":
                     _check_times(results)
-                frame = figure_frame(name, results, reason_by_figure)
-                figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
+                frame = figure_frame(name, results, reason_by_suite)
+                figure = drawing.draw(frame, layout=layout, **choices.get(name, {}))
                 files = write_figure(figure, folder / drawing.file, frame)
         except NothingToDrawError as error:
             if requested_names:
-                raise StoreError(f"{stored_options.results}: {name}: {error}") from error
+                raise StoreError(f"{store}: {name}: {error}") from error
             reasons[name] = str(error)
         else:
             print(*files, sep="\n")
     for name, reason in reasons.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     if len(reasons) == len(names):
-        raise StoreError(f"{stored_options.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
+        raise StoreError(f"{store}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import shlex
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from madbench.suites import suites
 from madbench.suites.addressing import own_overrides
 
 if TYPE_CHECKING:
+    from madbench.analysis.claims import Claim
     from madbench.analysis.findings import Finding
     from madbench.analysis.scores import Results
     from madbench.analysis.selection import Selection
@@ -104,73 +106,107 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import CLAIMS_LISTED, broken_claims, claims_by_paper, claims_on, load_claims
+    from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings_by_paper
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
 
-    if claim and not power:
-        raise ConfigError(f"--claim {','.join(claim)}: has no effect without --power; --explain NAME shows one claim")
-    for flag, value in {"--explain": explain, "--registered": registered}.items():
-        if power and value is not None:
-            raise ConfigError(f"{flag} {value}: has no effect with --power")
-    if true_gain is not None and not power:
-        raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
+    _check_power_options(power, claim, true_gain, {"--explain": explain, "--registered": registered})
     if power:
         print_power(claims, claim, stored_options.selection(words), print_options, true_gain)
         return
     if registered is not None:
-        if explain is not None:
-            raise ConfigError(f"--explain {explain}: has no effect with --registered")
-        if unscaled:
-            raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
-        if claims is not None:
-            raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
+        _check_registered_options(explain, unscaled, claims)
         print_registered(words, registered, stored_options, print_options)
         return
-    by_paper, selection = None if claims is None else {"": load_claims(claims)}, stored_options.selection(words)
-    results, left_out, sentences = _stored_results(selection), 0, []
-    if by_paper is None:
-        for problem in broken_claims().values():
-            options.warn(problem)
-        by_paper = claims_on(results.scores.label.unique() if results else ())
-        if others := [name for name in claims_by_paper() if name not in by_paper]:
-            sentences.append(f"No pair of labels is stored for the claims of {', '.join(others)} (--claims PAPER).")
-    quantities = None
-    if selection.tasks is not None:
-        quantities = requested_columns(selection)
-        column_names = (
-            name for claims_of_paper in by_paper.values() for claim in claims_of_paper for name in claim.quantities
-        )
-        quantities += [name for name in column_names if _is_detail(selection, name)]
-    if results:
-        left_out = count_left_out(results.scores)
-        sentences = [*results.sentences(), *sentences]
-        profiles = {row.protocol.suite.name: row.protocol.profile for row in results.rows}
-        sentences += dict.fromkeys(
-            f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."
-            for profile in profiles.values()
-            if not profile.comparable_with_paper
-        )
+    requested_claims, selection = None if claims is None else {"": load_claims(claims)}, stored_options.selection(words)
+    results = _stored_results(selection)
+    by_paper = _claims_on_stored_labels(results) if requested_claims is None else requested_claims
     rows = findings_by_paper(
         results.scores if results else None,
         by_paper,
-        quantities,
+        _quantities(selection, by_paper),
         _command_options(selection, results),
         not unscaled,
         results.chosen_on if results else {},
     )
     if explain is not None:
-        names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
-        if explain not in names:
-            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names, CLAIMS_LISTED)}")
-        rows = [row for row in rows if explain in (row.claim.name, "all")]
+        rows = _rows_of_claim(rows, explain)
         if print_options.format == "terminal":
             sources = [claims] if claims else list(by_paper)
             _print_explanations(rows, sources if explain == "all" else [])
             return
-    table = findings_table(rows, sentences, left_out)
+    sentences = _sentences(results, by_paper, names_missing_papers=requested_claims is None)
+    table = findings_table(rows, sentences, count_left_out(results.scores) if results else 0)
     print_text_table(table.of_origin(results.origin() if results else None), print_options)
+
+
+def _check_power_options(
+    power: bool, only: list[str] | None, true_gain: float | None, of_verdicts: Mapping[str, object]
+) -> None:
+    """Raise ``ConfigError`` for options that need ``--power`` without it, and for options ``of_verdicts`` with it."""
+    if only and not power:
+        raise ConfigError(f"--claim {','.join(only)}: has no effect without --power; --explain NAME shows one claim")
+    for flag, value in of_verdicts.items():
+        if power and value is not None:
+            raise ConfigError(f"{flag} {value}: has no effect with --power")
+    if true_gain is not None and not power:
+        raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
+
+
+def _check_registered_options(explain: str | None, unscaled: bool, claims: str | None) -> None:
+    """Raise ``ConfigError`` for options without effect on a registration."""
+    if explain is not None:
+        raise ConfigError(f"--explain {explain}: has no effect with --registered")
+    if unscaled:
+        raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
+    if claims is not None:
+        raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
+
+
+def _claims_on_stored_labels(results: Results | None) -> dict[str, list[Claim]]:
+    """The claims, by paper, for which a pair of labels is stored. Warns about files of claims that cannot be read."""
+    from madbench.analysis.claims import broken_claims, claims_on
+
+    for problem in broken_claims().values():
+        options.warn(problem)
+    return claims_on(results.scores.label.unique() if results else ())
+
+
+def _quantities(selection: Selection, by_paper: Mapping[str, Sequence[Claim]]) -> list[str] | None:
+    """The columns on which claims are judged. None for all, if no tasks are requested."""
+    if selection.tasks is None:
+        return None
+    names = (name for claims in by_paper.values() for claim in claims for name in claim.quantities)
+    return requested_columns(selection) + [name for name in names if _is_detail(selection, name)]
+
+
+def _rows_of_claim(rows: Sequence[Finding], name: str) -> list[Finding]:
+    """The rows of the claim of this name, or all rows for ``all``. Raises ``ConfigError`` if no row has the claim."""
+    from madbench.analysis.claims import CLAIMS_LISTED
+
+    names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
+    if name not in names:
+        raise ConfigError(f"--explain {name}: no such claim here{did_you_mean(name, names, CLAIMS_LISTED)}")
+    return [row for row in rows if name in (row.claim.name, "all")]
+
+
+def _sentences(results: Results | None, by_paper: Container[str], names_missing_papers: bool) -> list[str]:
+    """Sentences for the caption: on the results, on papers without a stored pair of labels, and on comparability."""
+    from madbench.analysis.claims import claims_by_paper
+
+    sentences = results.sentences() if results else []
+    missing_papers = [name for name in claims_by_paper() if name not in by_paper] if names_missing_papers else []
+    if missing_papers:
+        sentences.append(f"No pair of labels is stored for the claims of {', '.join(missing_papers)} (--claims PAPER).")
+    profiles = {row.protocol.suite.name: row.protocol.profile for row in results.rows} if results else {}
+    return sentences + [
+        *dict.fromkeys(
+            f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."
+            for profile in profiles.values()
+            if not profile.comparable_with_paper
+        )
+    ]
 
 
 def requested_columns(selection: Selection) -> list[str]:

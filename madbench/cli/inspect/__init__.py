@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
@@ -27,6 +27,7 @@ from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
+    from madbench.analysis.figures.panels import Layout
     from madbench.analysis.inspection import Inspection
 
 
@@ -114,63 +115,94 @@ def inspect(
       madbench inspect R-cg-q-12o S-p -t selective_copying --output slides
       madbench inspect 3f9a --examples 64 -f json
     """
-    as_json = format == "json"
-    from madbench.analysis.inspection import examples_for
-    from madbench.analysis.inspection import inspect as measure
-
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
     requested_tasks = split_list(tasks)
     device = resolve_device(device)
-    jobs: list[Job] = []
-    models: list[Inspection] = []
-    sizes: list[list[int]] = []  # sizes of the inputs
+    runs: list[InspectedRun] = []
     for name in [run] if other is None else [run, other]:
         trained = TrainedModel(name, results, is_of_text=False, tasks=requested_tasks, trust=trust)
-        job = trained.job
-        if jobs and job.id == jobs[0].id:
+        if runs and trained.job.id == runs[0].job.id:
             raise ConfigError(f"{short_repr(name)} is the same run as {short_repr(run)}; name two, or one alone")
-        suite = suite_of(job)
-        if suite.not_inspected:
-            raise ConfigError(f"{short_repr(name)}, task {job.task}, {suite.not_inspected}")
-        is_text = suite.corpus_of(job) is not None
-        for setting, value in vars(data).items():
-            if value is not None and not is_text:
-                raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
-        corpora = {job.setting["corpus"]: trained.corpus(data)} if is_text else {}
-        draw = suite.Trial.examples
-        inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
-        with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
-            models.append(measure(trained.model.to(device), inputs.to(device)))
-        jobs.append(job)
-        sizes.append(list(inputs.shape))
-    names = _names(jobs)
+        _check_can_be_inspected(name, trained.job, data)
+        runs.append(_inspect(trained, data, examples, device))
+    names = _names([each.job for each in runs])
     files = []
     if not no_figures:
-        from madbench.analysis.figures.files import save_figure
-        from madbench.analysis.figures.inspection import figures
-
-        folder = output or results / "plots" / f"inspect-{'-'.join(job.id[:8] for job in jobs)}"
-        with Console(stderr=True).status("drawing"):
-            figures_by_name = figures(dict(zip(names, models)), shape.layout)
-            files = [path for name, figure in figures_by_name for path in save_figure(figure, folder / name)]
-    if as_json:
-        runs = [
-            {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed, "inputs": size} | model.tables
-            for job, size, model in zip(jobs, sizes, models)
-        ]
-        print_json({"runs": runs, "figures": list(map(str, files))})
+        folder = output or results / "plots" / f"inspect-{'-'.join(each.job.id[:8] for each in runs)}"
+        files = _draw({name: each.inspection for name, each in zip(names, runs)}, folder, shape.layout)
+    if format == "json":
+        print_json({"runs": [each.content for each in runs], "figures": list(map(str, files))})
         return
-    console = Console()
-    for name, job, (count, length) in zip(names, jobs, sizes):
-        what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
-        console.print(f"{name}: {what}; {count_text(count, 'input')} of {length} tokens", markup=False, highlight=False)
-    for lines in page(models[0]) if other is None else [comparison(names, models)]:
-        console.print()
-        print_lines(console, lines)
+    _print_numbers(names, runs)
     print("\ncolumns: madbench inspect --help")
     if files:
         print(f"figures: {files[0].parent}/ {', '.join(path.stem for path in files if path.suffix == '.png')}")
+
+
+@dataclass(frozen=True)
+class InspectedRun:
+    """A run, and what its model does on inputs of its task."""
+
+    job: Job
+    input_shape: tuple[int, ...]
+    """The numbers of inputs and of tokens."""
+    inspection: Inspection
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The numbers for JSON."""
+        job = self.job
+        names = {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed}
+        return names | {"inputs": list(self.input_shape)} | self.inspection.tables
+
+
+def _check_can_be_inspected(name: str, job: Job, data: InspectedCorpus) -> None:
+    """Raise ``ConfigError`` for a suite without inspection, and for options of a corpus if the task reads none.
+
+    ``name`` is the run in the user's words.
+    """
+    suite = suite_of(job)
+    if suite.not_inspected:
+        raise ConfigError(f"{short_repr(name)}, task {job.task}, {suite.not_inspected}")
+    for setting, value in vars(data).items():
+        if value is not None and suite.corpus_of(job) is None:
+            raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
+
+
+def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None, device: str) -> InspectedRun:
+    """Measure a model on the first ``examples`` of its task. None: a number that depends on their length."""
+    from madbench.analysis.inspection import examples_for
+    from madbench.analysis.inspection import inspect as measure
+
+    job, suite = trained.job, suite_of(trained.job)
+    corpora = {} if suite.corpus_of(job) is None else {job.setting["corpus"]: trained.corpus(data)}
+    draw = suite.Trial.examples
+    inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
+    with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
+        return InspectedRun(job, tuple(inputs.shape), measure(trained.model.to(device), inputs.to(device)))
+
+
+def _draw(inspections: Mapping[str, Inspection], folder: Path, layout: Layout) -> list[Path]:
+    """Draw the figures of runs by name. Return the files."""
+    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.inspection import figures
+
+    with Console(stderr=True).status("drawing"):
+        return [path for name, figure in figures(inspections, layout) for path in save_figure(figure, folder / name)]
+
+
+def _print_numbers(names: Sequence[str], runs: Sequence[InspectedRun]) -> None:
+    """Print the tables of one run, or one table of two runs side by side."""
+    console = Console()
+    for name, each in zip(names, runs):
+        job, (count, length) = each.job, each.input_shape
+        what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
+        console.print(f"{name}: {what}; {count_text(count, 'input')} of {length} tokens", markup=False, highlight=False)
+    inspections = [each.inspection for each in runs]
+    for lines in page(*inspections) if len(runs) == 1 else [comparison(names, inspections)]:
+        console.print()
+        print_lines(console, lines)
 
 
 def _names(jobs: Sequence[Job]) -> list[str]:

@@ -30,7 +30,11 @@ from madbench.store.runs import Snapshot, Store
 from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
+    from madbench.analysis.tables import ResultTable
+    from madbench.execute.options import RunOptions
+    from madbench.suites.base import Suite
 
 MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
 
@@ -80,30 +84,19 @@ def train_grid(
     None for a plan and for the other processes.
     """
     from madbench.training.distributed import is_first
-    from madbench.training.measured import has_compiler
 
     use_names(names_in_use().completed_by(grid.names))
     policy, (execution, device) = options.policy_of_verb(retries=not has_baseline), options.resolve_place()
-    is_remote = execution.executor is not None
     if costs.costs and options.dry_run:
         raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
     if print_options.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
     trackers, naming = parse_names(options.tracking.track), options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
-    with console.status("opening the corpus and planning"):
-        experiment_options = ExperimentOptions(
-            device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run
-        )
-        experiment = prepare(grid, experiment_options)
-    if options.dry_run and not is_remote:
-        experiment.check_processes()
+    experiment = _prepare(grid, options, device, execution.executor is not None, console)
     if print_options.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
-    for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
-        console.print(in_words(note, console), **PLAIN)
-    if execution.compile == "auto" and not is_remote and not has_compiler():
-        console.print("no C++ compiler here: models are not compiled", **PLAIN)
+    _print_notes(experiment, execution, policy, console)
     if options.dry_run:
         if is_first():
             plan = make_plan(experiment, execution, policy, console, options.details)
@@ -126,20 +119,10 @@ def train_grid(
     costs_by_suite = costs.tables(results) if tables else {}
     failures = _failures(results, failed_now)
     if print_options.format != "json":
-        for i, table in enumerate(tables):
-            if i > 0:
-                print()
-            cost_tables = {
-                suite.name: costs_by_suite[suite.name] for suite in table.suites if suite.name in costs_by_suite
-            }
-            print_text_table(table, print_options, i, cost_tables)
+        _print_tables(tables, costs_by_suite, print_options)
     elif has_tables:
-        output: dict[str, Any] = {}
-        for table in tables:
-            (suite,) = table.suites
-            content = with_costs(table.content(), {suite.name: costs_by_suite[suite.name]} if costs_by_suite else {})
-            output |= content if suite is experiment.grid.leading else {suite.address: content}
-        print_json(output | {"failed": failures, "left": summary.left})
+        content = _contents(tables, costs_by_suite, experiment.grid.leading)
+        print_json(content | {"failed": failures, "left": summary.left})
     if tables:
         hint = "the same command shows this again"
         if not has_baseline:
@@ -147,6 +130,51 @@ def train_grid(
         console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
     return results
+
+
+def _prepare(grid: Grid, options: TrainingOptions, device: str, is_remote: bool, console: Console) -> Experiment:
+    """The planned and checked experiment. ``is_remote`` is true if other machines train it."""
+    with console.status("opening the corpus and planning"):
+        experiment_options = ExperimentOptions(
+            device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run
+        )
+        experiment = prepare(grid, experiment_options)
+    if options.dry_run and not is_remote:
+        experiment.check_processes()
+    return experiment
+
+
+def _print_notes(experiment: Experiment, execution: RunOptions, policy: Policy, console: Console) -> None:
+    """Print what a user should know before the training or its plan."""
+    from madbench.training.measured import has_compiler
+
+    for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
+        console.print(in_words(note, console), **PLAIN)
+    if execution.compile == "auto" and execution.executor is None and not has_compiler():
+        console.print("no C++ compiler here: models are not compiled", **PLAIN)
+
+
+def _print_tables(tables: Sequence[ResultTable], costs: Mapping[str, Listing], print_options: PrintOptions) -> None:
+    """Print tables of results with an empty line between them. ``costs`` has the table of costs of each suite."""
+    for i, table in enumerate(tables):
+        if i > 0:
+            print()
+        print_text_table(table, print_options, i, _costs_of(table, costs))
+
+
+def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leading: Suite) -> dict[str, Any]:
+    """The tables of one suite each, for JSON: the content of the ``leading`` suite, and the others by address."""
+    content: dict[str, Any] = {}
+    for table in tables:
+        (suite,) = table.suites
+        of_suite = with_costs(table.content(), _costs_of(table, costs))
+        content |= of_suite if suite is leading else {suite.address: of_suite}
+    return content
+
+
+def _costs_of(table: ResultTable, costs: Mapping[str, Listing]) -> dict[str, Listing]:
+    """The tables of costs of the suites of a table."""
+    return {suite.name: costs[suite.name] for suite in table.suites if suite.name in costs}
 
 
 def _print_rest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,74 +21,100 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     Nothing is changed, and no cache is used. Raises ``StoreError`` if the folder is not a results folder.
     """
-    from madbench.text.corpus import PARTIAL, open_corpus
-    from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
-    from madbench.training.checkpoints import NAME, check_checkpoint
+    files = _StoredFiles(results)
+    index, sweeps = RunIndex(results), results / FOLDER
+    return [
+        _report("runs", results / "runs", lambda: files.names, files.check_run),
+        _report("checkpoints", files.work, files.checkpoints, _check_one_checkpoint) | {"notes": files.left_over},
+        # after the runs, which name some corpora
+        _report("corpora", files.corpora, files.corpus_files, files.check_corpus) | {"notes": files.unfinished_corpora},
+        _report("index", index.path, lambda: [set(files.names)] if may_exist(index.path) else [], index.problems),
+        _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), _check_journal),
+    ]
 
-    store = Store.open(results, create=False)
-    names, corpus_folders = store.job_ids(), set()
-    sound: set[str] = set()
 
-    def check_run(name: str) -> Iterable[str]:
-        run, problems = store.check(name)
+class _StoredFiles:
+    """The runs, checkpoints and corpora of a results folder, with a check of each.
+
+    The runs are checked first: which checkpoints are left over, and which corpora are used, follows from them.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.store = Store.open(results, create=False)
+        self.names = self.store.job_ids()
+        self.work = results / "work"
+        self.corpora = results / "corpora"
+        self.left_over: list[str] = []
+        """Notes on folders of checkpoints whose runs are stored."""
+        self.unfinished_corpora: list[str] = []
+        """Notes on corpora that were not prepared to the end."""
+        self._sound_runs: set[str] = set()
+        self._used_corpora: set[Any] = set()
+
+    def check_run(self, name: str) -> Iterable[str]:
+        """The problems of a run."""
+        run, problems = self.store.check(name)
         if run and not problems:
-            sound.add(name)
-            corpus_folders.add(run.record.details.get("corpus", {}).get("folder"))
+            self._sound_runs.add(name)
+            self._used_corpora.add(run.record.details.get("corpus", {}).get("folder"))
         return problems
 
-    left_over: list[str] = []
+    def checkpoints(self) -> list[Path]:
+        """The files of checkpoints."""
+        from madbench.training.checkpoints import NAME
 
-    def checkpoints() -> list[Path]:
-        folders = [work / name for name in names_in(work)]
+        folders = [self.work / name for name in names_in(self.work)]
         for folder in folders:
-            if folder.name in sound and not os.access(folder, os.W_OK, effective_ids=True):
-                left_over.append(f"{folder}: left over from a stored run; ask its owner to delete it, as you may not")
+            if folder.name in self._sound_runs and not os.access(folder, os.W_OK, effective_ids=True):
+                self.left_over.append(
+                    f"{folder}: left over from a stored run; ask its owner to delete it, as you may not"
+                )
         return [path for folder in folders if may_exist(path := folder / NAME)]
 
-    unfinished_corpora: list[str] = []
+    def corpus_files(self) -> list[Path]:
+        """The corpora of the checked runs, and what is in the folder of corpora."""
+        from madbench.text.manifest import MANIFEST
 
-    def check_corpus(folder: Path) -> Iterable[str]:
-        if folder.is_dir():
-            names_in(folder)  # an error if it cannot be read
-        if (folder / PARTIAL).is_dir():
-            advice = "run the madbench lm prepare command that began it, or delete this folder"
-            unfinished_corpora.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
-        if folder.suffix == ".json":
-            with explain_os_errors(folder), open(folder, "rb"):
-                pass
-            try:
-                load(Manifest, folder)
-            except MadbenchError:
-                yield f"{folder}: damaged; delete it: it is made again"
-        elif (folder / MANIFEST).exists():
-            open_corpus(folder)
-        elif any((folder / f"{split}.bin").exists() for split in SPLITS) and not (folder / PARTIAL).exists():
-            yield f"{folder}: {MANIFEST} is missing; delete the folder and prepare the corpus again"
-
-    def check_one_checkpoint(path: Path) -> Iterable[str]:
-        check_checkpoint(path)
-        return ()
-
-    def check_journal(sweep: dict[str, Any]) -> Iterable[str]:
-        if sweep["state"] == "damaged":
-            yield sweep["error"]
-
-    def corpora() -> list[Path]:
-        used_folders = {Path(folder).resolve() for folder in corpus_folders if isinstance(folder, str)}
-        folder = results.resolve() / "corpora"
+        used_folders = {Path(folder).resolve() for folder in self._used_corpora if isinstance(folder, str)}
+        folder = self.corpora.resolve()
         return sorted(
             {path for path in used_folders if may_exist(path / MANIFEST)} | {folder / n for n in names_in(folder)}
         )
 
-    index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
-    return [
-        _report("runs", results / "runs", lambda: names, check_run),
-        _report("checkpoints", work, checkpoints, check_one_checkpoint) | {"notes": left_over},
-        # after the runs, which name some corpora
-        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished_corpora},
-        _report("index", index.path, lambda: [set(names)] if may_exist(index.path) else [], index.problems),
-        _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), check_journal),
-    ]
+    def check_corpus(self, path: Path) -> Iterator[str]:
+        """The problems of a corpus, or of a file that describes one."""
+        from madbench.text.corpus import PARTIAL, open_corpus
+        from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
+
+        if path.is_dir():
+            names_in(path)  # an error if it cannot be read
+        if (path / PARTIAL).is_dir():
+            advice = "run the madbench lm prepare command that began it, or delete this folder"
+            self.unfinished_corpora.append(f"{path / PARTIAL}: a corpus that is not finished; {advice}")
+        if path.suffix == ".json":
+            with explain_os_errors(path), open(path, "rb"):
+                pass
+            try:
+                load(Manifest, path)
+            except MadbenchError:
+                yield f"{path}: damaged; delete it: it is made again"
+        elif (path / MANIFEST).exists():
+            open_corpus(path)
+        elif any((path / f"{split}.bin").exists() for split in SPLITS) and not (path / PARTIAL).exists():
+            yield f"{path}: {MANIFEST} is missing; delete the folder and prepare the corpus again"
+
+
+def _check_one_checkpoint(path: Path) -> Iterable[str]:
+    """No problems. A damaged checkpoint raises an error."""
+    from madbench.training.checkpoints import check_checkpoint
+
+    check_checkpoint(path)
+    return ()
+
+
+def _check_journal(sweep: Mapping[str, Any]) -> Iterator[str]:
+    if sweep["state"] == "damaged":
+        yield sweep["error"]
 
 
 def _report(
