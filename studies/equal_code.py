@@ -38,7 +38,7 @@ from rich.console import Console
 import madbench
 from code_changes import ROOT, Difference, Function, changes_since
 from madbench.bench.again import RepeatableRuns, RepeatedRun, repeat, train_with
-from madbench.cli.shared.printing import count_text, duration, first_of
+from madbench.cli.shared.printing import count_text, duration, first_of, track_progress
 from madbench.cli.shared.progress import RunScreen
 from madbench.execute.products import DETAIL
 from madbench.files import write_atomically
@@ -74,14 +74,16 @@ def main() -> None:
     parser.add_argument("--equal", type=Path, default=KNOWN_EQUAL, help="file of equal digests")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        stores = list(
-            stores_of(given.archives or sorted((ROOT / "results/measured").rglob(f"*{SUFFIX}")), Path(folder))
-        )
-        marked = [(store, found) for store in stores if (found := marked_runs(store, given.equal))]
+        archives = given.archives or sorted((ROOT / "results/measured").rglob(f"*{SUFFIX}"))
+        print(f"Reading the runs of {count_text(len(archives), 'archive')} ...", flush=True)
+        stores = list(stores_of(track_progress(archives, "reading archives"), Path(folder)))
+        compared = track_progress(stores, "comparing code")
+        marked = [(store, found) for store in compared if (found := marked_runs(store, given.equal))]
         if not marked:
             print("No stored run is marked.")
             return
         differences = {each for _, found in marked for of_run in found.values() for each in of_run}
+        print("Looking for the stored code in recent commits ...", flush=True)
         changes = changes_since(jobs_with(differences, marked), Path(folder, "commits"), given.equal)
         count = sum(len(found) for _, found in marked)
         print(f"{count_text(count, 'stored run')} marked, for {count_text(len(differences), 'digest')} of code.")
@@ -105,16 +107,26 @@ def stores_of(files: Iterable[Path], folder: Path) -> Iterator[Store]:
             yield Store.open(file, create=False)
         else:
             (unpacked := folder / f"{number}").mkdir()
-            with tarfile.open(file) as archive:
-                members = archive.getmembers()
-                records = [each for each in members if each.name.endswith("/record.json")]
-                runs = {
-                    each.name.rpartition("/")[0] for each in records if HAS_DIGESTS in archive.extractfile(each).read()
-                }
-                archive.extractall(
-                    unpacked, [each for each in members if each.name.rpartition("/")[0] in runs], filter="data"
-                )
+            unpack_digested_runs(file, unpacked)
             yield from (Store.open(each, create=False) for each in unpacked.iterdir())
+
+
+def unpack_digested_runs(archive: Path, folder: Path) -> None:
+    """Write the runs of an archive whose records have digests of code into ``folder``.
+
+    The archive is read once, from its beginning to its end: a compressed file has no other quick order.
+    """
+    runs: dict[str, dict[str, bytes]] = defaultdict(dict)  # contents by file name, by folder
+    with tarfile.open(archive) as members:
+        for member in members:
+            if member.isfile():
+                run, _, name = tarfile.data_filter(member, str(folder)).name.rpartition("/")
+                runs[run][name] = members.extractfile(member).read()
+    for run, files in runs.items():
+        if HAS_DIGESTS in files.get("record.json", b""):
+            (home := folder / run).mkdir(parents=True)
+            for name, content in files.items():
+                (home / name).write_bytes(content)
 
 
 def marked_runs(store: Store, equal: Path) -> Marked:

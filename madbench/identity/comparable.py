@@ -8,7 +8,6 @@ run, and a missing mark shows wrong numbers.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Iterator
 from typing import TypeGuard, cast
 
@@ -40,9 +39,9 @@ _GUARDS = (ast.Try, ast.TryStar, ast.With)
 
 
 def untyped(tree: ast.Module) -> ast.Module:
-    """A copy of a file's syntax tree without code that only type checkers read.
+    """Remove code that only type checkers read from a file's syntax tree. Return the changed tree.
 
-    This is: annotations of functions, of variables outside of class bodies that have a value, of attributes such as
+    Removed are: annotations of functions, of variables outside of class bodies that have a value, of attributes such as
     ``self.x``, and of local variables that get a value elsewhere in their function; the type in a call of
     :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; imported names that only these use. Names from other
     packages that nothing uses are left out too.
@@ -54,10 +53,15 @@ def untyped(tree: ast.Module) -> ast.Module:
     """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
-    copied = _Untyping(casts, frozenset(_read_names(tree))).visit(copy.deepcopy(tree))
-    named, used = ({node.id for node in ast.walk(each) if isinstance(node, ast.Name)} for each in (tree, copied))
-    used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return cast(ast.Module, _ImportRemoval(used, named - used).visit(copied))
+    named = _names(tree)
+    tree = _Untyping(casts, frozenset(_read_names(tree))).visit(tree)
+    used = _names(tree)
+    used |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return cast(ast.Module, _ImportRemoval(used, named - used).visit(tree))
+
+
+def _names(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:

@@ -128,13 +128,26 @@ def _code_of(file: Path) -> _Code:
 
 @functools.lru_cache(maxsize=1000)
 def _read(file: Path, modified: int, size: int) -> _Code:
-    tree = ast.parse(file.read_bytes())
+    digest, imports = _parse(file.read_bytes())
     names: dict[str, None] = {}
+    for module, below in imports:
+        names |= dict.fromkeys(name if file_of(name) else module for name in below or [module])
+    return _Code(digest, tuple(name for name in names if file_of(name)))
+
+
+@functools.lru_cache(maxsize=1000)
+def _parse(content: bytes) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
+    """The digest of a file with this content, and its import statements.
+
+    A statement is a module, and the full names that it would have for each imported name that is a module itself.
+    Copies of a file, as in several commits, are parsed once.
+    """
+    tree = ast.parse(content)
+    imports: list[tuple[str, tuple[str, ...]]] = []
     for node, _ in imports_in(tree):
         if isinstance(node, ast.Import):
-            names |= dict.fromkeys(alias.name for alias in node.names)
+            imports += [(alias.name, ()) for alias in node.names]
         elif node.module:
-            below = [f"{node.module}.{alias.name}" for alias in node.names]
-            names |= dict.fromkeys(name if file_of(name) else node.module for name in below)
+            imports.append((node.module, tuple(f"{node.module}.{alias.name}" for alias in node.names)))
     covered = without_places(untyped(tree), "madbench", COVERED)
-    return _Code(short_digest(normal_text(covered).encode()), tuple(name for name in names if file_of(name)))
+    return short_digest(normal_text(covered).encode()), tuple(imports)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +126,21 @@ def test_the_report_names_changes_that_no_function_shows(tmp_path, capsys):
     assert "  m.py: M.step\n" in text and "  m.py: -KEPT = 2\n  m.py: +KEPT = 3\n" in text
 
 
+def test_runs_with_digests_are_unpacked_whatever_lies_between_their_files(tmp_path):
+    with tarfile.open(tmp_path / "a.tar.xz", "w:xz") as archive:
+        for name, text in {
+            "a/runs/1/curve.csv": "1",
+            "a/runs/1/measurements/m.json": "{}",
+            "a/runs/1/record.json": '{"package_code": {}}',
+            "a/runs/2/record.json": "{}",
+        }.items():
+            (member := tarfile.TarInfo(name)).size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    equal_code.unpack_digested_runs(tmp_path / "a.tar.xz", tmp_path / "folder")
+    files = {path.relative_to(tmp_path / "folder").as_posix() for path in (tmp_path / "folder").rglob("*.*")}
+    assert files == {"a/runs/1/curve.csv", "a/runs/1/record.json"}
+
+
 def git(folder, *words):
     author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     return subprocess.run(["git", "-C", folder, *author, *words], check=True, capture_output=True, text=True).stdout
@@ -226,11 +243,11 @@ def test_a_marked_run_is_trained_again_and_its_digest_recorded(job, tmp_path, mo
     code, text = ended()
     assert code == 0 and "Equal to the last bit: 1 of 1." in text
     assert json.loads(path.read_text()) == {"model": [["0123", here["model"]]]}
-    assert ended("--list") == (0, "No stored run is marked.\n")
+    assert ended("--list") == (0, "Reading the runs of 1 archive ...\nNo stored run is marked.\n")
     on_gpu = {name: value for name, value in stored.details.items() if name != "processor"}
     store.finish(job, replace(stored, details=on_gpu), replace=True)
     path.write_text("{}")
-    assert ended("--list") == (0, "No stored run is marked.\n")
+    assert ended("--list") == (0, "Reading the runs of 1 archive ...\nNo stored run is marked.\n")
     store.finish(job, replace(stored, metrics=stored.metrics | {"accuracy": 7.0}), replace=True)
     path.write_text("{}")
     code, text = ended()
