@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import pandas as pd
-
 from madbench.analysis.quantities import parts_of
 from madbench.jobs import Job, mapping_text
 from madbench.suites import suite_of
-from madbench.suites.scoring import JobOutcome, UntrainedScores, scoring_of
+from madbench.suites.scoring import SettingKey, UntrainedScores, scoring_of, setting_key
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,6 @@ class Baseline:
 CHANCE = Baseline("chance", "a random guess among the possible answers")
 HEURISTIC = Baseline("heuristic", "the best answer that ignores the context, mostly the most frequent one so far")
 BASELINES = (CHANCE, HEURISTIC)
-
-
-SettingKey = tuple[str, str, str]
-"""The suite, the task and the setting of a job, the setting as JSON."""
-
-
-def setting_key(job: Job) -> SettingKey:
-    """The key of a job's setting."""
-    return job.suite, job.task, mapping_text(job.setting)
 
 
 def baseline_values(
@@ -70,17 +59,3 @@ def baseline_values(
         for name in names
         if (tasks := parts_of(name)) and set(tasks) <= values.keys()
     }
-
-
-def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-    """A copy of ``scores`` with the new column ``heuristic``: the score of the best answer that ignores the context.
-
-    NaN if it is unknown. ``outcomes`` has the jobs of the rows of ``scores``.
-    """
-    jobs: dict[str, list[Job]] = {}
-    for outcome in outcomes:
-        jobs.setdefault(outcome.row, []).append(outcome.job)
-    untrained_scores = {setting_key(outcome.job): outcome.untrained for outcome in outcomes if outcome.untrained}
-    values = {label: baseline_values(HEURISTIC, of_label, known=untrained_scores) for label, of_label in jobs.items()}
-    heuristics = [values.get(label, {}).get(name, math.nan) for label, name in zip(scores.label, scores.column)]
-    return scores.assign(heuristic=pd.Series(heuristics, scores.index, dtype=float))

@@ -58,8 +58,8 @@ class ResultTable(TextTable):
     """The differences from the baseline by the name of the row and the name of the column."""
     origin: Origin = Origin()
     """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
-    baselines: Mapping[Baseline, Mapping[str, float]] = field(default_factory=dict)
-    """The scores of each baseline, by the name of the column (:mod:`madbench.analysis.baselines`)."""
+    score_baselines: Callable[[], Mapping[Baseline, Mapping[str, float]]] = dict
+    """Returns :attr:`baselines`. It is called only if they are shown."""
     shows: Shows = "interval"
     shows_baselines: bool = False
     """True if the baselines have rows below the labels."""
@@ -68,6 +68,11 @@ class ResultTable(TextTable):
     """The names of the rows with runs of other code (:mod:`madbench.suites.code_marks`)."""
     parts: tuple[ResultTable, ...] = ()
     """The tables of the single suites, if this table has several suites side by side. Otherwise empty."""
+
+    @functools.cached_property
+    def baselines(self) -> Mapping[Baseline, Mapping[str, float]]:
+        """The scores of each baseline, by the name of the column (:mod:`madbench.analysis.baselines`)."""
+        return self.score_baselines()
 
     @property
     def title(self) -> str:
@@ -168,11 +173,13 @@ class ResultTable(TextTable):
 
     def baseline_texts(self) -> list[tuple[str, list[str]]]:
         """The rows of the baselines that are shown: for each its name, and one text per column."""
-        return [
-            (baseline.name, [f"{values[x.name]:.{x.digits}f}" if x.name in values else "" for x in self.columns])
-            for baseline, values in self.baselines.items()
-            if baseline in self._shown_baselines
-        ]
+        texts = []
+        for baseline in self._shown_baselines:
+            values = self.baselines[baseline]
+            texts.append(
+                (baseline.name, [f"{values[x.name]:.{x.digits}f}" if x.name in values else "" for x in self.columns])
+            )
+        return texts
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis.baselines import SettingKey, setting_key, with_heuristics
 from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_average
 from madbench.labels import factors_of_text
@@ -27,7 +26,16 @@ from madbench.suites.code_marks import CodeMarks
 from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import JobOutcome, Scoring, UntrainedScores, no_scores, outcome_sentences, scoring_of
+from madbench.suites.scoring import (
+    JobOutcome,
+    Scoring,
+    SettingKey,
+    UntrainedScores,
+    no_scores,
+    outcome_sentences,
+    scoring_of,
+    setting_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
@@ -254,12 +262,9 @@ def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
-    """The frame of scores of ``outcomes``, with the additional column ``heuristic``.
-
-    ``thresholds`` are the losses for which the steps until a loss are counted.
-    """
+    """The frame of scores of ``outcomes``. ``thresholds`` are those of :meth:`Scoring.frame`."""
     kept_outcomes, alike = without_alike_rows(outcomes)
-    scores = with_heuristics(scoring.frame(kept_outcomes, thresholds), kept_outcomes)
+    scores = scoring.frame(kept_outcomes, thresholds)
     return _repeat_scores(scores, alike) if len(kept_outcomes) < len(outcomes) else scores
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from madbench.analysis.baselines import BASELINES, baseline_values
+from madbench.analysis.baselines import BASELINES, Baseline, baseline_values
 from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.marked_text import Origin
@@ -78,10 +78,13 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         return " ".join(sentences)
 
     published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
-    baselines = {
-        baseline: {name: value for part in parts for name, value in part.baselines.get(baseline, {}).items()}
-        for baseline in BASELINES
-    }
+
+    def score_baselines() -> dict[Baseline, dict[str, float]]:
+        return {
+            baseline: {name: value for part in parts for name, value in part.baselines.get(baseline, {}).items()}
+            for baseline in BASELINES
+        }
+
     return replace(
         first,
         suites=tuple(suite for part in parts for suite in part.suites),
@@ -91,7 +94,7 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         published=published,
         origin=_origin(results, [suite for part in parts for suite in part.suites]),
         other_code=frozenset(name for part in parts for name in part.other_code),
-        baselines=baselines,
+        score_baselines=score_baselines,
         short=", ".join(part.short for part in parts),
         describe=describe,
         parts=tuple(parts),
@@ -209,11 +212,12 @@ def suite_table(
     if protocol.budget not in COUNTINGS:
         short += f", matched by {protocol.budget}"
     jobs = [job for row in row_by_name.values() for job in row.jobs]
-    baselines = (
-        {baseline: baseline_values(baseline, jobs, known=results.untrained_scores) for baseline in BASELINES}
-        if jobs and len(frames) == 1
-        else {}
-    )
+
+    def score_baselines() -> dict[Baseline, dict[str, float]]:
+        if not jobs or len(frames) > 1:
+            return {}
+        return {baseline: baseline_values(baseline, jobs, known=results.untrained_scores) for baseline in BASELINES}
+
     return ResultTable(
         (suite,),
         [*columns, BUDGET_RATIO, NUM_SEEDS],
@@ -224,7 +228,7 @@ def suite_table(
         describe,
         origin=_origin(results, [suite]) if jobs else Origin(),
         other_code=results.code_marks(suite).rows if jobs else frozenset(),
-        baselines=baselines,
+        score_baselines=score_baselines,
         shows=options.shows,
         shows_baselines=options.shows_baselines,
     )

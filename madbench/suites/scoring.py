@@ -7,6 +7,7 @@ A frame of scores has one row per label, seed and column:
 - ``expected``, ``done``, ``diverged``: the number of jobs, of jobs with a result, and of diverged jobs;
 - ``budget_ratio``: a mixer's budget over that of softmax attention, averaged over the jobs;
 - ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
+- ``heuristic``: the value of the best answer that ignores the context; NaN if it is not known;
 - ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
 - ``is_diverged``: True if every run of a setting diverged. Such a setting has the value of chance. For steps to an
   event: True if the run did not reach it; the value is its last step.
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
 
 COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
 COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
-COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool}
+COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool, "heuristic": float}
 """The columns of a frame of scores, with their types."""
 CURVES = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
 CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
 CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
 """The columns of a frame of language-model curves, with their types. Columns from ``step`` on come from the curve."""
-SCALE = ("ceiling", "chance", "solved")
-"""The columns with the scale of a task: its ceiling, its chance level, and the value from which it counts as solved."""
+SCALE = ("ceiling", "chance", "solved", "heuristic")
+"""The columns with the scale of a task: its ceiling, its chance level, the value from which it counts as solved, and
+the score of the best answer that ignores the context."""
 _METRICS = ("value", "selection", "ceiling")
 """The columns with numbers of a run's record."""
 SETTING = ["suite", "label", "column", "setting", "seed"]
@@ -69,6 +71,15 @@ class UntrainedScores:
     """The value of the best answer that ignores the context."""
     solved_share: float
     """The fraction of the way from chance to ceiling above which a seed has solved the task."""
+
+
+SettingKey = tuple[str, str, str]
+"""The suite, the task and the setting of a job, the setting as JSON. Jobs of equal key have equal untrained scores."""
+
+
+def setting_key(job: Job) -> SettingKey:
+    """The key of a job's setting."""
+    return job.suite, job.task, mapping_text(job.setting)
 
 
 @dataclass(frozen=True)
@@ -157,8 +168,8 @@ class Scoring:
         """One row per outcome, in order: its job's settings, its ``status`` (or ``missing``) and its numbers.
 
         Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
-        (True if a first seed may choose for others), chance, solved_share, seed, status, value, selection, ceiling,
-        budget_ratio, mixer_parameters, device.
+        (True if a first seed may choose for others), chance, heuristic, solved_share, seed, status, value, selection,
+        ceiling, budget_ratio, mixer_parameters, device.
         """
         outcomes = list(outcomes)
         share_of = functools.cache(self.solved_share)
@@ -172,6 +183,9 @@ class Scoring:
             "rate": [job.rates for job in jobs],
             "is_held": [job.fidelity != PUBLISHED_FIDELITY for job in jobs],
             "chance": [each.untrained.chance if each.untrained else self.chance(each.job) for each in outcomes],
+            "heuristic": [
+                each.untrained.heuristic if each.untrained else self.heuristic(each.job) for each in outcomes
+            ],
             "solved_share": [
                 each.untrained.solved_share if each.untrained else share_of(each.job.task) for each in outcomes
             ],
@@ -202,7 +216,7 @@ class Scoring:
         undecided = jobs[choosing & (jobs.status == "missing")][_OF_SEEDS].drop_duplicates().assign(is_undecided=True)
         jobs = jobs[~choosing]
         by_setting = jobs.assign(expected=1).groupby(SETTING, sort=False, as_index=False)
-        counts = by_setting.agg(**_SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
+        counts = by_setting.agg(**_SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance", "heuristic")})
         scores = counts.merge(best, on=SETTING, how="left")
         is_decided = scores.merge(undecided, on=_OF_SEEDS, how="left").is_undecided.isna()
         scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna() & is_decided

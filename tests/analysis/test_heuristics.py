@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC, baseline_values, with_heuristics
+from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC, baseline_values
 from madbench.analysis.inference import NEITHER_LEARNED, difference
 from madbench.analysis.samples import samples_of
 from madbench.jobs import Job, Record
@@ -26,7 +26,7 @@ def scores_of(jobs: list[Job], accuracy) -> object:
     for job in jobs:
         metrics = {"accuracy": accuracy(job), "selection_accuracy": 0.5, "ceiling": 1.0}
         outcomes.append(JobOutcome(job.label, job, Record("finished", metrics, [], {"budget_ratio": 1.0})))
-    return with_heuristics(scoring_of(MAD).frame(outcomes), outcomes)
+    return scoring_of(MAD).frame(outcomes)
 
 
 OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]

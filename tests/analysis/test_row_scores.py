@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from madbench import jobs
-from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.scores import scores_of_rows
 from madbench.analysis.selection import Selection
 from madbench.jobs import Record
@@ -38,7 +37,7 @@ def test_rows_without_a_result_have_the_scores_that_they_have_by_themselves():
         has_result = i % 24 >= lacking.get(job.label, 24)
         outcomes.append(JobOutcome(job.label, job, record(i % 7 / 7) if has_result else None))
     scoring = scoring_of(MAD)
-    whole = with_heuristics(scoring.frame(outcomes), outcomes)
+    whole = scoring.frame(outcomes)
     pd.testing.assert_frame_equal(scores_of_rows(scoring, outcomes, ()), whole)
 
 

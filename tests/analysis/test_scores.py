@@ -28,6 +28,7 @@ RUN = {
     "column": "compression",
     "setting": "a",
     "chance": 6.25,
+    "heuristic": 25.0,
     "seed": 0,
     "status": "finished",
     "accuracy": 0.5,
@@ -80,7 +81,8 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
     assert score.value == pytest.approx(100 * (0.4 + 0.9) / 2)
     assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
     assert (score.done, score.expected, score.diverged) == (4, 4, 0)
-    assert score.chance == 6.25 and score.solved == pytest.approx(6.25 + 0.9 * (score.ceiling - 6.25))
+    assert (score.chance, score.heuristic) == (6.25, 25.0)
+    assert score.solved == pytest.approx(6.25 + 0.9 * (score.ceiling - 6.25))
     assert not score.is_diverged
 
 

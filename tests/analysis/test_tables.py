@@ -42,6 +42,7 @@ SCORE = {
     "value": 50.0,
     "ceiling": 100.0,
     "chance": 4.0,
+    "heuristic": math.nan,
     "solved": 90.4,
     "is_diverged": False,
     "done": 6,

@@ -18,6 +18,7 @@ UNIFORM = 5.0
 """Loss of the uniform distribution."""
 SCORE = {"suite": "mad", "column": "compression", "seed": 0, "value": 50.0, "done": 1, "expected": 1, "diverged": 0}
 SCORE |= {"budget_ratio": 1.0, "ceiling": 100.0, "chance": CHANCE, "solved": 90.4, "is_diverged": False}
+SCORE |= {"heuristic": math.nan}
 OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved": math.nan}
 
 Values = Mapping[str, Sequence[float | None]]

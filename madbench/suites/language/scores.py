@@ -68,7 +68,7 @@ class LanguageScoring(Scoring):
             value = finite_or_nan(chance if is_diverged else value)
             identity = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
             ratio = run.details.get("budget_ratio", math.nan)
-            rows.append((*identity, ratio, math.nan, chance, math.nan, is_diverged))
+            rows.append((*identity, ratio, math.nan, chance, math.nan, is_diverged, math.nan))
         return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:

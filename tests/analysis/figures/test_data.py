@@ -225,7 +225,7 @@ def collected():
                 value = accuracy if status == "finished" else None
                 job = {"id": str(len(jobs)), "suite": "mad", "label": label, "column": "compression", "seed": seed}
                 job |= {"setting": json.dumps(BASE | changes), "value": value and 100 * value, "selection": value}
-                job["chance"] = 6.25
+                job |= {"chance": 6.25, "heuristic": 25.0}
                 jobs.append(job | {"ceiling": value and 0.9, "budget_ratio": 1.0, "status": status})
         return pd.DataFrame(jobs)
 
