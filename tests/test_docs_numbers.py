@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from docs_folder import load
-from madbench.analysis.inference.variance import Terms, terms_of_mean
+from madbench.analysis.inference import Terms, terms_of_mean
 
 filled, checked = load("filled"), load("checked")
 PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}

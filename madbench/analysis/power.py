@@ -2,7 +2,7 @@
 
 The power of a test is the probability that it finds a gain beyond the threshold of the claim, for a given true gain.
 The variance of the seeds is that of the test: the variance of the stored seeds, increased if there are few (see
-:mod:`madbench.analysis.inference.variance`). The seeds for the measured gain and for a given gain come from the same
+:mod:`madbench.analysis.inference.sample`). The seeds for the measured gain and for a given gain come from the same
 formula, so a larger gain never needs more seeds.
 """
 

@@ -5,10 +5,9 @@ share the initial weights of a seed, so they are averaged first. The interval an
 depend only on its own samples and on constants. So they are the same in every table, and runs of other labels do not
 change them.
 
-- :mod:`~madbench.analysis.inference.variance`: the terms of the variance of a mean, Satterthwaite's degrees of freedom,
-  p-value and interval of Student's t. This is the whole test.
 - :mod:`~madbench.analysis.inference.sample`: the seeds of a label in a column, averages, and whether a task is learned
-  or solved.
+  or solved; the terms of the variance of a mean, Satterthwaite's degrees of freedom, p-value and interval of Student's
+  t. This is the whole test.
 - :mod:`~madbench.analysis.inference.differences`: differences and sums of labels, and equivalence within a margin.
 - :mod:`~madbench.analysis.inference.many`: Holm's method, ranks, and the labels that are worse than the best.
 
@@ -28,11 +27,15 @@ from madbench.analysis.inference.differences import (
     equivalence,
 )
 from madbench.analysis.inference.many import Rank, holm, not_best, ranks, step_down
-from madbench.analysis.inference.sample import LEAST_SEEDS, SETTLING_SEEDS, UNLEARNED_SHARE, Sample, Scale
-from madbench.analysis.inference.variance import (
+from madbench.analysis.inference.sample import (
+    LEAST_SEEDS,
     LEVEL,
+    SETTLING_SEEDS,
     TEST,
+    UNLEARNED_SHARE,
     VERSION,
+    Sample,
+    Scale,
     Terms,
     binomial_interval,
     planned_terms,

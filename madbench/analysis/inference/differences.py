@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madbench.analysis.inference.sample import LEAST_SEEDS, Sample
-from madbench.analysis.inference.variance import Terms
+from madbench.analysis.inference.sample import LEAST_SEEDS, Sample, Terms
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 """The two reasons why labels with enough seeds are not tested."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from madbench.analysis.inference.differences import difference
-from madbench.analysis.inference.sample import Sample
-from madbench.analysis.inference.variance import LEVEL
+from madbench.analysis.inference.sample import LEVEL, Sample
 
 
 def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashable] | None = None) -> list[float]:
