@@ -93,14 +93,6 @@ def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = Non
     return files
 
 
-def has_present_schema(folder: Path) -> bool:
-    """True if ``folder`` has a ``job.json`` of the present format. The other files are not read."""
-    with suppress(OSError, ValueError):
-        fields = parse_json(read_file(folder / NAMES[0]))
-        return isinstance(fields, dict) and fields.get("schema") == SCHEMA
-    return False
-
-
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
     """Read and verify the run in ``folder``: its job, its record, and the digests of its other files by name.
 

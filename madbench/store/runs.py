@@ -35,12 +35,14 @@ from madbench.files import (
     lock_folder,
     make_folder,
     may_exist,
+    parse_json,
+    read_file,
     refuse_link,
     remove,
     sync_folder,
     write_durably,
 )
-from madbench.jobs import KEEP, WEIGHTS, Job, Record, Status
+from madbench.jobs import KEEP, SCHEMA, WEIGHTS, Job, Record, Status
 from madbench.store.columns import IndexEntry
 from madbench.store.format import (
     MEASUREMENTS,
@@ -51,7 +53,6 @@ from madbench.store.format import (
     add_measurement,
     damaged_measurements,
     encode,
-    has_present_schema,
     read_measurements,
     read_run,
 )
@@ -126,7 +127,7 @@ class Store:
             raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
-        if not any(has_present_schema(store._runs / name) for name in first):
+        if not any(_has_present_schema(store._runs / name) for name in first):
             runs = [store._try(name) for name in first]
             others = [run for run in runs if isinstance(run, OtherVersionError)]
             if others and len(others) == len(runs):  # if only some are, they may be damaged
@@ -451,6 +452,14 @@ class Snapshot(Store):
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
         return {name: self._runs_by_name[name] for name in names}
+
+
+def _has_present_schema(folder: Path) -> bool:
+    """True if ``folder`` has a ``job.json`` of the present format. The other files are not read."""
+    with suppress(OSError, ValueError):
+        fields = parse_json(read_file(folder / NAMES[0]))
+        return isinstance(fields, dict) and fields.get("schema") == SCHEMA
+    return False
 
 
 def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterator[str]:
