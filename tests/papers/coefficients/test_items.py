@@ -81,7 +81,7 @@ def test_kernels_of_figure_5_are_causal_attention_and_ssd_needs_a_gpu():
     from madbench.papers.coefficients import timing
 
     torch.manual_seed(0)
-    given = timing.kernel(timing.FLASH, 6, "cpu")()
+    given = timing.kernel_runner(timing.FLASH, 6, "cpu")()
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, timing.HEADS, 6, timing.WIDTH // timing.HEADS)
     scores = (q @ k.mT * k.shape[-1] ** -0.5).masked_fill(~torch.ones(6, 6).tril().bool(), -math.inf)
