@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from madbench.analysis.inference import LEVEL, Terms, step_down, terms_of_mean
+from madbench.analysis.inference import LEVEL, VarianceTerms, step_down, terms_of_mean
 from madbench.analysis.samples import samples_of
 from madbench.analysis.selection import Selection
 from madbench.suites import main_suite
@@ -44,34 +44,34 @@ Draw = Callable[[np.random.Generator, tuple[int, int, int, int]], np.ndarray]
 """Values (tables, labels, tasks, seeds); the first label is the baseline."""
 
 
-def madbench_terms(values: np.ndarray) -> Terms:
+def madbench_terms(values: np.ndarray) -> VarianceTerms:
     """The terms of each task's mean (..., tasks, seeds), by the test of madbench."""
     return terms_of_mean(values, RANGE, RESOLUTION)
 
 
-def welch_terms(values: np.ndarray) -> Terms:
+def welch_terms(values: np.ndarray) -> VarianceTerms:
     """The same terms by Welch's test."""
     n = values.shape[-1]
     variance = np.maximum(values.var(axis=-1, ddof=1), RESOLUTION**2 / 12)[..., None] / n
-    return Terms(variance, np.full_like(variance, n - 1.0))
+    return VarianceTerms(variance, np.full_like(variance, n - 1.0))
 
 
 METHODS = {"madbench": madbench_terms, "Welch": welch_terms}
 
 
-def average_terms(values: np.ndarray, terms: Terms, method: str) -> Terms:
+def average_terms(values: np.ndarray, terms: VarianceTerms, method: str) -> VarianceTerms:
     """The terms of the mean over tasks, from the terms of the tasks, or from the averages of seeds if they vary more.
 
     Welch's test always uses the averages of seeds.
     """
     n, tasks = values.shape[-1], values.shape[-2]
     own = np.maximum(values.mean(axis=-2).var(axis=-1, ddof=1), 1e-12) / n
-    parts = Terms(*(x.reshape(*x.shape[:-2], -1) for x in (terms.variances / tasks**2, terms.freedoms)))
+    parts = VarianceTerms(*(x.reshape(*x.shape[:-2], -1) for x in (terms.variances / tasks**2, terms.freedoms)))
     is_own = np.full(own.shape, True) if method == "Welch" else parts.variance < own
     alone = np.zeros_like(parts.variances)
     alone[..., 0] = own
     variances = np.where(is_own[..., None], alone, parts.variances)
-    return Terms(variances, np.where(is_own[..., None], n - 1.0, parts.freedoms))
+    return VarianceTerms(variances, np.where(is_own[..., None], n - 1.0, parts.freedoms))
 
 
 def p_values(first: np.ndarray, rivals: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
@@ -87,12 +87,13 @@ def p_values(first: np.ndarray, rivals: np.ndarray, method: str) -> tuple[np.nda
     return estimate, np.concatenate(p, axis=-1)
 
 
-def _added(first: Terms, second: Terms) -> Terms:
+def _added(first: VarianceTerms, second: VarianceTerms) -> VarianceTerms:
     shape = np.broadcast_shapes(first.variances.shape[:-1], second.variances.shape[:-1])
     every = [
-        Terms(*(np.broadcast_to(x, (*shape, x.shape[-1])) for x in (t.variances, t.freedoms))) for t in (first, second)
+        VarianceTerms(*(np.broadcast_to(x, (*shape, x.shape[-1])) for x in (t.variances, t.freedoms)))
+        for t in (first, second)
     ]
-    return Terms.sum_of(every)
+    return VarianceTerms.sum_of(every)
 
 
 def adjusted(p: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from docs_folder import load
-from madbench.analysis.inference import Terms, terms_of_mean
+from madbench.analysis.inference import VarianceTerms, terms_of_mean
 
 filled, checked = load("filled"), load("checked")
 PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
@@ -78,7 +78,8 @@ def test_a_result_without_a_mark_is_found(result):
 def test_the_page_on_the_method_states_the_intervals_of_seeds_that_agree():
     terms = [terms_of_mean(np.full(n, 50.0), 100.0) for n in (3, 5, 10)]
     one, two = (
-        [f"±{pair.half_width:.1f}" for pair in pairs] for pairs in (terms, [Terms.sum_of([t, t]) for t in terms])
+        [f"±{pair.half_width:.1f}" for pair in pairs]
+        for pairs in (terms, [VarianceTerms.sum_of([t, t]) for t in terms])
     )
     text = " ".join(PAGES["docs/pages/method.md"].split())
     assert f"interval of {one[0]} points, five {one[1]}, ten {one[2]}." in text

@@ -27,7 +27,7 @@ from madbench.analysis.inference import LEVEL, Difference, Sample, combination, 
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, without_nan
-from madbench.analysis.samples import columns_that, count_left_out, samples_of
+from madbench.analysis.samples import count_left_out, samples_of, select_columns
 from madbench.errors import StoreError
 
 EFFECTS_SHARE = 0.8
@@ -75,7 +75,7 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
 
     ``scores`` has one protocol per suite (:mod:`madbench.analysis.scores`).
     """
-    samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
+    samples = samples_of(select_columns(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
     of_one: Cases = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}
     of_two: Cases = {together: squares for together, squares in find_squares(pairs).items()}

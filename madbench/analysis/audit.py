@@ -16,7 +16,7 @@ from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, intracla
 from madbench.analysis.inference import LEAST_SEEDS, UNLEARNED_SHARE, Sample
 from madbench.analysis.quantities import averages_of, heading, in_order, is_average, parts_of, suite_of_column
 from madbench.analysis.rendering import Listing, without_nan
-from madbench.analysis.samples import columns_that, samples_of
+from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.suites import Suite, default_headline
@@ -108,7 +108,7 @@ class ColumnAudit:
 
 def audit(results: Results) -> list[ColumnAudit]:
     """Audit every column of ``results``, which have one protocol per suite. An average follows its tasks."""
-    samples_by_column = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
+    samples_by_column = samples_of(select_columns(results.scores, lambda column: column.is_attributed))
     means = {
         name: {label: sample.mean for label, sample in samples_by_column[name].items()}
         for name in in_order(samples_by_column)

@@ -35,7 +35,7 @@ from madbench.analysis.quantities import (
     unit,
 )
 from madbench.analysis.rendering import Listing, without_nan
-from madbench.analysis.samples import columns_that, samples_of
+from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import budget_ratios
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
@@ -124,7 +124,7 @@ def comparison_table(
 
     Raises ``ConfigError`` for a margin that is not above 0, and for a margin of a column that is not in the table.
     """
-    samples_by_column = samples_of(columns_that(scores, lambda column: column.is_compared))
+    samples_by_column = samples_of(select_columns(scores, lambda column: column.is_compared))
     margins = _margins(within, samples_by_column)
     rows = []
     for label, name in itertools.product(labels, in_order(samples_by_column)):

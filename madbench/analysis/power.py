@@ -19,7 +19,7 @@ from scipy.special import nctdtr, stdtrit
 from madbench.analysis.claims import Claim
 from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import published_gain
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, VarianceTerms, planned_terms
 from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
@@ -160,18 +160,18 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
     ``distance`` is the true gain minus the threshold of the claim. ``level`` is the p-value below which the two-sided
     test rejects.
     """
-    planned_terms = Terms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
+    planned_terms = VarianceTerms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
     freedom, error = float(planned_terms.freedom.item()), math.sqrt(planned_terms.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)
     return float(1 - nctdtr(freedom, min(abs(distance) / error, 30.0), quantile))
 
 
-def _future(sample: Sample, n: int) -> Terms:
+def _future(sample: Sample, n: int) -> VarianceTerms:
     """The terms of the variance of a mean of ``n`` future seeds of the same label and column as ``sample``.
 
     The variance per seed is the one that the test uses for ``sample``.
     """
     if sample.parts:
-        return Terms.sum_of([_future(part, n).times(1 / len(sample.parts)) for part in sample.parts])
+        return VarianceTerms.sum_of([_future(part, n).times(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n
     return planned_terms(variance, sample.mean, n, sample.scale.width, sample.splits)

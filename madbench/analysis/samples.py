@@ -73,7 +73,7 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
     }
 
 
-def columns_that(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
+def select_columns(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
     """The rows of ``scores`` that belong to columns for which ``has`` returns True."""
     return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
 

@@ -15,7 +15,7 @@ from madbench.analysis.audit import agreement_text
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, difference, holm
 from madbench.analysis.quantities import heading, in_order, signed_text
 from madbench.analysis.rendering import Listing, without_nan
-from madbench.analysis.samples import columns_that, samples_of
+from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.labels.names import display_name
@@ -75,7 +75,7 @@ def transfer(here: Results, there: Results) -> list[Transfer]:
     ``here`` has the results under this profile, ``there`` under the other. A seed counts if all its jobs are done.
     """
     ours, theirs = (
-        samples_of(columns_that(results.scores, lambda column: column.is_attributed)) for results in (here, there)
+        samples_of(select_columns(results.scores, lambda column: column.is_attributed)) for results in (here, there)
     )
     rows = []
     for name in in_order(ours.keys() & theirs.keys()):

@@ -22,7 +22,7 @@ from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels
 from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, ArtistOptions, LabelStyle, label_styles, style
 from madbench.analysis.frames import groups_of, rows_of
 from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
-from madbench.analysis.samples import columns_that
+from madbench.analysis.samples import select_columns
 
 COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "flops_per_token", "state", "mean", "low", "high"), float)
@@ -68,7 +68,7 @@ def budget_frame(
         protocol: sentences about the runs.
         heuristics: the scores of the best answer that ignores the context, by quantity.
     """
-    scores = columns_that(scores, lambda score_column: score_column.is_attributed)
+    scores = select_columns(scores, lambda score_column: score_column.is_attributed)
     costs = costs.reindex(columns=["suite", "label", "column", *COSTS])
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
     of_suites = costs.groupby(["suite", "label"]).mean()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madbench.analysis.inference.sample import LEAST_SEEDS, Sample, Terms
+from madbench.analysis.inference.sample import LEAST_SEEDS, Sample, VarianceTerms
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 """The two reasons why labels with enough seeds are not tested."""
@@ -32,21 +32,26 @@ class Difference:
     reason: str = ""
     """The reason why nothing is tested. Empty for a test."""
 
-    def p_above(self, line: float) -> float:
-        """The one-sided p-value of the hypothesis that the difference is at most ``line``.
+    def p_above(self, threshold: float) -> float:
+        """The one-sided p-value of the hypothesis that the difference is at most ``threshold``.
 
-        ``line`` must be the threshold against which the difference was tested.
+        ``threshold`` must be the threshold against which the difference was tested.
         """
-        return self.p / 2 if self.estimate > line else 1 - self.p / 2
+        return self.p / 2 if self.estimate > threshold else 1 - self.p / 2
 
 
-def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
-    """The mean of ``first`` minus that of ``second``, with a two-sided test of the hypothesis that it is ``line``."""
-    return combination([(1.0, first), (-1.0, second)], line)
+def difference(first: Sample, second: Sample, threshold: float = 0.0) -> Difference:
+    """The mean of ``first`` minus that of ``second``.
+
+    Its two-sided test has the hypothesis that the difference is ``threshold``.
+    """
+    return combination([(1.0, first), (-1.0, second)], threshold)
 
 
-def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
-    """A weighted sum of means, with a two-sided test of the hypothesis that it is ``line``.
+def combination(
+    terms: Sequence[tuple[float, Sample]], threshold: float = 0.0, tests_solved: bool = False
+) -> Difference:
+    """A weighted sum of means, with a two-sided test of the hypothesis that it is ``threshold``.
 
     ``terms`` has pairs (weight, sample); the samples are those of different labels in one column. If all seeds of all
     labels solve the task, nothing is tested, unless ``tests_solved`` is True. Such a test can show equality, but no
@@ -58,11 +63,11 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
-    total = Terms.sum_of([sample.terms.times(weight) for weight, sample in terms])
+    total = VarianceTerms.sum_of([sample.terms.times(weight) for weight, sample in terms])
     low, high = samples[0].scale.limits
     most = (high - low) * sum(weight for weight, _ in terms if weight > 0)
     half = float(total.half_width)
-    p = math.nan if reason else float(total.p(estimate - line))
+    p = math.nan if reason else float(total.p(estimate - threshold))
     return Difference(
         estimate, max(estimate - half, -most), min(estimate + half, most), p, n, "" if reason else "t", reason
     )
@@ -95,7 +100,7 @@ class Equivalence:
 def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
     """Test whether the means of two labels differ by less than ``margin``, by two one-sided tests (Schuirmann 1987)."""
     terms = [(1.0, first), (-1.0, second)]
-    above, below = (combination(terms, line, tests_solved=True) for line in (-margin, margin))
+    above, below = (combination(terms, threshold, tests_solved=True) for threshold in (-margin, margin))
     return Equivalence(margin, above.p_above(-margin), 1 - below.p_above(margin), above.reason)
 
 

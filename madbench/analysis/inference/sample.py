@@ -179,13 +179,13 @@ class Sample:
         if self.parts:
             return any(part.has_learned for part in self.parts)
         if not math.isnan(self.scale.heuristic):
-            headroom = self.scale.ceiling - self.scale.heuristic
-            return self.mean > self.scale.heuristic + UNLEARNED_SHARE * headroom
+            span = self.scale.ceiling - self.scale.heuristic
+            return self.mean > self.scale.heuristic + UNLEARNED_SHARE * span
         share = abs(self.mean - self.scale.chance) / abs(self.scale.ceiling - self.scale.chance)
         return not share <= UNLEARNED_SHARE
 
     @functools.cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> VarianceTerms:
         """The terms of the variance of :attr:`mean`. It needs two or more seeds.
 
         For an average they are the terms of its tasks, divided by the squared number of tasks, as if tasks were
@@ -193,9 +193,13 @@ class Sample:
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
-        terms = Terms.sum_of([part.terms.times(1 / len(self.parts)) for part in self.parts])
+        terms = VarianceTerms.sum_of([part.terms.times(1 / len(self.parts)) for part in self.parts])
         own_variance = self.values.var(ddof=1) / self.n
-        return terms if terms.variance >= own_variance else Terms(np.array([own_variance]), np.array([self.n - 1.0]))
+        return (
+            terms
+            if terms.variance >= own_variance
+            else VarianceTerms(np.array([own_variance]), np.array([self.n - 1.0]))
+        )
 
     @functools.cached_property
     def half_width(self) -> float:
@@ -212,7 +216,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Terms:
+class VarianceTerms:
     """The variance of a mean or a sum of means, as a sum of independent terms with degrees of freedom.
 
     ``variances`` and ``freedoms`` are arrays (..., terms).
@@ -221,12 +225,12 @@ class Terms:
     variances: np.ndarray
     freedoms: np.ndarray
 
-    def times(self, weight: float) -> Terms:
+    def times(self, weight: float) -> VarianceTerms:
         """The terms of the variance of ``weight`` times the mean."""
-        return Terms(self.variances * weight**2, self.freedoms)
+        return VarianceTerms(self.variances * weight**2, self.freedoms)
 
     @classmethod
-    def sum_of(cls, terms: list[Terms]) -> Terms:
+    def sum_of(cls, terms: list[VarianceTerms]) -> VarianceTerms:
         """The terms of the variance of a sum of independent means, whose variances have the given ``terms``."""
         variances = np.concatenate([part.variances for part in terms], axis=-1)
         return cls(variances, np.concatenate([part.freedoms for part in terms], axis=-1))
@@ -251,7 +255,7 @@ class Terms:
         return stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
 
 
-def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) -> Terms:
+def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) -> VarianceTerms:
     """The terms of the variance of the mean of n seeds, for n of 2 or more.
 
     Args:
@@ -266,7 +270,7 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
     return _terms(own_variance, np.square(prior), n, np.ptp(values, axis=-1), width if has_width else 0.0)
 
 
-def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
+def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> VarianceTerms:
     """The terms of the variance of a mean of ``n`` future seeds, if their sample variance and mean are as given.
 
     ``width`` is the range of the column, as in :func:`terms_of_mean`. ``splits`` is True if the given ``variance``
@@ -278,7 +282,7 @@ def planned_terms(variance: float, mean: float, n: int, width: float, splits: bo
     return _terms(np.full(1, variance), np.square(prior), n, span, width if has_width else 0.0)
 
 
-def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> Terms:
+def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> VarianceTerms:
     own_variance = np.maximum(own_variance, 1e-300)
     moderated_variance = (PRIOR_FREEDOM * prior + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
     variances, freedoms = (
@@ -290,7 +294,7 @@ def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray
         added_variance = one_side / (one_side + 1 - SPLIT_SHARE) * 2 * (GAP_SHARE * width) ** 2 / ((n + 2) * (n + 3))
         variances.append(np.where(span <= VISIBLE_SHARE * width, added_variance, 0.0))
         freedoms.append(np.full_like(freedoms[0], SPLIT_FREEDOM))
-    return Terms(np.stack(variances, axis=-1), np.stack(freedoms, axis=-1))
+    return VarianceTerms(np.stack(variances, axis=-1), np.stack(freedoms, axis=-1))
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
@@ -313,7 +317,7 @@ __all__ = [
     "VERSION",
     "Sample",
     "Scale",
-    "Terms",
+    "VarianceTerms",
     "binomial_interval",
     "planned_terms",
     "terms_of_mean",
