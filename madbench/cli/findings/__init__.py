@@ -164,7 +164,7 @@ def _check_registered_options(explain: str | None, unscaled: bool, claims: str |
         raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
 
 
-def _claims_on_stored_labels(results: Results | None) -> dict[str, list[Claim]]:
+def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, ...]]:
     """The claims, by paper, for which a pair of labels is stored. Warns about files of claims that cannot be read."""
     from madbench.analysis.claims import broken_claims, claims_on
 
