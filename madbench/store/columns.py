@@ -100,8 +100,8 @@ class IndexEntry:
     unchanged.
     """
     in_profiles: str
-    """The job in each shipped profile that contains it, as JSON: the profile's name to the fields of
-    :class:`JobInProfile`. This and the next two columns are empty if the run is not known.
+    """A :class:`JobInProfile` for each shipped profile that contains the job, as JSON: the profile's name to the fields
+    of the class. This and the next two columns are empty if ``is_known`` is 0.
     """
     untrained: str
     """The fields of :class:`madbench.suites.scoring.UntrainedScores` as a JSON list. Empty for a setting that no
@@ -224,7 +224,11 @@ _BELONGS_TO: dict[str, tuple[str, str, str, str, str, str]] = {}
 
 
 def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]:
-    """The columns from ``profile`` to ``protocol`` of a job."""
+    """The values of the fields from ``profile`` to ``protocol`` of an :class:`IndexEntry`, for a job.
+
+    ``is_known`` is the field of this name. If it is false, the three fields about shipped profiles are empty. All are
+    empty if the label or the task is not installed.
+    """
     if has_settings(job.label):
         suite = suite_of(job)
         with suppress(MadbenchError):  # the task is not installed

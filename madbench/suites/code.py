@@ -174,11 +174,11 @@ def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[s
 
 
 def package_modules(suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()) -> dict[str, Modules]:
-    """The modules whose code trains a job, for each of ``PARTS``, by part.
+    """The modules of madbench whose code trains a job, by part (``PARTS``).
 
-    They are given by the starting modules, the subpackages in which imports are followed, and the test of excluded
-    modules.
-    ``own`` are the modules of the label's own operators (:func:`madbench.labels.own_modules`).
+    A part has the three arguments of :func:`madbench.identity.package.package_digest`: the modules from which imports
+    are followed, the subpackages in which they are followed, and a function that is true for modules to leave out.
+    ``own`` has the modules of the label's own operators (:func:`madbench.labels.own_modules`).
     """
     suite_object = find_suite(suite)
     trial = suite_object.trial.partition(":")[0]
