@@ -126,7 +126,7 @@ class Policy:
         if self.time_limit is not None and not self.time_limit > 0:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
-    def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
+    def reason_to_skip(self, status: Status | None) -> Literal["stored", "failed"] | None:
         """The reason why a job is skipped whose run has this ``status`` in the store (None if it has no run).
 
         None if the job is to be trained.
@@ -197,7 +197,7 @@ class Execution:
     on_event: OnEvent
     summary: Summary = field(default_factory=Summary)
 
-    def missing(self, groups: Groups) -> deque[list[Job]]:
+    def jobs_to_train(self, groups: Groups) -> deque[list[Job]]:
         """The jobs that are left to train, in their groups. A group without such a job is left out.
 
         Jobs that the store has are skipped and reported. A job that is in several groups stays in the first. The store
@@ -207,7 +207,9 @@ class Execution:
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
 
         def is_missing(job: Job) -> bool:
-            return bool(unique.pop(job.id, None)) and not self.skip(job, self.policy.skips(statuses.get(job.id)))
+            return bool(unique.pop(job.id, None)) and not self.skip(
+                job, self.policy.reason_to_skip(statuses.get(job.id))
+            )
 
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
@@ -222,7 +224,7 @@ class Execution:
             except StoreBusyError:
                 self.skip(job, "busy")
                 return None
-            if self.skip(job, self.policy.skips(self.store.status(job))):
+            if self.skip(job, self.policy.reason_to_skip(self.store.status(job))):
                 return None
             return JobLock(job, work, stack.pop_all())
 

@@ -144,7 +144,7 @@ def drive(
     no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
-    if todo := driver.missing(groups):
+    if todo := driver.jobs_to_train(groups):
         # a locked job is an open file; the usual limit is 1,024
         usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(usual, min(most, OPEN_FILES)), most))

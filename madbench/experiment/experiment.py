@@ -160,7 +160,7 @@ class Experiment(TableRows):
 
         can_group = self.device != "cpu" and options.compile == "never" and policy.time_limit is None
         statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
-        unfinished = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
+        unfinished = [job for job in self.jobs if not policy.reason_to_skip(statuses.get(job.id))]
         todo = {job.id for job in unfinished}
         chosen = choose_threads(unfinished, options.threads)
         total = Summary()

@@ -27,7 +27,7 @@ def trained(monkeypatch, language_run):
 
         def __call__(self, groups, store, train, *, on_event, policy, **how):
             jobs = [job for group in groups for job in group]
-            self.jobs = [job for job in jobs if not policy.skips(store.status(job))]
+            self.jobs = [job for job in jobs if not policy.reason_to_skip(store.status(job))]
             self.train = train.keywords
             summary = Summary()
             for job in self.jobs:

@@ -87,9 +87,9 @@ def test_stored_failures_are_left_alone_unless_they_are_to_be_tried_again(fake, 
 @pytest.mark.parametrize("status", [None, "failed", "finished", "diverged"])
 def test_what_is_skipped(status):
     is_result = status in ("finished", "diverged")
-    assert Policy(redo=True, retry=False).skips(status) is None
-    assert Policy().skips(status) == ("stored" if is_result else None)
-    assert Policy(retry=False).skips(status) == ("stored" if is_result else status)
+    assert Policy(redo=True, retry=False).reason_to_skip(status) is None
+    assert Policy().reason_to_skip(status) == ("stored" if is_result else None)
+    assert Policy(retry=False).reason_to_skip(status) == ("stored" if is_result else status)
 
 
 class OutOfMemoryError(RuntimeError):

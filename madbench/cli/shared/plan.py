@@ -43,7 +43,7 @@ def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, 
         records = Store.open(results, create=False).records(job.id for job in jobs)
     statuses = {job_id: record.status for job_id, record in records.items()}
     states = {None: "todo", "stored": "done", "failed": "failed"}
-    return {job.id: states[policy.skips(statuses.get(job.id))] for job in jobs}
+    return {job.id: states[policy.reason_to_skip(statuses.get(job.id))] for job in jobs}
 
 
 def make_plan(
