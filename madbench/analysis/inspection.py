@@ -62,8 +62,9 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
         probe, number = mixer.probe(x), numbers.get(id(mixer), count)
         probes.append(probe)
         layers.append(number)
+        active, with_noise = probe.active, None if probe.active is None else mixer.probe(_add_noise(x)).active
         rows_by_table = {
-            "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_add_noise(x)).active),
+            "active": [] if active is None or with_noise is None else _active_rows(active, with_noise),
             "weights": [] if probe.weights is None else _weight_rows(probe.weights),
             "gates": _gate_rows(probe),
             "kernels": [

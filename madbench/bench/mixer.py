@@ -25,7 +25,7 @@ from madbench.models.blocks import autocast
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
-    from madbench.mixers.srg.budget import MlpAllocation
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 HEADS = 2
 FLASH_HEAD_WIDTH = 64
@@ -194,7 +194,7 @@ def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
 
 
 def core_passes(
-    mixer: Mixer, shape: InputShape, setup: BenchSetup, attend: Callable[..., Tensor] = fused.attend
+    mixer: DynamicMLP, shape: InputShape, setup: BenchSetup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
     """Passes of the operator alone (``core``) and of torch's attention (``flash``), by name and direction.
 
@@ -202,16 +202,17 @@ def core_passes(
     ``flash`` is softmax attention with heads of width 64.
     """
     dtype = getattr(torch, setup.precision)
-    sizes, heads = cast("MlpAllocation", mixer.allocation), (mixer.query_heads, mixer.n_head)
+    sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
 
     def leaf(n_head: int, width: int, dtype: torch.dtype = dtype) -> Tensor:
         size = (shape.batch, n_head, shape.length, width)
         return torch.randn(size, device=setup.device, dtype=dtype).requires_grad_()
 
     q, k, v = leaf(heads[0], sizes.qk_width), leaf(heads[0], sizes.qk_width), leaf(heads[1], sizes.vo_width)
-    mixings = [mixing and mixing.tables(shape.length) for mixing in (mixer.mix1, mixer.mix2)]
+    mixings = [mixing.tables(shape.length) if mixing else None for mixing in (mixer.mix1, mixer.mix2)]
     strengths = [leaf(n, sizes.r, torch.float32) if mixing else None for n, mixing in zip(heads, mixings)]
-    ours = [q, k, v, *(x for x in strengths if x is not None), *itertools.chain(*filter(None, mixings))]
+    tables = itertools.chain.from_iterable(mixing for mixing in mixings if mixing)
+    ours = [q, k, v, *(x for x in strengths if x is not None), *tables]
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
     operators = {
         "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
@@ -250,7 +251,7 @@ def _measure_paths(
     }
     fused_mixer = by_path["fused"].mixer if "fused" in by_path else None
     if fused_mixer is not None and shape.d_model % FLASH_HEAD_WIDTH == 0:
-        core = core_passes(fused_mixer, shape, setup)
+        core = core_passes(cast("DynamicMLP", fused_mixer), shape, setup)
         passes |= {(paths_by_label[0][0], path, way): run for (path, way), run in core.items()}
         cases += [Case(paths_by_label[0][0], path) for path in ("core", "flash")]
     times = time_in_turns(passes, setup.limits, setup.device)

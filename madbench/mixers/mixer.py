@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from madbench.labels.family import Allocation
 from madbench.labels.traits import Traits
+
+if TYPE_CHECKING:
+    from madbench.mixers.cd.operator import Coefficients
+    from madbench.mixers.probe import Probe
 
 
 class Mixer(nn.Module):
@@ -39,6 +43,10 @@ class Mixer(nn.Module):
         """Decode one token x (B, D). Return the output (B, D) and the next cache."""
         raise NotImplementedError
 
-    def __getattr__(self, name: str) -> Any:
-        """A member that only some families have."""
+    def probe(self, x: Tensor) -> Probe:
+        """Intermediate values for an input x (B, T, D), without gradients."""
+        raise NotImplementedError
+
+    def coefficients(self, x: Tensor) -> Coefficients:
+        """The mixing coefficients for an input x (B, T, D), without gradients."""
         raise NotImplementedError

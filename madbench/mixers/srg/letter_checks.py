@@ -6,13 +6,13 @@ rounding, if the check holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
@@ -21,7 +21,7 @@ from madbench.mixers.srg.block_attention import ordered
 from madbench.mixers.srg.grammar import Variant
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 TOKENS = 17
 BLOCK = 5  # rows per block of the path ``chunked``
@@ -29,6 +29,10 @@ LONGER = Size(d_model=16, n_head=2, max_len=TOKENS + 2, budget="paper")
 CLOSED = -1e4  # a logit whose exponential is zero
 LEAST_EFFECT = 1e-3  # smallest accepted effect of a sink that has weight, or of a random head gate
 OPEN = 40.0  # bias of a gate whose sigmoid is one
+
+
+def _filled(build: Callable[[], DynamicMLP]) -> tuple[DynamicMLP, Tensor]:
+    return cast("tuple[DynamicMLP, Tensor]", filled_mixer(build))
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
@@ -41,8 +45,8 @@ def one_gate(family: Any, label: Variant) -> Residual:
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
         allocation = family.solve(label, SMALL, settings)
-        mixer, x = filled_mixer(partial(family.build, allocation, settings))
-        both, _ = filled_mixer(partial(family.build, replace(allocation, gates="both"), settings))
+        mixer, x = _filled(partial(family.build, allocation, settings))
+        both, _ = _filled(partial(family.build, replace(allocation, gates="both"), settings))
         both.load_state_dict(mixer.state_dict(), strict=False)
         gate = getattr(both, f"{other}_gate")
         nn.init.zeros_(gate.weight), nn.init.constant_(gate.bias, OPEN)
@@ -65,7 +69,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
     for place in ("first", "last"):
         settings = family.Settings(register_place=place)
         allocation = family.solve(label, LONGER, settings)
-        mixers[place], x = filled_mixer(partial(family.build, allocation, settings))
+        mixers[place], x = _filled(partial(family.build, allocation, settings))
         mixers[place].chunk = BLOCK
     x, mixer, each = x[:, :TOKENS], mixers["last"], {}
     expected = mixer.reference(x)
@@ -73,7 +77,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
         mixer.path = path
         each[path] = difference(mixer(x), expected)
     for each_mixer in mixers.values():
-        cast("SrgMixer", each_mixer).mix1 = cast("SrgMixer", each_mixer).mix2 = None
+        each_mixer.mix1 = each_mixer.mix2 = None
     each["without mixing"] = difference(mixer(x), mixers["first"](x))
     return _largest(each, "with register_place=last")
 
@@ -87,7 +91,7 @@ def windows(family: Any, label: Variant) -> Residual:
     for window in (2, 3, LONGER.max_len):
         settings = family.Settings(window=window)
         allocation = family.solve(label, LONGER, settings)
-        mixer, x = filled_mixer(partial(family.build, allocation, settings))
+        mixer, x = _filled(partial(family.build, allocation, settings))
         mixer.chunk, x = BLOCK, x[:, :TOKENS]
         expected = mixer.reference(x)
         for path in ("dense", "chunked", *(["sdpa"] if mixer.uses_sdpa else [])):
@@ -98,7 +102,7 @@ def windows(family: Any, label: Variant) -> Residual:
         rows = torch.cat((rows, decode_tokens(mixer, x[:, BLOCK:], cache)), dim=1)
         each[f"steps after a prompt with window={window}"] = difference(rows, expected)
     allocation = family.solve(replace(label, window=False), LONGER, settings)
-    unlimited, _ = filled_mixer(partial(family.build, allocation, settings))
+    unlimited, _ = _filled(partial(family.build, allocation, settings))
     unlimited.load_state_dict(mixer.state_dict())
     each["largest window"] = difference(mixer(x), unlimited(x))
     return _largest(each, "of sliding windows")
@@ -110,12 +114,11 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
     Also checks that sinks with a random logit change the output.
     """
     settings = family.Settings()
-    mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
-    without, _ = filled_mixer(
-        partial(family.build, family.solve(replace(label, sink=False), SMALL, settings), settings)
-    )
+    mixer, x = _filled(partial(family.build, family.solve(label, SMALL, settings), settings))
+    without, _ = _filled(partial(family.build, family.solve(replace(label, sink=False), SMALL, settings), settings))
     without.load_state_dict(mixer.state_dict(), strict=False)
     each = {"open sinks": float(difference(mixer(x), without(x)) < LEAST_EFFECT)}
+    assert mixer.sink is not None
     nn.init.constant_(mixer.sink, CLOSED)
     for path in ("dense", *(["sdpa"] if mixer.uses_sdpa else [])):
         mixer.path = path
@@ -131,13 +134,12 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
     """
     settings = family.Settings()
     allocation = family.solve(label, SMALL, settings)
-    mixer, x = filled_mixer(partial(family.build, allocation, settings))
-    without, _ = filled_mixer(
-        partial(family.build, replace(allocation, label=replace(label, head_gate=False)), settings)
-    )
+    mixer, x = _filled(partial(family.build, allocation, settings))
+    without, _ = _filled(partial(family.build, replace(allocation, label=replace(label, head_gate=False)), settings))
     without.load_state_dict(mixer.state_dict(), strict=False)
     x[..., 0] = 1  # a channel by which the gates, which have no bias, can be opened
     each = {"random gates": float(difference(mixer(x), without(x)) < LEAST_EFFECT)}
+    assert mixer.head_gate is not None
     nn.init.zeros_(mixer.head_gate.weight)
     each["gates at one half"] = difference(2 * mixer(x), without(x))
     nn.init.constant_(mixer.head_gate.weight[:, 0], OPEN)
@@ -153,9 +155,9 @@ def exclusion(family: Any, label: Variant) -> Residual:
     from the squared norm of the readout.
     """
     settings = family.Settings()
-    mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
+    mixer, x = _filled(partial(family.build, family.solve(label, SMALL, settings), settings))
     p = mixer.for_each_head(mixer.project(x, 0))
-    o, v = mixer.attend(ordered(cast("SrgMixer", mixer), p), 0), p.v
+    o, v = mixer.attend(ordered(mixer, p), 0), p.v
     kept = mixer.exclude(o, p)
     sizes = o.norm(dim=-1) * v.norm(dim=-1)
     each = {
@@ -171,9 +173,9 @@ def equal_heads(family: Any, label: Variant) -> Residual:
     for kv_heads in (1, SMALL.n_head):
         settings = family.Settings(kv_heads=kv_heads)
         allocation = family.solve(label, SMALL, settings)
-        mixer, x = filled_mixer(partial(family.build, allocation, settings))
+        mixer, x = _filled(partial(family.build, allocation, settings))
         separate = replace(allocation, label=replace(label, shared_kv=False), kv_heads=0)
-        without, _ = filled_mixer(partial(family.build, separate, settings))
+        without, _ = _filled(partial(family.build, separate, settings))
         weights, group = mixer.state_dict(), SMALL.n_head // kv_heads
         for name, heads in (("k", allocation.key_heads), ("v", kv_heads), ("v_up", kv_heads)):
             if f"{name}.weight" in weights:
@@ -196,8 +198,8 @@ def of_all_tokens(family: Any, label: Variant) -> Residual:
     """
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)
-    mixer, x = filled_mixer(partial(family.build, allocation, settings, causal=False))
-    causal, _ = filled_mixer(partial(family.build, allocation, settings))
+    mixer, x = _filled(partial(family.build, allocation, settings, causal=False))
+    causal, _ = _filled(partial(family.build, allocation, settings))
     mixer.chunk, x, each = BLOCK, x[:, :TOKENS], {}
     expected = mixer.reference(x)
     for path in ("dense", "chunked", *(["sdpa"] if mixer.uses_sdpa else [])):

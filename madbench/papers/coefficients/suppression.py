@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from madbench.training.checkpoints import load_model
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
+    from madbench.mixers.cd.operator import CoefficientMixer
     from madbench.store.format import Measurement
 
 ZERO = 1e-6
@@ -44,7 +45,7 @@ def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
     """
     counts, largest = [], 0
     for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
-        a, keys = mixer.coefficients(x).a, mixer.dynamics(x)[0].k.double()
+        a, keys = mixer.coefficients(x).a, cast("CoefficientMixer", mixer).dynamics(x)[0].k.double()
         is_zero = (a.abs() <= ZERO).tril()
         counts.append(is_zero.double().sum(-1).mean(0).numpy())
         for b, head in np.ndindex(min(RANKED, len(a)), a.shape[1]):

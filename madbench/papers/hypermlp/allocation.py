@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from madbench.labels import parse
 from madbench.mixers import build
@@ -12,7 +12,7 @@ from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, ItemResult, 
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
-    from madbench.mixers.mixer import Mixer
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
 HEADS, RANK = 2, 16
@@ -38,7 +38,7 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
     return {"first layer": 3 * d * width, "maps to s": mixing * HEADS * RANK * d, "tables": tables, "VO": 3 * d * d}
 
 
-def built_count(mixer: Mixer) -> dict[str, int]:
+def built_count(mixer: DynamicMLP) -> dict[str, int]:
     """The number of weights of a built mixer by part, as in :func:`printed_count`, without biases and convolution."""
     weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
     sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}
@@ -61,7 +61,8 @@ class AllocationMeasure(PlainMeasure):
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         verdicts, remarks, rows = {}, {}, []
         for (label, name), (size, (d, length)) in ((a, b) for a in LABELS.items() for b in SIZES.items()):
-            mixer = build(parse(label), d, length, n_head=HEADS, budget="paper")
+            mixer = cast("DynamicMLP", build(parse(label), d, length, n_head=HEADS, budget="paper"))
+            assert mixer.mix1 is not None
             counts, width = built_count(mixer), mixer.q.weight.shape[0]
             is_counted = counts == printed_count(label, d, length, d // width)
             place = f"{name} at d {d}, T {length} ({size})"

@@ -178,27 +178,27 @@ def _make(family: Any, label: Any, path: str, length: int) -> tuple[Mixer, Tenso
     return mixer, x[:1, :length]
 
 
-def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[Mixer, Tensor]:
+def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[InteractionMixer, Tensor]:
     """Return a small mixer and one sequence (1, T, d)."""
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
     mixer, x = filled_mixer(lambda: family.build(allocation, settings, "dense", causal=causal))
-    return mixer, x[:1]
+    return cast("InteractionMixer", mixer), x[:1]
 
 
-def _label_of(mixer: Mixer) -> Any:
+def _label_of(mixer: InteractionMixer) -> Any:
     """The parsed label of a mixer of the family ``hfa:`` or ``ha:``."""
     return mixer.allocation.label
 
 
-def _causality(mixer: Mixer, x: Tensor) -> float:
+def _causality(mixer: InteractionMixer, x: Tensor) -> float:
     last = x.shape[1] - 1
     changed = x.clone()
     changed[:, last] += 1
     return float((mixer(changed) - mixer(x))[:, :last].abs().max())
 
 
-def _steps(mixer: Mixer, x: Tensor) -> float:
+def _steps(mixer: InteractionMixer, x: Tensor) -> float:
     return difference(decode_tokens(mixer, x), mixer(x))
 
 
@@ -211,12 +211,12 @@ def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float
     return path_checks.prefill_residual(make, prompts)
 
 
-def _sliding_steps(mixer: Mixer, x: Tensor) -> float:
-    cast("InteractionMixer", mixer).max_len = x.shape[1] - 1
+def _sliding_steps(mixer: InteractionMixer, x: Tensor) -> float:
+    mixer.max_len = x.shape[1] - 1
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer.reference(x[:, 1:])[:, -1])
 
 
-def _softmax_attention(mixer: Mixer, x: Tensor) -> float:
+def _softmax_attention(mixer: InteractionMixer, x: Tensor) -> float:
     from madbench.papers.interactions.mixers.ha.operator import HyperAttention
     from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
@@ -231,7 +231,7 @@ def _softmax_attention(mixer: Mixer, x: Tensor) -> float:
     return difference(ours(x), mixer(x))
 
 
-def _full_coupling(mixer: Mixer, x: Tensor) -> float:
+def _full_coupling(mixer: InteractionMixer, x: Tensor) -> float:
     """The difference between a factored mixer and full couplings, one :class:`Coupling` per head.
 
     The coupling matrix or tensor of a head is the product of its projections to queries and keys. Its values are the
@@ -274,7 +274,7 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
-def _equal_weights(mixer: Mixer, x: Tensor) -> float:
+def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
     """The largest relative difference between 1 / weight and the number of tuples of a row, if queries are zero.
 
     All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
@@ -294,7 +294,7 @@ def _equal_weights(mixer: Mixer, x: Tensor) -> float:
     return float(max(residuals))
 
 
-def _empty_rows(mixer: Mixer, x: Tensor) -> float:
+def _empty_rows(mixer: InteractionMixer, x: Tensor) -> float:
     torch.nn.init.eye_(mixer.o.weight)
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(parameter.requires_grad_() for parameter in mixer.parameters())]
@@ -305,7 +305,7 @@ def _empty_rows(mixer: Mixer, x: Tensor) -> float:
     return float(sum(rows[:, : degree - 2].abs().sum() for degree, rows in of_heads)) + unbounded
 
 
-def _shift_error(mixer: Mixer, x: Tensor, is_mixed: bool = False) -> float:
+def _shift_error(mixer: InteractionMixer, x: Tensor, is_mixed: bool = False) -> float:
     if is_mixed:
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
@@ -314,7 +314,7 @@ def _shift_error(mixer: Mixer, x: Tensor, is_mixed: bool = False) -> float:
     return max(difference(shifted, here) for shifted in there)
 
 
-def _naive_rotation(mixer: Mixer, x: Tensor) -> float:
+def _naive_rotation(mixer: InteractionMixer, x: Tensor) -> float:
     from madbench.mixers.srg.parts import rotate
 
     q, k, _ = mixer.project(x)
@@ -329,12 +329,12 @@ def _naive_rotation(mixer: Mixer, x: Tensor) -> float:
     return max(difference(scores(at), scores(0)) for at in range(1, SHIFT + 1))
 
 
-def _permutation_error(mixer: Mixer, x: Tensor) -> float:
+def _permutation_error(mixer: InteractionMixer, x: Tensor) -> float:
     order = torch.arange(x.shape[1] - 1, -1, -1).roll(1)
     return difference(mixer(x[:, order]), mixer(x)[:, order])
 
 
-def _counts(mixer: Mixer, x: Tensor) -> float:
+def _counts(mixer: InteractionMixer, x: Tensor) -> float:
     label, size = _label_of(mixer), mixer.allocation.size
     d, heads, n = size.d_model, size.n_head, label.degree
     numbers = label.by_head(heads)  # orders or degrees
@@ -349,13 +349,13 @@ def _counts(mixer: Mixer, x: Tensor) -> float:
     return abs(parameters - expected) + abs(mixer.allocation.total - expected)
 
 
-def _linear_time(mixer: Mixer, x: Tensor) -> float:
+def _linear_time(mixer: InteractionMixer, x: Tensor) -> float:
     whole = mixer(x)
     mixer.path, mixer.chunk = "linear_time", 3
     return difference(mixer(x), whole)
 
 
-def _representation(mixer: Mixer, x: Tensor) -> float:
+def _representation(mixer: InteractionMixer, x: Tensor) -> float:
     n, symbols = mixer.degree, 3 if mixer.degree < 6 else 2
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(*(symbols,) * n, generator=generator, dtype=torch.float64)
@@ -372,7 +372,7 @@ def _representation(mixer: Mixer, x: Tensor) -> float:
     return max(residuals)
 
 
-def _gradient_at_zero(mixer: Mixer, x: Tensor) -> float:
+def _gradient_at_zero(mixer: InteractionMixer, x: Tensor) -> float:
     couplings = [mixer.c] if isinstance(mixer.c, nn.Parameter) else [*mixer.c]
     with torch.enable_grad():
         for c in couplings:
