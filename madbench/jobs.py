@@ -12,8 +12,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol
 
 SCHEMA = 4  # increased when a job would give other numbers than before, or is stored in another form
 
@@ -28,13 +28,66 @@ Fields that are added later have it, so that the ids of earlier jobs stay the sa
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper", "flops", "state", "compute"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "float64"]
 Status = Literal["finished", "diverged", "failed"]
+Stream = Literal["init", "data", "order"]
+
+
+class Config(Protocol):
+    """A configuration: any frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __hash__(self) -> int: ...
+
+
+class ModelSettings(Config, Protocol):
+    """The settings of the model around the mixer that every suite has."""
+
+    @property
+    def n_head(self) -> int: ...
+
+
+class BlocksSettings(ModelSettings, Protocol):
+    """The settings of a model of blocks, each with a mixer. Most suites have such models."""
+
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def n_layer(self) -> int: ...
+
+
+class TrainingSettings(Config, Protocol):
+    """The settings of an optimizer run that every suite has."""
+
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def precision(self) -> Precision: ...
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # a default is in typing from Python 3.13 on
+
+    M = TypeVar("M", bound=ModelSettings, default=ModelSettings, covariant=True)
+    T = TypeVar("T", bound=TrainingSettings, default=TrainingSettings, covariant=True)
+    J = TypeVar("J", bound="Job", default="Job")
+else:
+    from typing import TypeVar
+
+    M, T, J = map(TypeVar, "MTJ")
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """One training run of one label. Jobs with the same id are equal."""
+class Job(Generic[M, T]):
+    """One training run of one label. Jobs with the same id are equal.
+
+    ``Job[M, T]`` is a job of a suite with these classes of ``model`` and ``training``. ``Job`` is a job of any suite.
+    """
 
     suite: str  # suite that trains the job, such as ``mad`` or ``language``
     task: str  # name of the task in its suite, such as ``memorization`` or ``language_model``
@@ -42,9 +95,9 @@ class Job:
     family: str  # identity of the label's family: its version and, if installed, a hash of its source
     setting: dict[str, Any]
     """The data of the job: the fields of its task's setting, or the digest and the vocabulary size of its corpus."""
-    model: Any  # model around the mixer: the suite's ``Model``
+    model: M  # model around the mixer: the suite's ``Model``
     mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
-    training: Any  # settings of the optimizer: the suite's ``Training``
+    training: T  # settings of the optimizer: the suite's ``Training``
     seed: int = 0  # seed of initialization, data and order, each with its own random stream
     fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
     budget: Budget = "strict"  # the quantity in which mixers are matched, and the way it is counted
@@ -91,10 +144,9 @@ class Job:
         fields = dataclasses.asdict(self) | {"training": recorded_fields(self.training)}
         return fields if self.steps else {name: value for name, value in fields.items() if name != "steps"}
 
-    def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
-        """A 63-bit seed for the source of randomness ``stream``. The streams of a job are independent of each other."""
-        digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") >> 1
+    def derived_seed(self, stream: Stream) -> int:
+        """The seed of the job's source of randomness ``stream`` (:func:`derived_seed`)."""
+        return derived_seed(self.seed, stream)
 
 
 class StoredJob(Job):
@@ -131,11 +183,11 @@ class StoredJob(Job):
         return job
 
     @functools.cached_property
-    def model(self) -> Any:
+    def model(self) -> ModelSettings:
         return self._made.model
 
     @functools.cached_property
-    def training(self) -> Any:
+    def training(self) -> TrainingSettings:
         return self._made.training
 
     @functools.cached_property
@@ -143,7 +195,13 @@ class StoredJob(Job):
         return self._make()
 
 
-def identifying_fields(config: Any) -> dict[str, Any]:
+def derived_seed(seed: int, stream: Stream) -> int:
+    """A 63-bit seed for the source of randomness ``stream``. The streams of a seed are independent of each other."""
+    digest = hashlib.sha256(f"{stream}:{seed}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def identifying_fields(config: Config) -> dict[str, Any]:
     """The fields of a configuration that enter a job's id: name to value. See ``NOT_AT_DEFAULT``."""
     return {
         field.name: value
@@ -152,7 +210,7 @@ def identifying_fields(config: Any) -> dict[str, Any]:
     }
 
 
-def recorded_fields(config: Any) -> dict[str, Any]:
+def recorded_fields(config: Config) -> dict[str, Any]:
     """The fields of a configuration that a record contains: name to value.
 
     A class may list in ``recorded`` the fields that every record contains, in order. Its other fields are recorded only
@@ -189,7 +247,7 @@ _TEXTS: dict[str, str] = {}
 
 
 @functools.cache
-def _config_text(config: Any) -> str:
+def _config_text(config: Config) -> str:
     return _CANONICAL.encode(config)
 
 

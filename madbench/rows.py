@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from madbench.config import Override
 from madbench.jobs import Budget, Fidelity, Job
@@ -96,7 +96,7 @@ class TableRows:
     rows: list[SuiteRow]
     """The rows, grouped by suite. In each suite they have the order of the grid, with the baseline first."""
 
-    def rows_of(self, suite: Suite) -> list[SuiteRow]:
+    def rows_of(self, suite: Suite[Any, Any]) -> list[SuiteRow]:
         """The rows of one suite."""
         return [row for row in self.rows if row.protocol.suite is suite]
 

@@ -86,7 +86,7 @@ class Evidence:
     def profiles(self) -> list[str]:
         """The profiles with all labels, the profile of the registration last."""
         return sorted(
-            (name for name in self.stores if main_suite().has_profile(name)), key=lambda name: name == self.profile
+            (name for name in self.stores if main_suite().Profile.exists(name)), key=lambda name: name == self.profile
         )
 
     def selection(self, name: str, labels: Sequence[str] = (), further: Sequence[str] = (SEEDS,)) -> Selection:

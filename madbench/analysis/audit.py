@@ -243,7 +243,8 @@ def outcome_column(name: str) -> str:
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
     """The labels whose results were used to choose the settings of the profile, by suite."""
-    return {suite: results.rows_of(suite)[0].protocol.profile.chosen_labels() for suite in results.suites_with_result}
+    rows = {suite: results.rows_of(suite)[0] for suite in results.suites_with_result}
+    return {suite: row.protocol.profile.loaded.chosen_labels() for suite, row in rows.items()}
 
 
 def _seconds(results: Results) -> dict[str, float]:

@@ -99,7 +99,7 @@ class Query:
         stored_suites = [suite for suite in suites().values() if suite.name in names]
         if self.profile is not None:
             stored_suites = [
-                suite for suite in dict.fromkeys((*stored_suites, main_suite())) if suite.has_profile(self.profile)
+                suite for suite in dict.fromkeys((*stored_suites, main_suite())) if suite.Profile.exists(self.profile)
             ]
         return next(iter(stored_suites), main_suite())
 

@@ -118,11 +118,11 @@ class Results(TableRows):
         """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""
         return self._outcomes.get(suite.name, [])
 
-    def runs(self, suite: Suite) -> list[JobOutcome]:
+    def runs(self, suite: Suite[Any, Any]) -> list[JobOutcome]:
         """The outcomes of runs that finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
-    def job_frame(self, suite: Suite) -> pd.DataFrame:
+    def job_frame(self, suite: Suite[Any, Any]) -> pd.DataFrame:
         """A frame with one line per table row and job of the suite
         (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
@@ -198,7 +198,7 @@ class Results(TableRows):
             for suite in self.suites
         }
 
-    def sentences(self, suite: Suite | None = None) -> list[str]:
+    def sentences(self, suite: Suite[Any, Any] | None = None) -> list[str]:
         """Sentences on the runs of one suite, or of all suites by default.
 
         They give the protocol, the machines, the number of diverged runs, and the labels over budget.

@@ -244,7 +244,7 @@ class Selection(Query):
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
-        return suite.address in profile.beside or self.is_changed(suite)
+        return suite.override_name in profile.beside or self.is_changed(suite)
 
     def results_of(self, rows: Sequence[SuiteRow]) -> Results:
         """The results of ``rows``. Labels are in the order of the query, or by default in the order of the grammar."""

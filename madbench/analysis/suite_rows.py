@@ -14,23 +14,20 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
 
 from madbench.analysis.protocols import nothing_stored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.jobs import Job
+from madbench.labels.traits import SOMETIMES_UNUSED
 from madbench.rows import Row, SuiteRow
 from madbench.store.columns import StoredProfile
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order, with_prefixes
 from madbench.suites.overrides import Plan, check_effect
-from madbench.suites.profile import Profile
+from madbench.suites.profile import Profile, ProfileFacts
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
-
-_UNREAD_WITHOUT_CODE = ("model.n_head",)
-"""Keys of the profile that some mixers do not use. Only the code of a mixer tells if it uses them."""
 
 
 class SeveralProtocols(StoreError, ConfigError):
@@ -63,7 +60,7 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     return _rows_of_protocol(query, suite, profile if query.is_given(suite) else None, nothing, is_enough)
 
 
-def _profile(query: Query, suite: Suite, name: str) -> Profile:
+def _profile(query: Query, suite: Suite, name: str) -> ProfileFacts:
     """The profile ``name`` with the overrides of the query.
 
     Without overrides, and if the store has runs of the profile, it is a :class:`StoredProfile` from the store's index.
@@ -71,7 +68,7 @@ def _profile(query: Query, suite: Suite, name: str) -> Profile:
     overrides = query.own_overrides(suite)
     jobs_in_profile = () if overrides else (entry.in_profile(name) for entry in query.index_entries(suite))
     if job_in_profile := next(filter(None, jobs_in_profile), None):
-        return cast(Profile, StoredProfile(suite.Profile, name, job_in_profile))
+        return StoredProfile(suite.Profile, name, job_in_profile)
     return suite.Profile.load(name, overrides)
 
 
@@ -96,7 +93,7 @@ def _table_of(query: Query, suite: Suite) -> str:
     return shlex.join(["madbench", "table", "-t", task, *where])
 
 
-def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[SuiteRow]:
+def _rows_of_profile(query: Query, suite: Suite, profile: ProfileFacts) -> list[SuiteRow]:
     """The rows of ``suite`` under ``profile``.
 
     If this profile has no stored run, the user requested no profile, and exactly one other profile has stored runs, the
@@ -121,7 +118,9 @@ def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[Suite
 def _names_profile(query: Query, suite: Suite) -> bool:
     """True if the user requested a profile for ``suite``, by the option or by an override."""
     is_leading = suite is query.leading and query.profile is not None
-    return is_leading or any(override.names_profile and override.suite == suite.address for override in query.overrides)
+    return is_leading or any(
+        override.names_profile and override.suite == suite.override_name for override in query.overrides
+    )
 
 
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
@@ -139,7 +138,7 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
     return profiles
 
 
-def _trains(query: Query, profile: Profile, job: Job) -> bool:
+def _trains(query: Query, profile: ProfileFacts, job: Job) -> bool:
     """True if ``profile`` trains the stored job ``job``.
 
     The index entry of the run says so for a shipped profile. Otherwise the settings are compared.
@@ -147,10 +146,10 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
     entry = query.store.index_entries[job.id]
     if entry.profile and profile.is_shipped:
         return profile.precision in ("auto", job.precision) and entry.is_of_profile(profile.source)
-    return profile.trains_job(job)
+    return profile.loaded.trains_job(job)
 
 
-def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
+def _rows_by_precision(query: Query, suite: Suite, profile: ProfileFacts) -> list[list[SuiteRow]]:
     """The rows of ``suite`` under ``profile``, as one list for each precision that stored runs have."""
     suite_overrides, stored_jobs = query.own_overrides(suite), query.jobs_of(suite)
     tasks = tasks_in_order(suite, suite_overrides, query.tasks_of(suite))
@@ -210,10 +209,11 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
         return None
 
 
-def _jobs_by_label(query: Query, profile: Profile, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
+def _jobs_by_label(query: Query, profile: ProfileFacts, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
     """The ``stored_jobs`` that ``profile`` trains and whose label is requested, by label."""
-    kept_overrides = tuple(change for change in profile.overrides if change.key not in _UNREAD_WITHOUT_CODE)
-    fewer = profile.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None
+    unread = [f"model.{name}" for name in SOMETIMES_UNUSED]
+    kept_overrides = tuple(change for change in profile.overrides if change.key not in unread)
+    fewer = profile.loaded.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None
     by_label: dict[str, list[Job]] = defaultdict(list)
     for job in stored_jobs:
         if query.labels and job.label not in query.labels:
@@ -239,7 +239,7 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
     expected: dict[str, Job] = {}
     for task in protocol.tasks:
         similar_job = by_task.get(task) or replace(shown_jobs[0], task=task, task_source="")
-        cells = protocol.profile.jobs_like(similar_job)
+        cells = protocol.profile.loaded.jobs_like(similar_job)
         same_seed = [replace(cell, seed=seed) for cell in cells for seed in seeds]
         expected |= {job.id: job for job in same_seed or jobs if job.task == task}
     return query.versions.of_row(SuiteRow(Row(label), protocol, list(expected.values())))
@@ -282,7 +282,7 @@ def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
 
 
 def _rows_of_protocol(
-    query: Query, suite: Suite, profile: Profile | None, nothing: str, is_enough: Callable[[set[str]], bool]
+    query: Query, suite: Suite, profile: ProfileFacts | None, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[SuiteRow]:
     """The rows of the only protocol with results that matches the query, with one row per label.
 
@@ -327,7 +327,7 @@ def _rows_of_protocol(
     return [SuiteRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
 
-def _is_requested(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
+def _is_requested(query: Query, suite: Suite, run: Run, profile: ProfileFacts | None) -> bool:
     """True if ``run`` has the requested label, task, budget and corpus, and belongs to ``profile`` if it is given."""
     job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
     if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):

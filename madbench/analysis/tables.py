@@ -65,8 +65,8 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         (suite,) = part.suites
         columns_by_name = {column.name: column for column in part.columns}
         for extra in (BUDGET_RATIO, NUM_SEEDS):
-            heading = f"{suite.short.upper()} {extra.heading.lower()}"
-            columns_by_name[extra.name] = replace(extra, name=f"{suite.short}_{extra.name}", heading=heading)
+            heading = f"{suite.short_name.upper()} {extra.heading.lower()}"
+            columns_by_name[extra.name] = replace(extra, name=f"{suite.short_name}_{extra.name}", heading=heading)
         columns += columns_by_name.values()
         for name in names:
             cells[name] |= {columns_by_name[key].name: cell for key, cell in part.cells.get(name, {}).items()}

@@ -15,6 +15,7 @@ from madbench.bench.timing import MIB, Timing, kept_bytes, reason_unmeasured, ti
 from madbench.mixers.costs import count_costs
 from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
+from madbench.models.shapes import BlocksConfig
 from madbench.suites import main_suite
 
 NEW_TOKENS = 16
@@ -26,6 +27,7 @@ COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "tok
 def _shape(setup: BenchSetup) -> tuple[InputShape, int]:
     """The shape of the input, and the number of heads. Width and heads are those of the profile."""
     model = main_suite().Profile.load(setup.profile).model_config()
+    assert isinstance(model, BlocksConfig)
     length = setup.lengths[0] if setup.lengths else 256 if setup.is_cpu else 1024
     return InputShape(setup.batch or (8 if setup.is_cpu else 32), length, setup.d_model or model.d_model), model.n_head
 

@@ -17,7 +17,7 @@ from madbench.bench.parts import PEER, BenchColumn, BenchPart, BenchRow, BenchSe
 from madbench.bench.timing import Timing, ceiling_flops, reason_unmeasured, time_in_turns
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
-from madbench.suites import main_suite, size_of
+from madbench.suites import has_blocks, main_suite, size_of
 from madbench.suites.profile import Profile
 from madbench.suites.token_trial import TokenTrial
 from madbench.suites.tokens import TokenProfile
@@ -41,6 +41,7 @@ def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
                 label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
             }
             for label, member in members.items():
+                assert has_blocks(member.job)
                 shape = InputShape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
                     paths = _paths_by_label(label, member.trial.mixers, shape, setup)

@@ -19,7 +19,7 @@ from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
-from madbench.jobs import Job
+from madbench.jobs import derived_seed
 from madbench.suites import suite_of_task
 from madbench.suites.tokens import TokenProfile
 from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
@@ -75,7 +75,7 @@ def data(
             raise ConfigError(f"{name} has no effect without a task; see: madbench data")
 
     console = Console(highlight=False)
-    data_seed = Job("", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
+    data_seed = derived_seed(seed, "data")
     settings: dict[str, list[TaskSetting]] = {}
     for problem in () if tasks else mad_tasks.broken_tasks().values():
         warn(problem)

@@ -28,19 +28,19 @@ class Override:
     text: str
     """The value as it was written."""
     suite: str = ""
-    """The address of the suite. Empty if the override has no prefix, so that it belongs to the leading suite."""
+    """The suite's ``override_name``. Empty if the override has no prefix, so that it belongs to the leading suite."""
 
     @classmethod
-    def parse(cls, word: str, addresses: Iterable[str] = ()) -> Override:
+    def parse(cls, word: str, suites: Iterable[str] = ()) -> Override:
         """Parse ``"model.d_model=64"``. The value is read as YAML.
 
-        A key that is or begins with one of ``addresses``, the addresses of suites, belongs to that suite. Raises
+        A key that is or begins with one of ``suites``, names of suites in overrides, belongs to that suite. Raises
         ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
         """
         path, equals, text = word.partition("=")
         if not equals or not path or path.endswith("."):
             raise ConfigError(f"override {short_repr(word)}: expected KEY=VALUE, such as model.d_model=64")
-        suite = next((address for address in addresses if f"{path}.".startswith(f"{address}.")), "")
+        suite = next((name for name in suites if f"{path}.".startswith(f"{name}.")), "")
         key = f"{path}.".removeprefix(f"{suite}.").removesuffix(".") if suite else path
         return cls(key, _read(word, text) if key else _profile_name(word, text), text, suite)
 

@@ -65,7 +65,7 @@ def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
     name = protocol.profile_name
     if name == OWN_PROFILE:
         return ["run", "-t", job.task, *protocol_words(row, results)]
-    own_changes = protocol.profile.job_changes(job)
+    own_changes = protocol.profile.loaded.job_changes(job)
     changes = protocol.suite.Profile.load(name, own_changes).changes(job)
     return ["run", "-t", job.task, *_words(protocol, name, [*changes, *own_changes], results)]
 

@@ -8,18 +8,17 @@ from typing import Any
 
 from madbench.config import Override, short_repr
 from madbench.errors import ConfigError
-from madbench.jobs import Job
+from madbench.jobs import BlocksSettings, Job
 from madbench.labels import Label, family_of
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.rows import SuiteRow
-from madbench.suites import Suite, block_count, size_of
+from madbench.suites import Suite, block_count, has_blocks, size_of
 from madbench.suites.compute import compute_details
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import choosing_advice, choosing_note, run_key, solve_mixers
-from madbench.suites.profile import field_names
 
 
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
@@ -72,7 +71,8 @@ def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
         for job in row.jobs:
-            tasks.setdefault(suite.schedule_warning(job), {})[job.task] = None
+            schedule = suite.schedule(job)
+            tasks.setdefault(schedule.warning if schedule else "", {})[job.task] = None
     return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
 
 
@@ -116,13 +116,13 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
-        if "d_model" in field_names(type(job.model)):
+        if has_blocks(job):
             for label in dict.fromkeys(block_labels(job.label, block_count(job))):
                 notes |= dict.fromkeys(_notes_on_heads_of(label, job))
     return list(notes)
 
 
-def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
+def _notes_on_heads_of(label: Label, job: Job[BlocksSettings]) -> Iterator[str]:
     """The notes on the heads of one mixer of a job's model."""
     traits = label_traits(label)
     if not traits.has_heads:
@@ -147,7 +147,7 @@ def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
     for row in rows:
         job = row.jobs[0]
         modules = [part for part in part_texts(job.label) if family_of(part).names_code]
-        for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds if modules else ():
+        for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds if modules and has_blocks(job) else ():
             label = str(mixer.label)
             rule = mixer.size.rule
             ratio = rule.ratio(mixer)
@@ -179,7 +179,7 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     return list(notes)
 
 
-def _uneven(label: str, job: Job, step: int) -> str:
+def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
     """A clause for a ``d_model`` that is not a multiple of ``step``: softmax attention's ranks, and better widths."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)

@@ -261,11 +261,11 @@ class _Planner:
         """
         if self.grid.tasks is not None:
             return []
-        profile_by_address = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        profile_by_suite = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
         lacking = [
             suite
             for suite in suites().values()
-            if suite.address in profile_by_address
+            if suite.override_name in profile_by_suite
             and not any(suite.name in profiles for profiles in self.profiles.values())
         ]
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from transformers.configuration_utils import PretrainedConfig
 from transformers.models.auto.configuration_auto import AutoConfig
@@ -11,6 +11,7 @@ from transformers.models.auto.configuration_auto import AutoConfig
 from madbench.config import MOST
 from madbench.errors import ConfigError
 from madbench.jobs import Job
+from madbench.models.shapes import GPTConfig
 from madbench.store.format import read_job
 from madbench.suites import suite_of
 from madbench.text.documents import first_line
@@ -46,14 +47,14 @@ class MadbenchConfig(PretrainedConfig):
         return cls(job.to_dict(), architectures=["MadbenchForCausalLM"], **kwargs)
 
 
-def language_job(mapping: Any) -> Job:
+def language_job(mapping: Any) -> Job[GPTConfig]:
     """The job of a language model that ``mapping`` describes. Raises ``ConfigError`` for anything else."""
     where = "config.json: job"
     job = read_job(mapping, where)
     vocab_size = job.setting.get("vocab_size") if suite_of(job).corpus_of(job) else None
     if type(vocab_size) is not int or not 1 <= vocab_size <= MOST["vocab_size"]:
         raise ConfigError(f"{where}: expected the job of a language model, whose setting has a vocab_size")
-    return job
+    return cast("Job[GPTConfig]", job)
 
 
 AutoConfig.register(MODEL_TYPE, MadbenchConfig)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.errors import require
 from madbench.files import explain_os_errors, make_folder, publish_folder, remove
 from madbench.jobs import Job, Record
+from madbench.models.shapes import GPTConfig
 from madbench.store.archive import without_folder
 from madbench.suites import suite_of
 from madbench.text.byte_tokenizer import text_of
@@ -25,7 +26,9 @@ END_OF_TEXT = "<|endoftext|>"
 NEEDED = "--format hf"
 
 
-def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> None:
+def export(
+    folder: Path, model: nn.Module, job: Job[GPTConfig], tokenizer: Tokenizer, record: Record | None = None
+) -> None:
     """Write a model with its tokenizer to ``folder``, in one atomic step. The folder must not exist yet.
 
     Raises ``MissingExtraError`` without transformers and ``StoreError`` on a full disk.
@@ -97,7 +100,9 @@ def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
     return pairs
 
 
-def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None = None, pads: bool = True) -> str:
+def model_card(
+    name: str, job: Job[GPTConfig], tokenizer: Tokenizer, record: Record | None = None, pads: bool = True
+) -> str:
     """The folder's README.md: the model, its training and its measurements, and how to use it.
 
     ``pads`` is False if rows of the model depend on the length of the input.

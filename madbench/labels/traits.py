@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from madbench.errors import ConfigError
 
+SOMETIMES_UNUSED = ("n_head",)
+"""Settings of the model around the mixer that some mixers do not use (``Traits.has_heads``). Only the code of a label's
+family tells if its mixers use them."""
+
 
 @dataclass(frozen=True)
 class Traits:

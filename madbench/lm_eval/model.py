@@ -23,7 +23,8 @@ from madbench.models.blocks import autocast
 from madbench.models.continuation import continuations
 from madbench.models.gpt import GPT, draw
 from madbench.models.likelihood import Likelihood, log_likelihoods
-from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.models.shapes import GPTConfig
+from madbench.suites.training import MICRO_BATCH_TOKENS
 from madbench.training.checkpoints import tensors_digest
 from madbench.training.devices import git_state
 
@@ -51,7 +52,7 @@ class HarnessModel(TemplateLM):
     def __init__(
         self,
         model: GPT,
-        job: Job,
+        job: Job[GPTConfig],
         vocabulary: Tokenizer,
         device: str = "cpu",
         seq_len: int | None = None,

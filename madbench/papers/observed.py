@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from madbench.jobs import Job, mapping_text
+from madbench.jobs import BlocksSettings, Job, mapping_text
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of
@@ -142,11 +142,11 @@ class ObservedSettings:
         """Width of values over all heads."""
         return self._mixers(job)[0].v.weight.shape[0]
 
-    def key_share(self, job: Job) -> float:
+    def key_share(self, job: Job[BlocksSettings]) -> float:
         """``d_qk n / d`` of n heads and width d."""
         return self.key_width(job) / job.model.d_model
 
-    def value_share(self, job: Job) -> float:
+    def value_share(self, job: Job[BlocksSettings]) -> float:
         """``d_vo n / d`` of n heads and width d."""
         return self.value_width(job) / job.model.d_model
 
@@ -186,7 +186,7 @@ class ObservedSettings:
         return "SwiGLU" if name == "SiLU" else f"gated by {name}"
 
     @torch.no_grad()
-    def gates(self, job: Job) -> list[str]:
+    def gates(self, job: Job[BlocksSettings]) -> list[str]:
         """The functions of the gates of queries, of the readout and of R(1) and R(2)."""
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-40, 40, TOKENS * d_model).view(1, TOKENS, d_model)
@@ -211,7 +211,7 @@ class ObservedSettings:
         return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
 
     @torch.no_grad()
-    def preprocessing(self, job: Job) -> str:
+    def preprocessing(self, job: Job[BlocksSettings]) -> str:
         """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``. Else ``None``.
 
         To find its size, the first token is changed: the size is the number of queries, or keys, that change.

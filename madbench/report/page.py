@@ -282,7 +282,7 @@ def _missing(
         rows_of_suite = [row for row in rows if row.protocol.suite is suite]
         if rows_of_suite:
             missing += missing_runs(rows_of_suite, labels or results.labels, records, results.store.root)
-        elif suite.address in rows[0].protocol.profile.beside and suite.name in stored_suites:
+        elif suite.override_name in rows[0].protocol.profile.loaded.beside and suite.name in stored_suites:
             missing.append(Missing(f"No runs of these labels and this protocol: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         runs = "stored run is" if others == 1 else "stored runs are"

@@ -54,7 +54,7 @@ class ReportedRun(NamedTuple):
     @property
     def result(self) -> str:
         """The main result of the run as text."""
-        return suite_of(self.job).result(self.record.metrics) if self.record else ""
+        return suite_of(self.job).shown_metric.text(self.record.metrics) if self.record else ""
 
 
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:

@@ -16,6 +16,7 @@ from torch import nn
 
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
+from madbench.models.shapes import GPTConfig
 from madbench.store.format import Measurement
 from madbench.text.corpus import Corpus
 from madbench.training.devices import device_name, git_state, versions
@@ -23,7 +24,13 @@ from madbench.training.multiple_choice import CHOICES, MEASUREMENT, QUESTIONS, q
 
 
 def answer(
-    task: str, job: Job, model: nn.Module, corpus: Corpus, device: str, seq_len: int | None = None, count: int = 0
+    task: str,
+    job: Job[GPTConfig],
+    model: nn.Module,
+    corpus: Corpus,
+    device: str,
+    seq_len: int | None = None,
+    count: int = 0,
 ) -> Measurement:
     """Measure a trained language model on one of our own tasks, and return the measurement. Nothing is stored.
 

@@ -59,25 +59,20 @@ class JobInProfile:
 
 
 class StoredProfile:
-    """A shipped profile of stored runs, as the index of a store describes it.
-
-    It has some attributes of :class:`Profile`. When another attribute is read for the first time, the profile is loaded
-    from its file.
-    """
+    """The :class:`ProfileFacts` of a shipped profile of stored runs, from the index of their store."""
 
     overrides: tuple[Override, ...] = ()
     is_shipped = True
 
     def __init__(self, kind: type[Profile], name: str, job: JobInProfile):
-        self.noun, self.source = kind.noun, name
+        self.kind, self.noun, self.source = kind, kind.noun, name
         self.precision, self.comparable_with_paper = job.precision, job.comparable_with_paper
         self.chosen_on = job.chosen_on
-        self._load = functools.cache(functools.partial(kind.load, name))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._load(), name)
+    @functools.cached_property
+    def loaded(self) -> Profile:
+        """The profile, read from its file on first use."""
+        return self.kind.load(self.source)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from madbench.config import from_mapping, short_repr
 from madbench.errors import ConfigError, did_you_mean
-from madbench.jobs import Job
+from madbench.jobs import BlocksSettings, Job
 from madbench.labels import Label
 from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
@@ -28,6 +28,8 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 GROUP = "madbench.suites"
+FORMER_ATTRIBUTES = {"key": "override_name", "abbreviation": "short_name", "judged_by": "shown_metric"}
+"""Former names of attributes of suites, each with the present name."""
 TASKS_LISTED = "madbench ls tasks"
 """The command that lists the tasks, for messages about an unknown task."""
 
@@ -43,6 +45,7 @@ __all__ = [
     "main_suite",
     "size_of",
     "find_suite",
+    "has_blocks",
     "suite_code",
     "suite_of",
     "suite_of_task",
@@ -76,7 +79,7 @@ def default_suites() -> list[Suite]:
     """The suites trained by default: the main suite, and suites that its default profile names under ``beside``."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
-    return [main, *(suite for suite in suites().values() if suite.address in beside)]
+    return [main, *(suite for suite in suites().values() if suite.override_name in beside)]
 
 
 def checks_of(label: Label) -> Iterator[Check]:
@@ -127,6 +130,11 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     raise ConfigError(f"{where}unknown task {short_repr(task)}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
 
 
+def has_blocks(job: Job) -> TypeGuard[Job[BlocksSettings]]:
+    """True if the job's model consists of blocks, each with a mixer."""
+    return hasattr(job.model, "d_model")
+
+
 def block_count(job: Job) -> int:
     """The number of blocks of a job's model. It is 1 if the suite's ``Model`` has no field ``n_layer``."""
     count: int = getattr(job.model, "n_layer", 1)
@@ -170,6 +178,9 @@ def _fault_of(suite: Any) -> str:
     """The reason why an object is not a valid suite. Empty if it is valid."""
     if not isinstance(suite, Suite):
         return fault_of_class(suite, Suite) or "it is not an instance of a subclass"
+    for name, present in FORMER_ATTRIBUTES.items():
+        if member_of(suite, name, None) is not None:
+            return f"its attribute {name!r} is now called {present!r}"
     needed = ("name", "title", "Profile", "default", "trial")
     lacking = [name for name in needed if member_of(suite, name, None) is None]
     if not lacking and not (isinstance(suite.Profile, type) and issubclass(suite.Profile, Profile)):

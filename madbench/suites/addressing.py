@@ -1,8 +1,8 @@
 """The suite of a task, a profile or an override, for commands that train several suites side by side.
 
 The first suite that has one of the requested tasks is the leading suite. A profile or an override without a prefix
-belongs to the leading suite. Overrides of another suite begin with that suite's address: ``language_model=mini`` names
-its profile, ``language_model.training.steps=600`` changes the profile.
+belongs to the leading suite. Overrides of another suite begin with that suite's ``override_name``:
+``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes the profile.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def parse_overrides(words: Iterable[str]) -> tuple[Override, ...]:
     Raises ``ConfigError`` for a text that is not ``KEY=VALUE``.
     """
     words = tuple(words)
-    addresses = [suite.address for suite in suites().values()] if words else []
-    return tuple(Override.parse(word, addresses) for word in words)
+    names = [suite.override_name for suite in suites().values()] if words else []
+    return tuple(Override.parse(word, names) for word in words)
 
 
 def suite_of_override(override: Override, leading: Suite) -> Suite:
@@ -90,8 +90,8 @@ def suite_of_override(override: Override, leading: Suite) -> Suite:
 
     This is the suite of the override's prefix, or ``leading`` if the override has no prefix.
     """
-    suites_with_address = (suite for suite in suites().values() if suite.address == override.suite)
-    return next(suites_with_address, leading)
+    named_suites = (suite for suite in suites().values() if suite.override_name == override.suite)
+    return next(named_suites, leading)
 
 
 def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
@@ -115,10 +115,10 @@ def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]
     except ConfigError as error:
         text = str(error)
         for override in overrides:
-            if override.suite == suite.address and not override.names_profile:
+            if override.suite == suite.override_name and not override.names_profile:
                 if text.startswith(f"override {short_repr(override.key)}: unknown key"):
-                    text = text.replace("did you mean '", f"did you mean '{suite.address}.")
-                text = re.sub(f"(?<=')(?={re.escape(override.key)}[='])", f"{suite.address}.", text)
+                    text = text.replace("did you mean '", f"did you mean '{suite.override_name}.")
+                text = re.sub(f"(?<=')(?={re.escape(override.key)}[='])", f"{suite.override_name}.", text)
         if text == str(error):
             raise
         raise ConfigError(text) from None
@@ -135,15 +135,15 @@ def profile_named(
     profile, but another suite has.
     """
     profile_names = [
-        override.value for override in overrides if override.names_profile and override.suite == suite.address
+        override.value for override in overrides if override.names_profile and override.suite == suite.override_name
     ]
     if suite is leading:
         name = profile_names[-1] if profile_names else profile or suite.default
         if name != suite.default and name not in suite.Profile.names():
             _refuse_profile_of_another(name, suite)
         return name
-    profile_by_address = leading.Profile.load(profile or leading.default).beside
-    name = profile_names[-1] if profile_names else profile_by_address.get(suite.address, "")
+    profile_by_suite = leading.Profile.load(profile or leading.default).beside
+    name = profile_names[-1] if profile_names else profile_by_suite.get(suite.override_name, "")
     return name or (suite.default if is_asked else "")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
@@ -61,6 +61,20 @@ class Column:
     @property
     def words(self) -> str:
         return self.title or self.heading
+
+
+@dataclass(frozen=True)
+class ShownMetric:
+    """The metric of a record that lists show as the result of a run."""
+
+    name: str
+    form: str  # format string of the value, such as ``{:.1%}``
+    named_form: str  # format string of the value with the metric's name, such as ``acc {:.3f}``
+
+    def text(self, metrics: Mapping[str, float], is_named: bool = False) -> str:
+        """The metric's value as text, after the metric's name if ``is_named``. Empty if the metric is missing."""
+        value = metrics.get(self.name)
+        return "" if value is None else (self.named_form if is_named else self.form).format(value)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.jobs import Job
+from madbench.jobs import J, Job
 from madbench.labels.budgets import BUDGETS
 from madbench.suites.planning import run_key, stored_code
 
@@ -23,7 +23,7 @@ NEAR = 2
 """Steps tried on each side of an estimate. The estimate is not exact if the last batch of an epoch is smaller."""
 
 
-def with_steps(jobs: Iterable[Job], size: Callable[[Job], JobSize]) -> list[Job]:
+def with_steps(jobs: Iterable[J], size: Callable[[J], JobSize]) -> list[J]:
     """The jobs, with ``steps`` set for each job whose budget chooses the number of steps.
 
     ``size`` is :meth:`madbench.suites.base.Suite.size` of the jobs' suite.
@@ -40,7 +40,7 @@ def with_steps(jobs: Iterable[Job], size: Callable[[Job], JobSize]) -> list[Job]
     return matched
 
 
-def reference(job: Job) -> Job:
+def reference(job: J) -> J:
     """The job of softmax attention with the settings of ``job`` and the profile's number of steps."""
     return replace(job, label=REFERENCE, mixer={}, steps=0)
 
@@ -50,7 +50,7 @@ def training_flops(size: JobSize) -> float:
     return 3 * size.flops_per_token * size.trained_tokens
 
 
-def nearest_steps(job: Job, size: Callable[[Job], JobSize]) -> int:
+def nearest_steps(job: J, size: Callable[[J], JobSize]) -> int:
     """The number of steps, at least one, whose training FLOPs are nearest to those of softmax attention."""
     theirs, ours = size(reference(job)), size(replace(job, steps=0))
     target, estimate = training_flops(theirs), round(ours.steps * training_flops(theirs) / training_flops(ours))
@@ -61,7 +61,7 @@ def nearest_steps(job: Job, size: Callable[[Job], JobSize]) -> int:
     return min(range(max(1, estimate - NEAR), max(1, estimate) + NEAR + 1), key=distance)
 
 
-def compute_details(job: Job, size: Callable[[Job], JobSize]) -> dict[str, Any]:
+def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
     """Details for a record: the steps and training FLOPs of the job, compared with those of softmax attention.
 
     Empty if the job's budget does not choose its steps.

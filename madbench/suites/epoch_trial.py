@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from madbench.jobs import Job
-from madbench.suites.training import Schedule
+from madbench.jobs import Job, ModelSettings
+from madbench.suites.training import EpochTraining, Schedule
 from madbench.suites.trial import LogWindow, Trial
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
     from madbench.models.blocks import Backbone
 
+E = TypeVar("E", bound=Job[ModelSettings, EpochTraining])
 Examples = tuple[Tensor, Tensor]
 """The inputs and targets of a split, each of shape (N, ...), on the device."""
 
 
-class EpochTrial(Trial):
+class EpochTrial(Trial[E]):
     """A trial whose examples are reshuffled every epoch. Each epoch adds a row to the curve.
 
     The last epoch may be partial. The model must have a ``backbone`` with the mixers. A subclass calls :meth:`take` in

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from madbench.config import Override
 from madbench.errors import ConfigError, LabelError, MadbenchError
-from madbench.jobs import Budget, Job
+from madbench.jobs import Budget, J
 from madbench.labels import parse
 from madbench.mixers import effective_settings, label_traits
 from madbench.mixers.sequence import solve_blocks
@@ -23,15 +23,15 @@ TOKEN_COUNTS = ("window",)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Generic[J]):
     """Planned jobs, without overrides that have no effect on them."""
 
-    jobs: list[Job]
+    jobs: list[J]
     # reasons why an override has no effect on any job of a label: by override, then by label
     without_effect: Mapping[Override, Mapping[str, str]]
     canonical: Mapping[Override, str]  # the text of the equal canonical override, by an override that is not canonical
 
-    def checked(self) -> list[Job]:
+    def checked(self) -> list[J]:
         """Return the jobs.
 
         Raises ``ConfigError`` for an override that has no effect on any job, or whose value is not canonical.
@@ -58,7 +58,7 @@ class Plan:
         return list(dict.fromkeys(job.label for job in self.jobs))
 
 
-def check_effect(key: str, plans: Sequence[Plan]) -> None:
+def check_effect(key: str, plans: Sequence[Plan[Any]]) -> None:
     """Raise ``ConfigError`` if the override of ``key`` has no effect on any job of any of the plans."""
     labels_and_reasons = [
         (label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels
@@ -73,9 +73,9 @@ def drop_ineffective_overrides(
     profile: P,
     labels: Iterable[str],
     seeds: Sequence[int],
-    plan: Callable[[P, Sequence[str]], list[Job]],
-    canonical: Callable[[Job], Job],
-) -> Plan:
+    plan: Callable[[P, Sequence[str]], list[J]],
+    canonical: Callable[[J], J],
+) -> Plan[J]:
     """Plan jobs for every seed, and drop from each job the overrides that have no effect on it.
 
     A job then has the same id with and without such overrides. ``plan(profile, labels)`` returns the jobs of one seed,
@@ -85,14 +85,14 @@ def drop_ineffective_overrides(
     overrides, labels = profile.overrides, list(labels)
 
     @functools.cache
-    def planned(kept: tuple[Override, ...], label: str) -> dict[str, Job]:
+    def planned(kept: tuple[Override, ...], label: str) -> dict[str, J]:
         try:
             under = plan(profile.under(kept), [label] if labels else [])
         except MadbenchError:  # other overrides need the one left out
             return {}
         return {canonical(job).id: job for job in under if job.label == label}
 
-    def without_overrides(job: Job) -> tuple[Job, tuple[Override, ...], set[Override]]:
+    def without_overrides(job: J) -> tuple[J, tuple[Override, ...], set[Override]]:
         """Return the job without ineffective overrides, the effective overrides, and a set of ineffective overrides.
 
         The set has those ineffective overrides that changed the id of the job.
@@ -106,7 +106,7 @@ def drop_ineffective_overrides(
                 job, kept = same, fewer
         return job, kept, changing
 
-    planned_jobs: list[Job] = []
+    planned_jobs: list[J] = []
     deciding: dict[str, set[Override]] = {}
     changing: dict[str, set[Override]] = {}
     where = ""
@@ -140,7 +140,7 @@ def _why_unread(profile: Profile, override: Override, label: str) -> str:
 
 
 def _canonical_overrides(
-    overrides: Sequence[Override], jobs: Iterable[Job], canonical: Callable[[Job], Job]
+    overrides: Sequence[Override], jobs: Iterable[J], canonical: Callable[[J], J]
 ) -> dict[Override, str]:
     """The overrides whose number is not canonical in any job, each with the text of the equal canonical override.
 
@@ -170,8 +170,8 @@ def _number(value: Any) -> float | None:
 
 
 def canonical_job(
-    job: Job, width: int, max_len: int, *, redraws: bool = False, is_shorter: bool = True, **fields: Any
-) -> Job:
+    job: J, width: int, max_len: int, *, redraws: bool = False, is_shorter: bool = True, **fields: Any
+) -> J:
     """The canonical form of a job. ``fields`` are the fields that its suite has made canonical already.
 
     The seed is 0. The settings of the mixer are its ranks, and the settings that change it other than through the

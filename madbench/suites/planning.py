@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
+from madbench.jobs import BlocksSettings, Budget, Fidelity, J, Job, Precision, T, mapping_text
 from madbench.labels import Label, label_identity, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
 from madbench.suites.profile import Profile
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from madbench.suites.corpora import StoredCorpus
     from madbench.text.corpus import Corpus
 
+B = TypeVar("B", bound=BlocksSettings)
 LEAST_SEEDS = 3
 """Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
 MOST_JOBS = 100_000
@@ -32,7 +33,7 @@ class PlanOptions(TypedDict, total=False):
     tasks: Iterable[str] | None  # None for the usual tasks of the suite
     fidelity: Fidelity
     budget: Budget
-    precision: Precision | Literal["float64"]
+    precision: Precision
     corpus: Corpus | StoredCorpus  # only for suites that read text, which need it
 
 
@@ -94,25 +95,25 @@ def stored_code(label: str) -> StoredCode | None:
     return _STORED_CODE.get().get(label)
 
 
-class PlannedRun(NamedTuple):
+class PlannedRun(NamedTuple, Generic[T]):
     """The fields of a job that do not depend on its label."""
 
     task: str
     setting: dict[str, Any]
     max_len: int
     """The length of the longest sequence in tokens."""
-    training: Any
+    training: T
     task_source: str = ""
 
 
 def plan_jobs(
     suite: str,
     labels: Iterable[str],
-    profile: Profile,
-    runs: Sequence[PlannedRun],
+    profile: Profile[B],
+    runs: Sequence[PlannedRun[T]],
     budget: Budget,
     fidelity: Fidelity = "corrected",
-) -> list[Job]:
+) -> list[Job[B, T]]:
     """Plan one job per label and run, with seed 0.
 
     ``runs`` has no duplicates. Raises ``BudgetError``, which names the task, if no ranks of a label meet the budget at
@@ -156,7 +157,7 @@ def plan_jobs(
     return jobs
 
 
-def solve_mixers(job: Job, max_len: int) -> MixerSequence:
+def solve_mixers(job: Job[BlocksSettings], max_len: int) -> MixerSequence:
     """The allocations of the mixers of a job's model, for inputs of up to ``max_len`` tokens."""
     model = job.model
     return solve_blocks(job.label, model.n_layer, model.d_model, model.n_head, max_len, job.budget, **job.mixer)
@@ -168,7 +169,7 @@ def check_count(count: int) -> None:
         raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
 
 
-def unique(jobs: Iterable[Job]) -> list[Job]:
+def unique(jobs: Iterable[J]) -> list[J]:
     """The jobs in order, without jobs whose id occurred before."""
     return list({job.id: job for job in jobs}.values())
 

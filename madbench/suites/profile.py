@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Job, identifying_fields, mapping_text
+from madbench.jobs import Job, M, ModelSettings, Precision, TrainingSettings, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
 from madbench.mixers import LoadedFamily, own_settings, used_settings
 from madbench.plugins.paper_folders import files_of_papers
@@ -24,9 +24,35 @@ LIKE = "like"
 """Key of a profile file that names a shipped profile. The file inherits every setting that it does not have itself."""
 
 
+class ProfileFacts(Protocol):
+    """What a table of stored runs shows of their profile: a :class:`Profile`, or what the store's index has of it."""
+
+    @property
+    def noun(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def precision(self) -> Literal["auto"] | Precision: ...
+    @property
+    def comparable_with_paper(self) -> bool: ...
+    @property
+    def chosen_on(self) -> str: ...
+    @property
+    def overrides(self) -> tuple[Override, ...]: ...
+    @property
+    def is_shipped(self) -> bool: ...
+
+    @property
+    def loaded(self) -> Profile:
+        """The profile, read from its file if necessary."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Profile(abc.ABC):
-    """The base class of all suites' profiles. Labels, seeds, fidelity and budget come from the command line."""
+class Profile(abc.ABC, Generic[M]):
+    """The base class of all suites' profiles. Labels, seeds, fidelity and budget come from the command line.
+
+    ``Profile[M]`` is a profile of a suite whose ``Model`` is ``M``.
+    """
 
     folder: ClassVar[Path]
     """The folder of the shipped profiles."""
@@ -35,10 +61,10 @@ class Profile(abc.ABC):
     """
     noun: ClassVar[str]
     """The word for a profile of the suite in messages."""
-    Model: ClassVar[type]
+    Model: ClassVar[type[ModelSettings]]
     """The configuration class of the model around the mixer. If it has the fields ``d_model``, ``n_head``, ``n_layer``
     (the number of blocks) and ``seq_len``, notes, reports and estimates use them."""
-    Training: ClassVar[type]
+    Training: ClassVar[type[TrainingSettings]]
     """The configuration class of an optimizer run."""
     Task: ClassVar[type]
     """The class of the setup of one task, if the profile has ``tasks``."""
@@ -111,12 +137,12 @@ class Profile(abc.ABC):
         (:class:`madbench.suites.overrides.Plan`).
         """
 
-    def model_config(self) -> Any:
+    def model_config(self) -> M:
         """The configuration of the model around the mixer."""
         return self._model_config
 
     @functools.cached_property
-    def _model_config(self) -> Any:
+    def _model_config(self) -> M:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
@@ -136,7 +162,7 @@ class Profile(abc.ABC):
         own = own_settings(label, settings)
         return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
-    def changes(self, job: Job) -> list[Override]:
+    def changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains the job, except the precision, which depends on the machine."""
         setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
         own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
@@ -161,35 +187,40 @@ class Profile(abc.ABC):
         usual = usual_settings(job.label)
         return changed_overrides("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
-    def model_changes(self, job: Job) -> list[Override]:
+    def model_changes(self, job: Job[M]) -> list[Override]:
         """The overrides of the model around the mixer with which this profile trains the job."""
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
     @abc.abstractmethod
-    def training_changes(self, job: Job) -> list[Override]:
+    def training_changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains the job: those of ``training`` and of the task's settings."""
 
-    def trainings_of(self, job: Job) -> list[Any]:
+    def trainings_of(self, job: Job[M]) -> Sequence[TrainingSettings]:
         """All optimizer runs that this profile tries on the job's setting. By default only the one of the job."""
         return [job.training]
 
-    def jobs_like(self, job: Job) -> list[Job]:
+    def jobs_like(self, job: Job[M]) -> Sequence[Job[M]]:
         """The jobs that this profile trains with the label, code, task and seed of ``job``.
 
         They show which runs are missing. Empty if the jobs are not known; a table then counts the stored runs only.
         """
         return []
 
-    def job_changes(self, job: Job) -> list[Override]:
+    def job_changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains only this job, among the jobs of its label, task and seed."""
         return []
 
-    def trains_job(self, job: Job) -> bool:
+    def trains_job(self, job: Job[M]) -> bool:
         """True if this profile trains the job. A profile with ``auto`` precision trains jobs of either precision."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting
             return False
+
+    @property
+    def loaded(self) -> Self:
+        """The profile itself (:class:`ProfileFacts`)."""
+        return self
 
     @property
     def is_shipped(self) -> bool:
@@ -273,6 +304,14 @@ class Profile(abc.ABC):
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(repr(str(change)[:99]) for change in changes)}" if changes else str(path)
         return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(changes))
+
+    @classmethod
+    def exists(cls, name: str) -> bool:
+        """True if ``name`` is the name of a profile of this class, or the path of a YAML file with one."""
+        try:
+            return bool(cls.load(name))
+        except ConfigError:
+            return False
 
     @classmethod
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:

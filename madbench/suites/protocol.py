@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.config import Override
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import used_settings
-from madbench.suites.base import OWN_PROFILE, Suite
+from madbench.suites.base import Suite
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import PlanOptions
-from madbench.suites.profile import Profile, has_settings, is_rate_change, usual_settings
+from madbench.suites.profile import Profile, ProfileFacts, has_settings, is_rate_change, usual_settings
+from madbench.suites.suite_profiles import OWN_PROFILE
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -28,14 +29,14 @@ T = TypeVar("T")
 class Protocol:
     """The settings that the runs of one table share over labels and seeds."""
 
-    suite: Suite
-    profile: Profile
+    suite: Suite[Any, Any]
+    profile: ProfileFacts
     profile_name: str
     overrides: tuple[Override, ...]  # changes to the profile
     tasks: Sequence[str]
     fidelity: Fidelity
     budget: Budget
-    precision: Precision | Literal["float64"]
+    precision: Precision
     device: str = "cpu"
     corpus: Corpus | StoredCorpus | None = None
 
@@ -68,7 +69,7 @@ class Protocol:
         }
         if self.corpus is not None:
             options["corpus"] = self.corpus
-        return self.suite.plan(labels, self.profile, **options)
+        return self.suite.plan(labels, self.profile.loaded, **options)
 
     def plans(self, job: Job) -> bool:
         """True if this protocol plans the job. The protocol may have changes that the job's label does not use."""
@@ -78,7 +79,7 @@ class Protocol:
             return False
 
 
-def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
+def recognise_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
     ``stored`` has each job with the details of its record. The protocol has the learning rates and weight decays of all
@@ -111,7 +112,7 @@ def changed_settings(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
 
 
-def by_protocol(suite: Suite, items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
+def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
     """Group stored items of one suite by protocol: the id of a protocol to its items, in their given order.
 
     ``job_of`` returns the job of an item. An item can be in several groups, by these rules:

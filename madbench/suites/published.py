@@ -14,7 +14,7 @@ from pathlib import Path
 from madbench.config import PAPERS, Override, from_mapping, read_yaml
 from madbench.errors import ConfigError
 from madbench.plugins.paper_folders import paper_folders
-from madbench.suites.profile import Profile
+from madbench.suites.profile import ProfileFacts
 from madbench.suites.protocol import Protocol
 
 FILE = "published.yaml"
@@ -29,7 +29,7 @@ class PublishedNumbers:
     of_no_profile: dict[str, float]
     of_profile: dict[str, float]
 
-    def shown(self, profile: Profile, shows_always: bool = False) -> dict[str, float]:
+    def shown(self, profile: ProfileFacts, shows_always: bool = False) -> dict[str, float]:
         """The numbers to show.
 
         Numbers that name no profile are included if ``profile`` is comparable with the paper, or if ``shows_always`` is

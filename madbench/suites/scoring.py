@@ -346,14 +346,14 @@ class Scoring:
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
         return [
-            f"{noun} {name}{changes}: {sizes_text(protocol.profile.model_config())}, {protocol.precision}.",
+            f"{noun} {name}{changes}: {sizes_text(protocol.profile.loaded.model_config())}, {protocol.precision}.",
             f"{fidelity} {protocol.budget}.",
             *([RATES_NOTE[protocol.fidelity == PUBLISHED_FIDELITY]] if self._tries_rates(protocol) else []),
         ]
 
     def _tries_rates(self, protocol: Protocol) -> bool:
         """True if some setting is trained at several rates or decays."""
-        trainings = getattr(protocol.profile, "trainings", None)
+        trainings = getattr(protocol.profile.loaded, "trainings", None)
         return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 
     def about(

@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.jobs import Job
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
 from madbench.suites.epoch_trial import EpochTrial
-from madbench.suites.tokens import LARGEST_COEFFICIENT, schedule, setting_of
+from madbench.suites.tokens import LARGEST_COEFFICIENT, TokenJob, schedule, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -88,7 +87,7 @@ def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
     return (right / targets.clamp(min=1)).sum() / counted.sum()
 
 
-class TokenTrial(EpochTrial):
+class TokenTrial(EpochTrial[TokenJob]):
     """The trial of one setting of a task, with one evaluation per epoch."""
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
@@ -100,7 +99,7 @@ class TokenTrial(EpochTrial):
             self.state = {"best_perplexity": math.inf, "best_weights": None}
 
     @staticmethod
-    def build(job: Job, path: str = "auto") -> nn.Module:
+    def build(job: TokenJob, path: str = "auto") -> nn.Module:
         setting, config = setting_of(job), job.model
         make_mixer = mixer_maker(job, setting.seq_len, path)
         with torch.random.fork_rng():
@@ -113,7 +112,7 @@ class TokenTrial(EpochTrial):
             return model
 
     @staticmethod
-    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+    def examples(job: TokenJob, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         return torch.from_numpy(generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:count])
 
     def row(self, interval: LogWindow) -> dict[str, float]:
@@ -183,7 +182,7 @@ class TokenTrial(EpochTrial):
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 
-def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
+def load_data(job: TokenJob, device: str) -> dict[str, tuple[Tensor, Tensor]]:
     """The inputs and targets (N, T) of each of the three splits, on the device."""
     setting = setting_of(job)
     data: dict[str, tuple[Tensor, Tensor]] = {}

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from madbench.config import Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -66,6 +66,10 @@ class TrainingConfig(EpochTraining):
         check_numbers(self, "stop_accuracy")
 
 
+TokenJob: TypeAlias = Job[ModelConfig, TrainingConfig]
+"""A job of a suite of token tasks."""
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """The changes that a profile makes to one task."""
@@ -79,7 +83,7 @@ class TaskPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenProfile(Profile):
+class TokenProfile(Profile[ModelConfig]):
     """A profile of token tasks: the settings that are trained, the model's size and the length of training.
 
     A subclass sets ``folder`` and ``noun``. It also sets ``suite_name`` if papers may add profiles.
@@ -166,7 +170,7 @@ class TokenProfile(Profile):
     def trainings_of(self, job: Job) -> list[TrainingConfig]:
         return self.trainings(job.task, job.training.precision)
 
-    def jobs_like(self, job: Job) -> list[Job]:
+    def jobs_like(self, job: Job[ModelConfig]) -> list[Job[ModelConfig]]:
         model = self.model_config()
         runs = self.runs(job.task, job.training.precision)
         return [dataclasses.replace(job, setting=setting, model=model, training=training) for setting, training in runs]
@@ -189,15 +193,15 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
-) -> Plan:
+) -> Plan[TokenJob]:
     """Plan jobs in the order label, task, setting, learning rate, weight decay, seed, without duplicates.
 
     Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` if a job could not be trained.
     """
     chosen = list(tasks)
 
-    def planned(profile: TokenProfile, labels: Sequence[str]) -> list[Job]:
-        runs: list[PlannedRun] = []
+    def planned(profile: TokenProfile, labels: Sequence[str]) -> list[TokenJob]:
+        runs: list[PlannedRun[TrainingConfig]] = []
         for task in chosen:
             runs_of_task = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
@@ -209,7 +213,7 @@ def plan(
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
-def canonical(job: Job) -> Job:
+def canonical(job: TokenJob) -> TokenJob:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     setting, model = setting_of(job), job.model
     is_published = job.fidelity == "published"
@@ -228,7 +232,7 @@ def canonical(job: Job) -> Job:
     )
 
 
-def schedule(job: Job) -> Schedule:
+def schedule(job: TokenJob) -> Schedule:
     """The learning-rate schedule of a job. The rate is constant in the published fidelity."""
     config = job.training
     if job.fidelity == "published":
@@ -242,7 +246,7 @@ def setting_of(job: Job) -> TaskSetting:
     return make_setting(job.task, job.setting, f"setting of {job.task}")
 
 
-def size(job: Job) -> JobSize:
+def size(job: TokenJob) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     mixers = solve_mixers(job, setting.seq_len)
@@ -262,7 +266,7 @@ def size(job: Job) -> JobSize:
     )
 
 
-class TokenSuite(Suite):
+class TokenSuite(Suite[TokenProfile, TokenJob]):
     """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as in MAD.
 
     A subclass sets the name, title, profile class, default profile and averages. By default, its tasks are those whose
@@ -281,14 +285,12 @@ class TokenSuite(Suite):
     size = staticmethod(size)
     budgets = tuple(BUDGETS)
 
-    def plan(  # type: ignore[override]  # profiles of this suite only
-        self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]
-    ) -> Plan:
+    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]) -> Plan[TokenJob]:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
         chosen: dict[str, Any] = {**options, "tasks": tasks, "suite": self.name}
         return plan(labels, profile, **chosen)
 
-    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+    def batch_sizes(self, job: TokenJob) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)
 
     def tasks(self) -> Sequence[str]:
@@ -298,13 +300,11 @@ class TokenSuite(Suite):
         cls = settings_class(task)
         return Column.accuracy(task, cls.heading, title=cls.title)
 
-    def job_setting(self, job: Job) -> list[str]:
+    def job_setting(self, job: TokenJob) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)
-        profiles = {
-            name: each for name, each in self.shipped().items() if cast(TokenProfile, each).difficulty == "baseline"
-        }
+        profiles = {name: each for name, each in self.shipped().items() if each.difficulty == "baseline"}
         named = {"baseline": self.difficulty(job.task)}
-        named |= {name: cast(TokenProfile, each).settings(job.task)[0] for name, each in profiles.items()}
+        named |= {name: each.settings(job.task)[0] for name, each in profiles.items()}
         settings = [
             [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
             for name, setting in named.items()
@@ -315,17 +315,17 @@ class TokenSuite(Suite):
     def difficulty(self, task: str) -> dict[str, Any]:
         return dataclasses.asdict(load_task(task).baseline)
 
-    def shared_without_rates(self, job: Job) -> dict[str, Any]:
+    def shared_without_rates(self, job: TokenJob) -> dict[str, Any]:
         training = dataclasses.replace(job.training, learning_rate=0.0, weight_decay=0.0)
         without_rates = dataclasses.replace(job, training=training)
         name, changes = self.nearest(without_rates)
         return self.settings_under(without_rates, name, [each for each in changes if not is_rate_change(each)])
 
-    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:  # type: ignore[override]  # of this suite
+    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:
         tasks = self.usual_tasks()
         return {"runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)}
 
-    def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
+    def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:
         usual = self.usual_tasks()
         for task in dict.fromkeys((*usual, *profile.tasks)):
             profile.settings(task), profile.trainings(task, "float32")

@@ -10,7 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT, Precision
+from madbench.jobs import NOT_AT_DEFAULT
+
+MICRO_BATCH_TOKENS = 12_288
+"""Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Training:
     """AdamW's decay of the mean gradient."""
     beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
     """AdamW's decay of the mean squared gradient."""
-    precision: Precision = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of matrix products; parameters and optimizer stay in float32."""
 
     def __post_init__(self) -> None:

@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError
-from madbench.jobs import Job
+from madbench.jobs import BlocksSettings, J, Job
 from madbench.labels import parse
 from madbench.mixers.sequence import build_blocks
 from madbench.models.blocks import autocast
@@ -40,7 +40,7 @@ class LogWindow:
     memory_bytes: int  # peak memory so far
 
 
-class Trial(abc.ABC):
+class Trial(abc.ABC, Generic[J]):
     """One job ready to train. Each suite has its own subclass, and the training loop uses only this interface.
 
     ``world`` is :mod:`madbench.training.distributed`: the processes that train one run together. ``corpora`` has
@@ -61,7 +61,7 @@ class Trial(abc.ABC):
 
     def __init__(
         self,
-        job: Job,
+        job: J,
         device: str,
         world: ModuleType,
         corpora: Mapping[str, Corpus] | None = None,
@@ -76,7 +76,7 @@ class Trial(abc.ABC):
         self.loss = self.Loss(self.model)
 
     @staticmethod
-    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+    def random_batch(job: J, size: int, length: int, device: str) -> tuple[Tensor, ...]:
         """Random ids (size, length) as inputs and targets of ``loss``, for measuring the time of a step."""
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
@@ -92,14 +92,14 @@ class Trial(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def build(job: Job, path: str = "auto") -> nn.Module:
+    def build(job: J, path: str = "auto") -> nn.Module:
         """Build the model of a job with its initial weights, on the CPU or under ``torch.device``.
 
         The global random state is not changed. ``path`` is the computation path of mixers.
         """
 
     @staticmethod
-    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+    def examples(job: J, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer.
 
         Raises ``ConfigError`` if the inputs of the suite are not a tensor.
@@ -162,7 +162,7 @@ class Trial(abc.ABC):
         return {}
 
 
-def mixer_maker(job: Job, max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
+def mixer_maker(job: Job[BlocksSettings], max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
     """A function that makes the mixers of the job's model: one per call, in the order of the blocks."""
     options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path}
     size = job.model.n_layer, job.model.d_model, max_len

@@ -197,7 +197,7 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
     write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: tensors_digest(text, tensors)}))
 
 
-def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
+def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job[Any, Any]]:
     """Load a model and its job from a file ``weights.safetensors`` or ``checkpoint.pt``.
 
     The model is on the CPU and in eval mode. If the model is a user's module, loading imports the user's code. This
@@ -218,7 +218,7 @@ def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
         ) from None
 
 
-def _load_model(path: Path) -> tuple[nn.Module, Job]:
+def _load_model(path: Path) -> tuple[nn.Module, Job[Any, Any]]:
     if not os.path.exists(path):
         raise TrainingError(f"{path}: there is no such file")
     try:

@@ -29,7 +29,7 @@ from madbench.labels.patterns import part_texts
 from madbench.mixers.sequence import block_period
 from madbench.models.blocks import autocast
 from madbench.suites import block_count, size_of, suite_of
-from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.suites.training import MICRO_BATCH_TOKENS
 from madbench.training.devices import memory_bytes
 from madbench.training.optimizer import muon_parameters
 

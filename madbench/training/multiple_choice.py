@@ -18,7 +18,7 @@ from torch import nn
 
 from madbench.errors import ConfigError
 from madbench.models.likelihood import log_likelihoods
-from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.suites.training import MICRO_BATCH_TOKENS
 from madbench.text.corpus import Corpus, window_count
 
 MEASUREMENT = "benchmark"

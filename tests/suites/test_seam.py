@@ -10,6 +10,7 @@ import pytest
 
 import madbench
 from madbench.suites import REGISTRY, _fault_of, tokens
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
@@ -90,6 +91,19 @@ def test_a_token_suite_has_to_name_its_own_profiles():
     assert _fault_of(Counting()) == "it has no Profile.folder, Profile.noun"
     assert _fault_of(mad.MAD) == ""
     assert _fault_of(Counting).startswith("it is a class; name an instance")
+
+
+@pytest.mark.parametrize(
+    ("former", "present"), [("key", "override_name"), ("abbreviation", "short_name"), ("judged_by", "shown_metric")]
+)
+def test_a_suite_with_a_former_attribute_is_refused_with_the_present_name(former, present):
+    suite = type("Former", (mad.MadSuite,), {former: "text"})()
+    assert _fault_of(suite) == f"its attribute {former!r} is now called {present!r}"
+
+
+def test_a_suite_is_called_by_its_name_unless_it_sets_another():
+    assert (mad.MAD.override_name, mad.MAD.short_name) == ("mad", "mad")
+    assert (LANGUAGE.override_name, LANGUAGE.short_name) == ("language_model", "lm")
 
 
 def test_the_built_in_suites_are_searched_for():

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench.suites.base import Average, Column
+from madbench.suites.columns import Average, Column, ShownMetric
 from madbench.suites.tokens import TokenProfile, TokenSuite
 from madbench.tasks import settings_class
 
@@ -33,7 +33,7 @@ class CountingSuite(TokenSuite):
             tasks=("parity", "majority"),
         )
     }
-    judged_by = ("test_loss", "loss {:.3f}", "{:.3f}")
+    shown_metric = ShownMetric("test_loss", "{:.3f}", "loss {:.3f}")
 
     def task_column(self, task: str) -> Column:
         cls = settings_class(task)

@@ -141,7 +141,7 @@ def _costs(results: Results, suite: Suite) -> pd.DataFrame:
 
 def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     outcomes = results.outcomes(suite)
-    if not _is_of_every_setting(results.protocol(suite).profile):
+    if not _is_of_every_setting(results.protocol(suite).profile.loaded):
         job_ids = {outcome.job.id for outcome in outcomes}
         planned_keys = {_all_but_setting_and_seed(outcome.job) for outcome in outcomes}
         extra_jobs = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in job_ids]

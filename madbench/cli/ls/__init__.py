@@ -161,7 +161,7 @@ def _print_runs(console: Console, rows: ListRows) -> None:
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
         suite = suites().get(row["suite"])
-        line["result"] = (suite and suite.result(metrics, in_list=True)) or None
+        line["result"] = (suite and suite.shown_metric.text(metrics, is_named=True)) or None
         line |= {"steps/s": None if speed is None else f"{speed:.1f}"}
         line |= {"code": row["code"] or None} if have_other_code else {}
         cells_of_runs.append(line | {"folder": row["folder"]})

@@ -168,7 +168,7 @@ def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leadi
     for table in tables:
         (suite,) = table.suites
         of_suite = with_costs(table.content(), _costs_of(table, costs))
-        content |= of_suite if suite is leading else {suite.address: of_suite}
+        content |= of_suite if suite is leading else {suite.override_name: of_suite}
     return content
 
 

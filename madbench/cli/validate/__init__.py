@@ -250,7 +250,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     return [], summary, _notes(profile, lengths)
 
 
-def _notes(profile: Profile, lengths: set[int]) -> list[str]:
+def _notes(profile: Profile[Any], lengths: set[int]) -> list[str]:
     """Notes on lengths at which labels of the paper's table have no ranks under the strict budget."""
     model = profile.model_config()
     failed: dict[int, list[str]] = {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from madbench.config import Override
 from madbench.labels import expand, parse
 from madbench.mixers.cd.grammar import Label
+from madbench.suites import has_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,4 +118,5 @@ def key_width(job: Job) -> int:
 
     The budget of the job must not choose ranks.
     """
+    assert has_blocks(job)
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.analysis.standings import standings
 from madbench.errors import MissingExtraError
@@ -22,7 +22,7 @@ from madbench.papers import Item
 from madbench.papers.making import ItemResult, Measure, Request, grid_of_one_task
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
-from madbench.suites.language.suite import LANGUAGE, TASK, LanguageProfile
+from madbench.suites.language.suite import LANGUAGE, TASK, LanguageJob, LanguageProfile
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -212,7 +212,7 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
         for run in results.runs(LANGUAGE):
             if run.status != "finished":
                 continue
-            measured, model, job = store.measurements(run.job.id), None, run.job
+            measured, model, job = store.measurements(run.job.id), None, cast(LanguageJob, run.job)
             for task in TASKS:
                 settings = own_settings(task, job.model.seq_len)
                 if (value := value_of(measured, settings, "acc")) is None:
@@ -251,11 +251,12 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
     of_text: dict[str, dict[str, list[dict[str, float]]]] = {}
     ids = imagined_corpus(LanguageProfile.load(profile).vocab_size).padded_vocab_size
     for run in store.runs(with_curves=False, suite=LANGUAGE.name):
-        is_same = run.job.budget == request.budget_at(profile) and run.job.setting["vocab_size"] == ids
-        if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (profile, ()):
+        job = cast(LanguageJob, run.job)
+        is_same = job.budget == request.budget_at(profile) and job.setting["vocab_size"] == ids
+        if run.record.status != "finished" or not is_same or LANGUAGE.nearest(job) != (profile, ()):
             continue
-        if scores := _benchmarks(store.measurements(run.job.id)):
-            of_text.setdefault(run.job.setting["corpus"], {}).setdefault(run.job.label, []).append(scores)
+        if scores := _benchmarks(store.measurements(job.id)):
+            of_text.setdefault(job.setting["corpus"], {}).setdefault(job.label, []).append(scores)
     return max(of_text.values(), key=lambda by_label: sum(map(len, by_label.values())), default={})
 
 

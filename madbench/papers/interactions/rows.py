@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.labels import parse
-from madbench.papers.interactions.suite import world_of
+from madbench.papers.interactions.suite import InteractionJob, world_of
 from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 from madbench.papers.making import CONTRADICTED
 from madbench.rows import SuiteRow
@@ -32,7 +32,7 @@ class InteractionRow:
     name: str
     task: str
     label: str
-    jobs: Sequence[Job]  # jobs that have finished or diverged
+    jobs: Sequence[InteractionJob]  # jobs that have finished or diverged
     records: Sequence[Record]  # records of these jobs
 
     @cached_property
@@ -173,7 +173,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def row_name(job: Job) -> str:
+def row_name(job: InteractionJob) -> str:
     """The label with words for its setting and model: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
     parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
     if job.setting.get("fewest"):
@@ -187,7 +187,8 @@ def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record])
     """The planned rows with at least one finished or diverged run."""
     rows = []
     for row in planned:
-        jobs = [job for job in row.jobs if job.id in records and records[job.id].status != "failed"]
+        suite_jobs = cast("list[InteractionJob]", row.jobs)
+        jobs = [job for job in suite_jobs if job.id in records and records[job.id].status != "failed"]
         if jobs:
             first = jobs[0]
             rows.append(

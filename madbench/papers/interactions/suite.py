@@ -9,7 +9,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
 
 from madbench.config import Override, check_at_least, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
@@ -19,9 +19,9 @@ from madbench.mixers import families_that_see_all, solve
 from madbench.mixers.sequence import MixerSequence
 from madbench.models.shapes import Cost
 from madbench.suites.base import JobSize, Suite
-from madbench.suites.columns import Column
+from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import unique
+from madbench.suites.planning import PlanOptions, unique
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import Schedule, Training
 
@@ -92,6 +92,10 @@ class InteractionTraining(Training):
         check_at_least(self, 1, "steps", "batch_size")
 
 
+InteractionJob: TypeAlias = Job[InteractionModelConfig, InteractionTraining]
+"""A job of the interactions suite."""
+
+
 @dataclass(frozen=True)
 class InteractionTask:
     """A profile's setup of one task."""
@@ -113,7 +117,7 @@ class InteractionTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InteractionProfile(Profile):
+class InteractionProfile(Profile[InteractionModelConfig]):
     """A profile of interactions: the size of the worlds, and the length of training."""
 
     folder = Path(__file__).parent / "profiles" / NAME
@@ -208,7 +212,7 @@ class InteractionProfile(Profile):
         """The configuration of the model around the mixer of a label."""
         return InteractionModelConfig(self.model.get("n_head", self.plan(task).heads.get(label, 1)), relu)
 
-    def jobs_like(self, job: Job) -> list[Job]:
+    def jobs_like(self, job: Job[InteractionModelConfig]) -> list[Job[InteractionModelConfig]]:
         cells = itertools.product(self.settings(job.task), self.relu(job.task))
         return [
             replace(
@@ -220,10 +224,10 @@ class InteractionProfile(Profile):
             for setting, relu in cells
         ]
 
-    def changes(self, job: Job) -> list[Override]:
+    def changes(self, job: Job[InteractionModelConfig]) -> list[Override]:
         return [*self.training_changes(job), *self.model_changes(job), *self.mixer_changes(job)]
 
-    def training_changes(self, job: Job) -> list[Override]:
+    def training_changes(self, job: Job[InteractionModelConfig]) -> list[Override]:
         variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
@@ -234,7 +238,7 @@ class InteractionProfile(Profile):
             changes.append(Override.of("precision", job.training.precision))
         return changes
 
-    def model_changes(self, job: Job) -> list[Override]:
+    def model_changes(self, job: Job[InteractionModelConfig]) -> list[Override]:
         heads = self.plan(job.task).heads.get(job.label, 1)
         changes = changed_overrides("model", {"n_head": job.model.n_head}, {"n_head": heads})
         if job.model.relu not in self.plan(job.task).relu:
@@ -251,7 +255,7 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: str = "float64",
-) -> Plan:
+) -> Plan[InteractionJob]:
     """Plan jobs in the order task, setting, label, seed, without duplicates.
 
     If ``labels`` is empty, the default labels of each task are planned.
@@ -261,7 +265,7 @@ def plan(
     """
     chosen = list(TASKS if tasks is None else tasks)
 
-    def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
+    def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[InteractionJob]:
         settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
         return unique(
             _job(profile, task, setting, label, relu)
@@ -278,7 +282,7 @@ def plan(
     return planned_jobs
 
 
-def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> Job:
+def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> InteractionJob:
     family = family_of(label)
     if not profile.can_train(family):
         able = families_that_see_all()
@@ -315,7 +319,7 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             raise ConfigError(f"{key} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
-def canonical(job: Job) -> Job:
+def canonical(job: InteractionJob) -> InteractionJob:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`).
 
     Its setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
@@ -325,7 +329,7 @@ def canonical(job: Job) -> Job:
     return canonical_job(job, width, length, setting={"world": setting}, training=training)
 
 
-def schedule(job: Job) -> Schedule:
+def schedule(job: InteractionJob) -> Schedule:
     """The learning rate of every step of a job."""
     return job.training.schedule(job.training.steps, divides_last=True)
 
@@ -357,7 +361,7 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
     return from_mapping(WORLDS[task], setting, f"setting of {task}")
 
 
-def size(job: Job) -> JobSize:
+def size(job: InteractionJob) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
@@ -376,7 +380,7 @@ def size(job: Job) -> JobSize:
     )
 
 
-class InteractionSuite(Suite):
+class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
     """The suite of agents that all see each other.
 
     A task has two columns of errors on new agents: at the training length, and at other lengths.
@@ -394,18 +398,21 @@ class InteractionSuite(Suite):
     not_inspected = "has interacting agents; madbench paper interactions draws the learned effects"
     measure = "log10 of the mean squared error"
     profiles_note = "runs: for one seed"
-    judged_by = ("mse", "mse {:.2g}", "{:.2g}")
+    shown_metric = ShownMetric("mse", "{:.2g}", "mse {:.2g}")
     budgets = ("strict",)
     keeps_weights = True
-    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
+    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
+
+    def plan(
+        self, labels: Iterable[str], profile: InteractionProfile, **options: Unpack[PlanOptions]
+    ) -> Plan[InteractionJob]:
+        own: dict[str, Any] = {**options}
+        return plan(labels, profile, **own)
 
     def tasks(self) -> Sequence[str]:
         return TASKS
 
-    def tasks_of_column(self, name: str) -> tuple[str, ...]:
-        return (name.removesuffix(ELSEWHERE),)
-
-    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:  # type: ignore[override]  # of this suite
+    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
         return profile.plan(task).labels
 
     def column(self, name: str) -> Column | None:
@@ -433,7 +440,7 @@ class InteractionSuite(Suite):
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         return tuple(tasks[:1])
 
-    def job_setting(self, job: Job) -> list[str]:
+    def job_setting(self, job: InteractionJob) -> list[str]:
         nearest, *changes = super().job_setting(job)
         variants = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
         mixed = [f"fewest={fewest}"] if (fewest := job.setting.get("fewest")) else []
@@ -451,7 +458,7 @@ class InteractionSuite(Suite):
             "series": "The forecast of every step of a series from earlier steps.",
         }[task]
 
-    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
+    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
         return f"{len(self.jobs((), profile))} runs per seed", set()
 
 

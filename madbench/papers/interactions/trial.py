@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from madbench.jobs import Job
 from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
-from madbench.papers.interactions.suite import schedule, world_of
+from madbench.papers.interactions.suite import InteractionJob, schedule, world_of
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 
@@ -22,7 +21,7 @@ ROWS = 20
 TEST_BATCH = 500
 
 
-class InteractionTrial(Trial):
+class InteractionTrial(Trial[InteractionJob]):
     """The trial of an interactions job: batches drawn with replacement, 20 curve rows, final tests at all lengths."""
 
     Loss = ValueLoss
@@ -42,7 +41,7 @@ class InteractionTrial(Trial):
         return [cast("Mixer", self.model.mixer)]
 
     @staticmethod
-    def build(job: Job, path: str = "auto") -> InteractionModel:
+    def build(job: InteractionJob, path: str = "auto") -> InteractionModel:
         agents = world_of(job)
         vectors, max_len = torch.from_numpy(agents.vectors), max(agents.length, *agents.lengths)
         options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
@@ -57,7 +56,7 @@ class InteractionTrial(Trial):
             return model
 
     @staticmethod
-    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+    def random_batch(job: InteractionJob, size: int, length: int, device: str) -> tuple[Tensor, ...]:
         symbols = torch.randint(len(world_of(job).vectors), (size, length), device=device)
         return symbols, torch.zeros(size, length, dtype=getattr(torch, job.training.precision), device=device)
 

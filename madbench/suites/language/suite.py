@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
 
 from madbench.config import TASKS, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -14,11 +14,11 @@ from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels.budgets import BUDGETS
 from madbench.models.shapes import GPTConfig
 from madbench.suites.base import JobSize, Suite
-from madbench.suites.columns import Column
+from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
 from madbench.suites.training import Schedule, Training
@@ -81,8 +81,12 @@ class LanguageTraining(Training):
             raise ConfigError(f"steps {self.steps} must be a multiple of eval_every {self.eval_every}")
 
 
+LanguageJob: TypeAlias = Job[GPTConfig, LanguageTraining]
+"""A job of the language suite."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class LanguageProfile(Profile):
+class LanguageProfile(Profile[GPTConfig]):
     """A profile of a language model: its size, its schedule and its default corpus."""
 
     folder = TASKS / NAME
@@ -121,33 +125,33 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
-) -> Plan:
+) -> Plan[LanguageJob]:
     """Plan jobs in the order label, seed, without duplicates.
 
     Raises ``BudgetError`` if no ranks of a label meet the budget.
     """
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
 
-    def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
+    def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[LanguageJob]:
         run = PlannedRun(TASK, setting, profile.model_config().seq_len, profile.training_config(precision))
         return with_steps(plan_jobs(NAME, labels, profile, [run], budget), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
-def canonical(job: Job) -> Job:
+def canonical(job: LanguageJob) -> LanguageJob:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     model = replace(job.model, mlp_width=job.model.inner_width)
     training = job.training.canonical(lambda training: schedule(replace(job, training=training)))
     return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
 
 
-def schedule(job: Job) -> Schedule:
+def schedule(job: LanguageJob) -> Schedule:
     """The learning-rate schedule of a job."""
     return job.training.schedule(job.training.steps, matched=job.steps)
 
 
-def sequences_per_step(job: Job) -> int:
+def sequences_per_step(job: LanguageJob) -> int:
     """The number of windows in one optimizer step."""
     return job.training.tokens_per_step // job.model.seq_len
 
@@ -166,7 +170,7 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
         raise ConfigError(f"corpus {str(corpus.folder)!r}: {error}{resplit}") from None
 
 
-def size(job: Job) -> JobSize:
+def size(job: LanguageJob) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     config, seq_len = job.training, job.model.seq_len
     mixers, steps = solve_mixers(job, seq_len), schedule(job).steps
@@ -183,7 +187,7 @@ def size(job: Job) -> JobSize:
     )
 
 
-def check_processes(job: Job, processes: int) -> None:
+def check_processes(job: LanguageJob, processes: int) -> None:
     """Raise ``ConfigError`` if the number of processes does not divide the number of windows of a step."""
     if (count := sequences_per_step(job)) % processes:
         raise ConfigError(
@@ -192,7 +196,7 @@ def check_processes(job: Job, processes: int) -> None:
         )
 
 
-class LanguageSuite(Suite):
+class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
     """The suite of language models: one task with several columns."""
 
     name = NAME
@@ -201,10 +205,10 @@ class LanguageSuite(Suite):
     default = "tiny"
     trial = "madbench.suites.language.trial:LanguageTrial"
     scoring = "madbench.suites.language.scores:LanguageScoring"
-    key = TASK
-    abbreviation = "lm"
+    override_name = TASK
+    short_name = "lm"
     profiles_note = "tokens: for one label and one seed"
-    judged_by = (LOSS, "loss {:.3f}", "{:.3f}")
+    shown_metric = ShownMetric(LOSS, "{:.3f}", "loss {:.3f}")
     claimed_columns = ("steps_to_3.1",)
     sort_order = 1
     file_key = "training"
@@ -215,8 +219,14 @@ class LanguageSuite(Suite):
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
     budgets = tuple(BUDGETS)
-    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
+    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
     check_processes = staticmethod(check_processes)
+
+    def plan(
+        self, labels: Iterable[str], profile: LanguageProfile, **options: Unpack[PlanOptions]
+    ) -> Plan[LanguageJob]:
+        own: dict[str, Any] = {**options}
+        return plan(labels, profile, **own)
 
     def tasks(self) -> Sequence[str]:
         return (TASK,)
@@ -292,7 +302,7 @@ class LanguageSuite(Suite):
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         return (LOSS,)
 
-    def profile_of(self, job: Job, name: str, changes: Sequence[Override]) -> LanguageProfile:
+    def profile_of(self, job: LanguageJob, name: str, changes: Sequence[Override]) -> LanguageProfile:
         is_published = job.setting["vocab_size"] == PUBLISHED_VOCABULARY and not changes
         nearest = self.shipped().get(name)
         shipped = nearest if is_published else None
@@ -305,20 +315,20 @@ class LanguageSuite(Suite):
             training={key: value for key, value in vars(job.training).items() if key != "precision"},
         )
 
-    def shared_settings(self, job: Job) -> dict[str, Any]:
+    def shared_settings(self, job: LanguageJob) -> dict[str, Any]:
         return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
 
     def about_task(self, task: str) -> str:
         return "Predict the next token of a text at every position."
 
-    def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:  # type: ignore[override]  # of this suite
+    def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:
         tokens = profile.training["steps"] * profile.training["tokens_per_step"]
         return {"tokens": tokens, "corpus": profile.corpus or "give --corpus"}
 
-    def lacks_corpus(self, profile: LanguageProfile) -> bool:  # type: ignore[override]  # of this suite
+    def lacks_corpus(self, profile: LanguageProfile) -> bool:
         return not profile.corpus
 
-    def corpus_for(self, profile: LanguageProfile, source: CorpusSource) -> Corpus:  # type: ignore[override]  # of this suite
+    def corpus_for(self, profile: LanguageProfile, source: CorpusSource) -> Corpus:
         if source.is_named or profile.corpus:
             check_windows(source.opened, profile.model_config().seq_len)
             return source.opened
@@ -329,15 +339,15 @@ class LanguageSuite(Suite):
             "prepare, or with nanoGPT's train.bin and val.bin"
         )
 
-    def corpus_of(self, job: Job, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus:
+    def corpus_of(self, job: LanguageJob, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus:
         return StoredCorpus.from_job(job, details)
 
-    def check_job(self, job: Job, where: str) -> None:
+    def check_job(self, job: LanguageJob, where: str) -> None:
         digest, size = job.setting.get("corpus"), job.setting.get("vocab_size")
         if type(digest) is not str or type(size) is not int or size < 2:
             raise ConfigError(f"{where}: setting: expected a corpus as text and a vocab_size of at least 2")
 
-    def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
+    def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
         training = profile.training_config("float32")
         return f"{training.steps:,} steps of {training.tokens_per_step:,} tokens", {profile.model_config().seq_len}
 

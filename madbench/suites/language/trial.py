@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
-from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LanguageTraining, check_processes, schedule, sequences_per_step
+from madbench.suites.language.suite import LanguageJob, LanguageTraining, check_processes, schedule, sequences_per_step
+from madbench.suites.training import MICRO_BATCH_TOKENS
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
@@ -34,7 +33,7 @@ ROWS_PER_EVALUATION = 20
 _EVALUATION_STREAM = 0x6576616C  # separates evaluation windows from those of any training seed
 
 
-class LanguageTrial(Trial):
+class LanguageTrial(Trial[LanguageJob]):
     """The trial of a language model: windows of a corpus, and an evaluation every ``eval_every`` steps.
 
     Raises ``ConfigError`` if the number of processes does not divide the windows of a step, or if a split has no
@@ -69,7 +68,7 @@ class LanguageTrial(Trial):
         return [block.mixer for block in cast(GPT, self.model).blocks]
 
     @staticmethod
-    def build(job: Job, path: str = "auto") -> GPT:
+    def build(job: LanguageJob, path: str = "auto") -> GPT:
         config = job.model
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
@@ -78,7 +77,7 @@ class LanguageTrial(Trial):
             return GPT(*shape, config.seq_len, config.positions, *blocks)
 
     @staticmethod
-    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+    def examples(job: LanguageJob, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         batches = Batches(corpora[job.setting["corpus"]], job.model.seq_len, "cpu", micro_batch=count)
         starts = evaluation_starts("val", 0, job.training.eval_sequences, len(batches.tokens["val"]), job.model.seq_len)
         return next(batches.micro_batches("val", starts[:count]))[0]
@@ -100,7 +99,7 @@ class LanguageTrial(Trial):
 
     def row(self, interval: LogWindow) -> dict[str, float]:
         config = self.job.training
-        row = {
+        row: dict[str, Any] = {
             "step": interval.step,
             "tokens": interval.step * config.tokens_per_step,
             "seconds": interval.seconds,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from madbench.config import TASKS as TASK_FILES
 from madbench.config import Override, from_mapping
@@ -17,10 +17,10 @@ from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import families_that_see_all
 from madbench.models.shapes import SignalModelConfig
 from madbench.suites.base import JobSize, Suite
-from madbench.suites.columns import Column
+from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import EpochTraining, Schedule
 
@@ -46,6 +46,10 @@ class SignalTraining(EpochTraining):
     """Steps in which the learning rate rises linearly."""
 
 
+SignalJob: TypeAlias = Job[SignalModelConfig, SignalTraining]
+"""A job of the signals suite."""
+
+
 @dataclass(frozen=True)
 class SignalTask:
     """A profile's setup of one task."""
@@ -57,7 +61,7 @@ class SignalTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignalProfile(Profile):
+class SignalProfile(Profile[SignalModelConfig]):
     """A profile of signal tasks: the size of models and tasks, and the length of training."""
 
     folder = TASK_FILES / NAME
@@ -90,7 +94,7 @@ class SignalProfile(Profile):
         values = {**self.training, **self.plan(task).training, "precision": precision}
         return from_mapping(SignalTraining, values, f"training of {task}")
 
-    def jobs_like(self, job: Job) -> list[Job]:
+    def jobs_like(self, job: Job[SignalModelConfig]) -> list[Job[SignalModelConfig]]:
         training = self.training_config(job.task, job.training.precision)
         return [dataclasses.replace(job, setting=self.setting(job.task), model=self.model_config(), training=training)]
 
@@ -111,7 +115,7 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
-) -> Plan:
+) -> Plan[SignalJob]:
     """Plan jobs in the order label, task, seed, without duplicates.
 
     Raises ``LabelError`` if a label must see all tokens but cannot, and ``BudgetError`` if it has no ranks.
@@ -120,7 +124,7 @@ def plan(
     for task in chosen:
         check_task(task)
 
-    def planned(profile: SignalProfile, labels: Sequence[str]) -> list[Job]:
+    def planned(profile: SignalProfile, labels: Sequence[str]) -> list[SignalJob]:
         if not profile.model_config().causal:
             for label in labels:
                 _check_sees_all(str(parse(label)))
@@ -148,7 +152,7 @@ def check_task(task: str, where: str = "") -> None:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
 
-def canonical(job: Job) -> Job:
+def canonical(job: SignalJob) -> SignalJob:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     setting, model = setting_of(job), job.model
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
@@ -157,7 +161,7 @@ def canonical(job: Job) -> Job:
     return canonical_job(job, model.d_model, setting.length, is_shorter=False, model=model, training=training)
 
 
-def schedule(job: Job) -> Schedule:
+def schedule(job: SignalJob) -> Schedule:
     """The learning-rate schedule of a job."""
     examples = setting_of(job).num_train_examples
     return job.training.schedule(job.training.total_steps(examples), matched=job.steps)
@@ -174,7 +178,7 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
     return from_mapping(KINDS[task], mapping, f"setting of {task}")
 
 
-def size(job: Job) -> JobSize:
+def size(job: SignalJob) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     outputs = setting.classes or setting.channels - 1
@@ -195,7 +199,7 @@ def size(job: Job) -> JobSize:
     )
 
 
-class SignalSuite(Suite):
+class SignalSuite(Suite[SignalProfile, SignalJob]):
     """Digits, scored by accuracy, and a series, scored by the share of its variance that the forecast explains."""
 
     name = NAME
@@ -208,10 +212,14 @@ class SignalSuite(Suite):
     budgets = (*COUNTINGS, "compute")  # "flops" and "state" assume causal mixers, and rows here may see all tokens
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is explained, in percent"
-    judged_by = ("score", "score {:.3f}", "{:.1%}")
-    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
+    shown_metric = ShownMetric("score", "{:.1%}", "score {:.3f}")
+    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
 
-    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+    def plan(self, labels: Iterable[str], profile: SignalProfile, **options: Unpack[PlanOptions]) -> Plan[SignalJob]:
+        own: dict[str, Any] = {**options}
+        return plan(labels, profile, **own)
+
+    def batch_sizes(self, job: SignalJob) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)
 
     def tasks(self) -> Sequence[str]:
@@ -237,7 +245,7 @@ class SignalSuite(Suite):
 
         return KINDS[task].description
 
-    def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
+    def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}
         return f"{len(TASKS)} runs per label", lengths
 

@@ -8,10 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from madbench.jobs import Job
 from madbench.models.signals import SignalLoss, SignalModel
 from madbench.suites.epoch_trial import EpochTrial
-from madbench.suites.signals.suite import schedule, setting_of
+from madbench.suites.signals.suite import SignalJob, schedule, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks.base import SPLITS
 from madbench.text.corpus import Corpus
@@ -19,7 +18,7 @@ from madbench.text.corpus import Corpus
 EVALUATION_BATCH = 256
 
 
-class SignalTrial(EpochTrial):
+class SignalTrial(EpochTrial[SignalJob]):
     """The trial of a signals job. The test examples give the score."""
 
     Loss = SignalLoss
@@ -36,7 +35,7 @@ class SignalTrial(EpochTrial):
         self.take(data, self.setting.length, schedule(self.job))
 
     @staticmethod
-    def build(job: Job, path: str = "auto") -> SignalModel:
+    def build(job: SignalJob, path: str = "auto") -> SignalModel:
         setting, config = setting_of(job), job.model
         make_mixer = mixer_maker(job, setting.length, path, causal=config.causal)
         outputs = setting.classes or setting.channels - 1
@@ -46,11 +45,11 @@ class SignalTrial(EpochTrial):
             return SignalModel(*shape, make_mixer, config.mlp_width)
 
     @staticmethod
-    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+    def examples(job: SignalJob, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         return torch.from_numpy(setting_of(job).data("test", job.derived_seed("data"))[0][:count])
 
     @staticmethod
-    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+    def random_batch(job: SignalJob, size: int, length: int, device: str) -> tuple[Tensor, ...]:
         setting = setting_of(job)
         x = torch.randn(size, length, setting.channels, device=device)
         if setting.classes:
