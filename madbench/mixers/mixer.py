@@ -10,7 +10,6 @@ from madbench.labels.family import Allocation
 from madbench.labels.traits import Traits
 
 if TYPE_CHECKING:
-    from madbench.mixers.cd.operator import Coefficients
     from madbench.mixers.probe import Probe
 
 
@@ -47,6 +46,6 @@ class Mixer(nn.Module):
         """Intermediate values for an input x (B, T, D), without gradients."""
         raise NotImplementedError
 
-    def coefficients(self, x: Tensor) -> Coefficients:
-        """The mixing coefficients for an input x (B, T, D), without gradients."""
+    def coefficients(self, x: Tensor) -> Any:
+        """A tuple with the mixing coefficients (B, H, T, T) for an input x (B, T, D) as ``a``, without gradients."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ class Parity(TaskSetting):
     heading, title = "Parity", "odd number of ones"
     roles: ClassVar = {"bit": "b"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("vocab_size", 2)
         self.require("seq_len", 2)
