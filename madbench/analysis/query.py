@@ -6,16 +6,16 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from madbench.analysis.choice import Choice
 from madbench.analysis.versions import Versions
-from madbench.config import Override
+from madbench.config import Override, convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.store.columns import IndexEntry
 from madbench.store.index import Track
-from madbench.store.runs import RESULTS, Run, Snapshot, Store
+from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
     overrides_outside,
@@ -29,27 +29,12 @@ from madbench.tasks import is_built_in, task_problem
 
 
 @dataclass(frozen=True)
-class Query:
-    """A description of the stored runs that a user asked to see, such as the options of ``madbench table``.
+class Query(Choice):
+    """A choice of stored runs, and the store from which they are read.
 
     The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
     """
 
-    labels: Sequence[str] = ()
-    """The labels in canonical form. If empty, all labels in the store."""
-    overrides: Sequence[Override] = ()
-    """Changes to the profile. A change to a suite that does not lead begins with its name."""
-    profile: str | None = None
-    """The profile of the leading suite. None for its default profile, or for the only profile with stored runs."""
-    tasks: Sequence[str] | None = None
-    fidelity: Fidelity = "corrected"
-    budget: Budget | None = "strict"
-    """The budget that runs were trained under. None for any budget."""
-    protocol: str | None = None
-    """The id of a stored protocol, if several protocols of a suite match the other fields."""
-    corpus: str | None = None
-    """The name, folder or digest of a corpus, for suites that are trained on a corpus."""
-    results: Path = RESULTS
     given_store: Store | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter
@@ -60,13 +45,17 @@ class Query:
     def __post_init__(self) -> None:
         requested_tasks, names = self.requested_tasks, self.suite_names
         is_alone = requested_tasks is not None and len(requested_tasks) == 1
-        suite_overrides = [override for override in self.overrides if is_alone or override.suite]
-        profile = self.profile if is_alone else None
-        if self.protocol and (self.corpus or profile or suite_overrides):
-            other = (
-                f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else suite_overrides[0]
-            )
-            raise ConfigError(f"--protocol {self.protocol}, {other}: each chooses the runs; give only one")
+        convert(self.fidelity, Fidelity, "fidelity")
+        convert(self.budget, Budget | None, "budget")
+        choices = [f"--corpus {self.corpus}"] if self.corpus else []
+        if is_alone:  # of several suites, one follows the protocol and the others these choices
+            values = {name: getattr(self, name) for name in ("profile", "fidelity", "budget")}
+            choices += [
+                f"--{name} {value}" for name, value in values.items() if value not in (None, getattr(Choice, name))
+            ]
+        choices += [str(override) for override in self.overrides if is_alone or override.suite]
+        if self.protocol and choices:
+            raise ConfigError(f"--protocol {self.protocol}, {choices[0]}: each chooses the runs; give only one")
         if requested_tasks is None:
             return
         requested_suites = [suites()[name] for name in requested_tasks]

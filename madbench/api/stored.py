@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import pandas as pd
 
+from madbench.analysis.choice import Choice
 from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.marked_text import Width
 from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
-from madbench.api.calls import Changes, changes_of, public, words_of
-from madbench.config import convert
+from madbench.api.arguments import ChoiceArguments, field_values, shows_arguments
+from madbench.api.calls import public
 from madbench.errors import ConfigError
-from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-class StoredChoice(TypedDict, total=False):
-    """The arguments of :meth:`StoredResults.select`, which the functions that show stored runs pass on."""
-
-    profile: str | None
-    overrides: Changes
-    tasks: str | Iterable[str] | None
-    fidelity: Fidelity
-    budget: Budget | None
-    protocol: str | None
-    corpus: str | None
-
-
-_CHOICE = StoredChoice.__annotations__.keys()
 
 
 @dataclass(frozen=True)
@@ -51,54 +32,14 @@ class StoredResults:
     results: Path
 
     @public
-    def select(
-        self,
-        labels: str | Sequence[str] = (),
-        *,
-        profile: str | None = None,
-        overrides: Changes = (),
-        tasks: str | Iterable[str] | None = None,
-        fidelity: Fidelity = "corrected",
-        budget: Budget | None = "strict",
-        protocol: str | None = None,
-        corpus: str | None = None,
-    ) -> Selection:
+    @shows_arguments(ChoiceArguments, Choice)
+    def select(self, labels: str | Sequence[str] = (), **chosen: Unpack[ChoiceArguments]) -> Selection:
         """The stored runs of labels under one protocol. The arguments are those that all functions share.
 
         Nothing is read before a method of the selection asks for it.
         """
-        expanded = expand(labels)
-        convert(fidelity, Fidelity, "fidelity")
-        convert(budget, Budget | None, "budget")
-        return Selection(
-            labels=expanded,
-            overrides=changes_of(overrides),
-            profile=None if profile is None else str(profile),
-            tasks=None if tasks is None else words_of(tasks),
-            fidelity=fidelity,
-            budget=budget,
-            protocol=protocol,
-            corpus=corpus,
-            results=self.results,
-            warn=functools.partial(warnings.warn, stacklevel=2),
-        )
-
-
-def names_choice(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Give ``verb`` a signature with the arguments of :meth:`StoredResults.select` in place of ``**chosen``.
-
-    ``help`` and editors then show them with their defaults.
-    """
-    parameters = inspect.signature(verb).parameters.values()
-    own_parameters = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    shared = [
-        shared_parameter
-        for shared_parameter in inspect.signature(StoredResults.select).parameters.values()
-        if shared_parameter.name in _CHOICE
-    ]
-    all_parameters = sorted([*own_parameters, *shared], key=lambda parameter: parameter.kind)
-    vars(verb)["__signature__"] = inspect.signature(verb).replace(parameters=all_parameters)
-    return verb
+        choice = {"labels": expand(labels), **field_values(Choice, chosen)}
+        return Selection(**choice, results=self.results, warn=functools.partial(warnings.warn, stacklevel=2))
 
 
 def open(results: Path | str = "results") -> StoredResults:
@@ -107,7 +48,7 @@ def open(results: Path | str = "results") -> StoredResults:
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def table(
     labels: str | Sequence[str] = (),
     *,
@@ -116,7 +57,7 @@ def table(
     costs: bool = False,
     full_square: bool = False,
     rename: Mapping[str, str] | None = None,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
 
@@ -139,7 +80,7 @@ def table(
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def compare(
     labels: Sequence[str],
     *,
@@ -148,7 +89,7 @@ def compare(
     within: float | Mapping[str, float] | None = None,
     costs: bool = False,
     full_square: bool = False,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
     """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
 
@@ -166,13 +107,13 @@ def compare(
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def attribute(
     labels: str | Sequence[str] = (),
     *,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
     """The effect of each factor of the labels, with its pairs of labels, and the interactions of two factors.
 
@@ -183,14 +124,14 @@ def attribute(
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def audit(
     labels: str | Sequence[str] = (),
     *,
     results: Path | str = "results",
     against: str | None = None,
     rename: Mapping[str, str] | None = None,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
     """The audit of a profile: one row per column.
 
@@ -201,12 +142,12 @@ def audit(
     selection = open(results).select(labels, **chosen)
     if against is None:
         return ShownFrame.from_table(selection.audit())
-    other: StoredChoice = {**chosen, "profile": against, "protocol": None}
+    other: ChoiceArguments = {**chosen, "profile": against, "protocol": None}
     return ShownFrame.from_table(selection.audit(open(results).select(labels, **other)))
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def findings(
     labels: str | Sequence[str] = (),
     *,
@@ -214,7 +155,7 @@ def findings(
     rename: Mapping[str, str] | None = None,
     claims: Path | str | None = None,
     unscaled: bool = False,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
     """The verdicts of the stored runs on claims: one row per claim and quantity.
 
@@ -228,7 +169,7 @@ def findings(
 
 
 @public
-@names_choice
+@shows_arguments(ChoiceArguments, Choice)
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
@@ -238,7 +179,7 @@ def plot(
     caption: bool = True,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
-    **chosen: Unpack[StoredChoice],
+    **chosen: Unpack[ChoiceArguments],
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
     ``budget``.

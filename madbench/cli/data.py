@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench import tasks as mad_tasks
-from madbench.cli.shared.options import ProfileOption, warn
+from madbench.cli.shared.options import warn
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, track_progress
 from madbench.cli.shared.words import labels_and_overrides
@@ -21,6 +21,7 @@ from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import derived_seed
 from madbench.suites import suite_of_task
+from madbench.suites.options import ProfileOption
 from madbench.suites.tokens import TokenProfile
 from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
 

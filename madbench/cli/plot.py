@@ -16,7 +16,7 @@ from madbench.analysis.marked_text import Width
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
-from madbench.cli.shared.words import labels_and_overrides, names_and_labels, split_list
+from madbench.cli.shared.words import labels_and_overrides, names_and_labels
 from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -139,7 +139,7 @@ def plot(
         figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
         print(*write_figure(figure, folder / drawing.file), sep="\n")
         return
-    _check_suites(requested_names, split_list(stored_options.tasks))
+    _check_suites(requested_names, stored_options.tasks)
     selection = _with_usual_tasks(stored_options, requested_names).selection(others)
     rows, missing = selection.available()
     lacking = selection.lacking(missing)

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from madbench.config.values import short_repr
+from madbench.errors import ConfigError
+
 EVERY_VERB = "every verb"
 RARE_FOR = frozenset({"bench", "paper", "run", "sweep", "train"})
 """The verbs whose ``--help`` may leave out options that other verbs show. ``train`` is ``madbench lm``."""
@@ -27,6 +30,11 @@ class Parameter:
     rare: str = ""
     """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
     is_argument: bool = False
+    reads: Any = None
+    """The type of the values on the command line. None if it is the type that is annotated.
+
+    If it is another type, a ``callback`` in :attr:`settings` converts the value.
+    """
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``typer.Option`` or ``typer.Argument``, such as ``min``.
 
@@ -40,9 +48,21 @@ class Parameter:
             raise ValueError(f"rare={self.rare!r}: unknown verb {' '.join(sorted(unknown))}; expected {allowed}")
 
 
-def option(help: str, *flags: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:
+def option(
+    help: str, *flags: str, completes: str = "", rare: str = "", reads: Any = None, **settings: Any
+) -> Parameter:
     """An option. If its type is ``bool`` and it has no ``flags``, it also has a ``--no-`` form."""
-    return Parameter(help, flags, completes, rare, settings=settings)
+    return Parameter(help, flags, completes, rare, reads=reads, settings=settings)
+
+
+def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
+    """Split values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    if not values:
+        return None
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError(f"{flag} {short_repr(','.join(values))}: names no {noun}; without {flag} all are used")
+    return parts
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Parameter:

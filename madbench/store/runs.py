@@ -25,9 +25,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from madbench.config import short_repr
+from madbench.config.options import option
 from madbench.errors import StoreError
 from madbench.files import (
     explain_os_errors,
@@ -62,6 +63,7 @@ from madbench.suites.code import RunCode, run_code
 
 RESULTS = Path("results")
 """The default results folder."""
+ResultsOption = Annotated[Path, option("Folder of the run store.")]
 
 _REPLACED = "replaced.tmp"
 _RESULTS = ("finished", "diverged")

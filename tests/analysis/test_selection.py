@@ -345,6 +345,8 @@ def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
         ({"tasks": [TASK], "fidelity": "published"}, "--fidelity published: has no effect, the tasks are language"),
         ({"tasks": ["compresion"]}, "unknown task 'compresion'; did you mean 'compression'?"),
         ({"protocol": "c0ffee00", "overrides": ["language_model=tiny"]}, "each chooses the runs"),
+        ({"protocol": "c0ffee00", "tasks": [TASK], "budget": "flops"}, "--budget flops: each chooses the runs"),
+        ({"protocol": "c0ffee00", "tasks": ["mad"], "fidelity": "published"}, "--fidelity published: each chooses"),
     ],
 )
 def test_a_choice_without_effect_is_an_error(choices, message):

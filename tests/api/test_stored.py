@@ -8,6 +8,7 @@ import inspect
 import sys
 from functools import partial
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,11 @@ import madbench
 from api_calls import ACCURACIES, CHOSEN, TINY, fill
 from drawings import FIGURES
 from madbench.analysis import notebook
+from madbench.analysis.choice import Choice
 from madbench.analysis.figures.files import NothingToDrawError
-from madbench.api.stored import StoredChoice, StoredResults
+from madbench.api.arguments import ChoiceArguments
+from madbench.api.stored import StoredResults
+from madbench.cli.shared.options import StoredOptions
 from madbench.errors import ConfigError, LabelError, StoreError
 from madbench.execute import local
 from madbench.jobs import Record
@@ -176,8 +180,11 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert {"scores", "effects", "loss"} <= FIGURES.keys()
 
 
-def test_functions_that_show_name_the_arguments_that_choose_runs():
-    chosen = {"profile", "overrides", "tasks", "fidelity", "budget", "protocol", "corpus", "results"}
+def test_functions_that_show_have_the_choices_of_the_command_line():
+    """Each with the type that editors show, and with the default and the sentence of its declaration."""
+    types, fields = get_type_hints(ChoiceArguments), {field.name: field for field in dataclasses.fields(Choice)}
+    assert fields.keys() - {"labels", "results"} == types.keys()
+    select = StoredResults.select
     for show in (
         madbench.table,
         madbench.compare,
@@ -185,12 +192,42 @@ def test_functions_that_show_name_the_arguments_that_choose_runs():
         madbench.audit,
         madbench.findings,
         madbench.plot,
+        select,
     ):
-        assert chosen <= inspect.signature(show).parameters.keys()
-    select = inspect.signature(StoredResults.select).parameters
-    assert [*StoredChoice.__annotations__] == [name for name in select if name not in ("self", "labels")]
-    shown = inspect.signature(madbench.table).parameters
-    assert [shown[name] for name in StoredChoice.__annotations__] == [*select.values()][2:]
+        parameters = inspect.signature(show).parameters
+        for name, hint in types.items():
+            parameter = parameters[name]
+            assert (parameter.annotation, parameter.default) == (hint, fields[name].default)
+            assert f"\n    {name}: " in show.__doc__
+        assert inspect.Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters.values()}
+    assert "Only runs on the corpus of this name, folder or digest." in madbench.table.__doc__
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"protocol": "c0ffee00"},
+        {"protocol": "c0ffee00", "budget": "flops"},
+        {"tasks": ["compression"], "profile": "quick", "fidelity": "published", "budget": "state"},
+        {"corpus": "shelf"},
+    ],
+)
+def test_the_same_choice_on_the_command_line_and_in_python_is_the_same_query(choice, tmp_path):
+    of_command_line = StoredOptions(**choice, results=tmp_path).selection(["S", "training.epochs=7"])
+    of_python = madbench.open(tmp_path).select("S", overrides="training.epochs=7", **choice)
+    for field in dataclasses.fields(Choice):
+        assert [*flat(getattr(of_command_line, field.name))] == [*flat(getattr(of_python, field.name))], field.name
+
+
+def flat(value):
+    """The items of a list or tuple, or the value itself."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def test_strict_is_another_word_for_parameters():
+    assert madbench.open("none").select("S", budget="parameters").budget == "strict"
+    assert madbench.open("none").select("S", budget=None).budget is None
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import madbench.cli
 from madbench.cli.shared.parameters import with_groups
-from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import Override
-from madbench.config.options import RARE_FOR, option
+from madbench.config.options import RARE_FOR, option, split_list
 from madbench.errors import ConfigError
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from madbench.cli.shared.options import BudgetOption, canonical_budget
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import Override, convert, from_mapping, settings_of, short_repr
 from madbench.config.options import option
@@ -21,6 +20,7 @@ from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
 from madbench.mixers.costs import count_costs, paper_total
+from madbench.suites.options import BudgetOption
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
@@ -62,7 +62,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
     sizes = [replace(override, key=override.key.removeprefix("model.")) for override in overrides]
     settings = settings_of([*sizes, *(Override.of(name, value) for name, value in short.items() if value is not None)])
     options = _resize(options, settings)
-    budget = canonical_budget(options.budget)
+    budget = options.budget
     allocations: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)

@@ -18,8 +18,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import print_text_table, track_progress
-from madbench.cli.shared.words import split_list
-from madbench.config.options import EVERY_VERB, option
+from madbench.config.options import EVERY_VERB, option, split_list
 from madbench.errors import ConfigError, did_you_mean
 from madbench.experiment.commands import option_words, protocol_words
 from madbench.suites import suites

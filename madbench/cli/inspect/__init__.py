@@ -16,9 +16,8 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import count_text, print_json, print_lines
 from madbench.cli.shared.trained_models import TrainedModel, TrustOption
-from madbench.cli.shared.words import split_list
 from madbench.config import short_repr
-from madbench.config.options import argument, option
+from madbench.config.options import argument, option, split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import suite_of

@@ -12,8 +12,7 @@ from rich.console import Console
 from madbench.analysis.standings import standings
 from madbench.cli.shared.printing import print_json, print_lines, table_lines
 from madbench.cli.shared.trained_models import TrainedModel, check_stored
-from madbench.cli.shared.words import split_list
-from madbench.config.options import option
+from madbench.config.options import option, split_list
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
 from madbench.labels.names import with_display_names
 from madbench.text.options import CorpusOptions

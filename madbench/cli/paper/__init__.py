@@ -25,7 +25,7 @@ from madbench.cli.shared.printing import (
 )
 from madbench.cli.shared.progress import train_on_screen
 from madbench.cli.shared.training import train_grid
-from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, ExperimentOptions, prepare
@@ -119,7 +119,7 @@ def paper(
         _run_command(context, Request(chosen_paper, item, results=choices.results.absolute()), choices)
         return
     check_profile(item, choices.profile)
-    tasks = qualified_tasks(split_list(choices.tasks) or ())
+    tasks = qualified_tasks(choices.tasks or ())
     request = Request(
         chosen_paper,
         item,

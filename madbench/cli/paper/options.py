@@ -14,6 +14,7 @@ from madbench.execute.base import ForceOption, Policy
 from madbench.execute.options import RunOptions, ThreadsOption
 from madbench.jobs import Budget
 from madbench.papers import QUICK
+from madbench.suites.options import BudgetName, budget_option, tasks_option
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,8 @@ class PaperOptions:
         ),
     ] = QUICK
     seeds: Annotated[str | None, option("Seeds such as 0-2.", show_default="those of the item")] = None
-    tasks: Annotated[
-        list[str] | None,
-        option(options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."),
-    ] = None
-    budget: Annotated[Budget | None, option(options.BUDGET_HELP, show_default="that of the item")] = None
+    tasks: Annotated[list[str] | None, tasks_option("its own", "--task")] = None
+    budget: Annotated[Budget | None, budget_option(reads=BudgetName | None, show_default="that of the item")] = None
     device: options.DeviceOption = "auto"
     results: options.ResultsOption = options.RESULTS
     slots: Annotated[int | None, option("Jobs at a time; by default one per CPU core, one on a GPU.", min=1)] = None

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
+from madbench.analysis.choice import Choice
 from madbench.cli.shared.printing import in_words, track_progress
-from madbench.cli.shared.words import labels_and_overrides, split_list
-from madbench.config.options import EVERY_VERB, Parameter, argument, option
+from madbench.cli.shared.words import labels_and_overrides
+from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
-from madbench.jobs import Budget, Fidelity
 from madbench.labels.names import with_typed_labels
 from madbench.rows import Grid
 from madbench.store.runs import RESULTS, Snapshot
+from madbench.store.runs import ResultsOption as ResultsOption
+from madbench.suites.options import BudgetOption, FidelityOption, ProfileOption, tasks_option
 from madbench.text.options import CorpusOptions
 from madbench.trackers import RUN_NAME, Naming
 
@@ -27,56 +29,13 @@ if TYPE_CHECKING:
     from madbench.analysis.selection import Selection
 
 
-BudgetName = Literal["strict", "parameters", "paper", "flops", "state", "compute"]
-"""The names of budgets on the command line."""
-
-
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbors)."
 )
-TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
-BUDGET_HELP = (
-    "Quantity matched to softmax attention. parameters: every parameter counts. paper: the ranks of the paper; the "
-    "tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. compute: "
-    "parameters, and training FLOPs by the number of steps. --budget and --match are one option, and strict is "
-    "another word for parameters."
-)
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
 StoredWordsArgument = Annotated[list[str] | None, argument("LABEL|KEY=VALUE", _STORED_HELP)]
-ProfileOption = Annotated[
-    str | None,
-    option(
-        "evening, evening-4 (four layers, for hybrids), quick (a first look), full (the paper's size), or a YAML "
-        "file like those in tasks/mad. Other suites have other profiles: madbench ls profiles.",
-        "--profile",
-        "-p",
-        completes="PROFILE",
-        show_default="evening; tiny for language models",
-    ),
-]
-FidelityOption = Annotated[
-    Fidelity,
-    option("corrected: our protocol. published: that of the reference implementation, with quirks.", rare=EVERY_VERB),
-]
-
-
-def canonical_budget(name: BudgetName) -> Budget:
-    """The budget of a name on the command line."""
-    return "strict" if name == "parameters" else name
-
-
-def budget_option(**settings: Any) -> Parameter:
-    """The option ``--budget``, whose other name is ``--match``. Jobs store the value ``parameters`` as ``strict``."""
-
-    def canonical(name: BudgetName | None) -> Budget | None:
-        return name and canonical_budget(name)
-
-    return option(BUDGET_HELP, "--budget", "--match", callback=canonical, **settings)
-
-
-BudgetOption = Annotated[BudgetName, budget_option()]
 SpreadOption = Annotated[
     Literal["interval", "sd"],
     option(
@@ -89,7 +48,6 @@ BaselinesOption = Annotated[
         "Also show the chance level, and the best answer that ignores the context, below the labels.", "--baselines"
     ),
 ]
-ResultsOption = Annotated[Path, option("Folder of the run store.")]
 ClaimsOption = Annotated[
     str | None,
     option(
@@ -98,16 +56,6 @@ ClaimsOption = Annotated[
         show_default="every paper with claims on these labels",
         metavar="FILE.yaml|PAPER",
         completes="PAPER",
-    ),
-]
-TasksOption = Annotated[
-    list[str] | None,
-    option(
-        TASKS_HELP,
-        "--tasks",
-        "-t",
-        show_default="the six of MAD and language_model",
-        completes="TASK,...",
     ),
 ]
 DeviceOption = Annotated[str, option("auto, cpu, cuda or cuda:N.", completes="DEVICE")]
@@ -243,41 +191,17 @@ class GridOptions:
     """Options of run and sweep: what the labels are trained on."""
 
     profile: ProfileOption = None
-    tasks: TasksOption = None
+    tasks: Annotated[list[str] | None, tasks_option("the six of MAD and language_model")] = None
     fidelity: FidelityOption = Grid.fidelity
 
     def keys(self) -> dict[str, Any]:
         """The keys of a grid with the values of these options (:class:`madbench.grid.GridFile`)."""
-        return {"profile": self.profile or "", "tasks": split_list(self.tasks), "fidelity": self.fidelity}
+        return {"profile": self.profile or "", "tasks": self.tasks, "fidelity": self.fidelity}
 
 
 @dataclass(frozen=True)
-class StoredOptions:
+class StoredOptions(Choice):
     """The options of verbs that show stored runs, of any suite."""
-
-    profile: ProfileOption = None
-    tasks: Annotated[
-        list[str] | None,
-        option(
-            TASKS_HELP,
-            "--tasks",
-            "-t",
-            show_default="the six of MAD, and language_model where stored",
-            completes="TASK,...",
-        ),
-    ] = None
-    fidelity: FidelityOption = Grid.fidelity
-    budget: Annotated[BudgetName | None, budget_option(show_default="strict")] = None
-    protocol: Annotated[
-        str | None,
-        option(
-            "Id of one protocol, as listed if runs of several protocols are stored.",
-            "--protocol",
-            rare=EVERY_VERB,
-        ),
-    ] = None
-    corpus: Annotated[str | None, option("Only runs on the corpus of this name, folder or digest.")] = None
-    results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:
         """The stored runs that words and options choose.
@@ -288,11 +212,9 @@ class StoredOptions:
         from madbench.analysis.selection import Selection
 
         labels, overrides = labels_and_overrides(words or [])
-        settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
-        settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
         store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else a selection says so
-        canonical_labels = expand_stored(labels, store)
-        return Selection(labels=canonical_labels, given_store=store, track=track_reading, warn=warn, **settings)
+        choice = vars(self) | {"labels": expand_stored(labels, store), "overrides": overrides}
+        return Selection(**choice, given_store=store, track=track_reading, warn=warn)
 
 
 track_reading = functools.partial(track_progress, description="reading runs")

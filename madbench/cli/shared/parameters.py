@@ -147,7 +147,7 @@ def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionO
     info: Any = typer.Argument(**settings) if details.is_argument else typer.Option(*details.flags, **settings)
     info.autocompletion = completion_of(details.completes)
     info.hidden = details.rare == EVERY_VERB or verb in details.rare.split()
-    return parameter.replace(annotation=Annotated[get_args(parameter.annotation)[0], info])
+    return parameter.replace(annotation=Annotated[details.reads or get_args(parameter.annotation)[0], info])
 
 
 def _with_usage_errors(parser: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.shared.options import GridOptions, TrainingOptions, canonical_budget
+from madbench.cli.shared.options import GridOptions, TrainingOptions
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
-from madbench.cli.shared.words import split_list
 from madbench.config import Override, parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
@@ -48,14 +47,14 @@ def train_labels(
     costs: CostsOptions,
 ) -> None:
     """Train labels, by default the labels in the profile of the tasks."""
-    tasks = split_list(grid_options.tasks)
+    tasks = grid_options.tasks
     grid = Grid(
         tuple(map(Row, expand(labels))),
         None if tasks is None else tuple(tasks),
         tuple(parse_seeds(training.seeds)),
         grid_options.profile or "",
         grid_options.fidelity,
-        canonical_budget(training.budget),
+        training.budget,
         tuple(overrides),
     )
     if not grid.rows:

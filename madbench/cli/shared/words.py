@@ -11,16 +11,6 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import mixer_names
 
 
-def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """Split values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
-    if not values:
-        return None
-    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
-    if not parts:
-        raise ConfigError(f"{flag} {short_repr(','.join(values))}: names no {noun}; without {flag} all are used")
-    return parts
-
-
 def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
     """Split words into ``names`` and labels. Raises ``ConfigError`` for a word that looks like an unknown name."""
     others = [word for word in words if word not in names]

@@ -1,0 +1,39 @@
+"""The choice of stored runs by a user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from madbench.config import Override
+from madbench.config.options import EVERY_VERB, option
+from madbench.jobs import Budget
+from madbench.store.runs import RESULTS, ResultsOption
+from madbench.suites.options import FidelityOption, ProfileOption, budget_option, tasks_option
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The stored runs that a user chose.
+
+    The fields are the options of the verbs that show stored runs, and the arguments of the Python functions that do.
+    Both have the defaults and the sentences that stand here. The words of a command give the labels and overrides.
+    """
+
+    labels: Sequence[str] = ()
+    """The labels in canonical form. If empty, all labels in the store."""
+    overrides: Sequence[Override] = ()
+    """Changes to the profile. A change to a suite that does not lead begins with its name."""
+    profile: ProfileOption = None
+    """The profile of the leading suite. None for its default profile, or for the only profile with stored runs."""
+    tasks: Annotated[Sequence[str] | None, tasks_option("the six of MAD, and language_model where stored")] = None
+    fidelity: FidelityOption = "corrected"
+    budget: Annotated[Budget | None, budget_option()] = "strict"
+    """The budget that runs were trained under. None for any budget, if the suite trains on a corpus."""
+    protocol: Annotated[
+        str | None,
+        option("Id of one protocol, as listed if runs of several protocols are stored.", "--protocol", rare=EVERY_VERB),
+    ] = None
+    corpus: Annotated[str | None, option("Only runs on the corpus of this name, folder or digest.")] = None
+    results: ResultsOption = RESULTS
