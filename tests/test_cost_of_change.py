@@ -245,19 +245,22 @@ OPTION = '{name}: Annotated[str, option("A word for a test.", rare="every verb")
 OPTIONS = [
     Insertion("madbench/execute/options.py", "RunOptions", "devices", OPTION.format(name="color")),
     Insertion("madbench/experiment/experiment.py", "Experiment.execute", "", 'print("color", options.color)'),
+    Insertion("madbench/api/arguments.py", "ExecutionArguments", "keep_weights", "color: str"),
     Insertion("madbench/text/options.py", "CorpusOptions", "tokenizer", OPTION.format(name="script")),
     Insertion("madbench/experiment/planner.py", "prepare", "", 'print("script", options.data.script)'),
 ]
-"""A declaration and a use of two options, of execution and of planning."""
+"""A declaration and a use of two options, of execution and of planning, and the type of the first in Python."""
 
 
-def test_an_option_costs_its_declaration_and_its_use(clone):
-    """Verbs that train have it, and hand it on, although they do not name it."""
+def test_an_option_costs_its_declaration_its_type_and_its_use(clone):
+    """Verbs and functions that train have it, and hand it on, although they do not name it."""
     clone.edit(OPTIONS)
     assert clone.edited == {insertion.path for insertion in OPTIONS} and not clone.added
     for verb in (("run",), ("sweep",), ("lm", "train")):
         shown = clone.run("-m", "madbench", *verb, "--help-all")
         assert "--color " in shown and "--script " in shown
+    shown = clone.run("-c", "import inspect, madbench; print(inspect.signature(madbench.run).parameters['color'])")
+    assert shown == "color: str = 'none'\n"
     words = ("S", "-p", "quick", "-t", "memorization", "training.epochs=1", "--color", "red", "--script", "kana")
     assert clone.run("-m", "madbench", "run", *words).startswith("script kana\ncolor red\n")
 

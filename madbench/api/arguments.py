@@ -9,13 +9,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
 from madbench.api.calls import Changes, changes_of, words_of
-from madbench.config import field_docs
+from madbench.config import check_seeds, field_docs, parse_seeds
 from madbench.config.options import Parameter
+from madbench.execute.base import ForceOption
+from madbench.execute.options import Compile
+from madbench.grid import Mode
 from madbench.jobs import Fidelity
 from madbench.suites.options import BudgetName, canonical_budget
 
@@ -35,6 +39,74 @@ class ChoiceArguments(TypedDict, total=False):
     corpus: str | None
 
 
+class ExecutionArguments(TypedDict, total=False):
+    """The arguments that say how jobs run (:class:`madbench.execute.options.RunOptions`)."""
+
+    slots: int | None
+    threads: int | None
+    micro_batch: int | None
+    group: int | Literal["auto"] | None
+    no_cuda_graph: bool
+    compile: Compile
+    keep_weights: bool
+
+
+class CorpusArguments(TypedDict, total=False):
+    """The arguments that name a corpus (:class:`madbench.experiment.options.TrainingCorpus`)."""
+
+    corpus: Path | str | None
+    tokenizer: str | None
+    dtype: str | None
+
+
+class SharedArguments(TypedDict, total=False):
+    """The arguments of every function that plans or trains (:class:`madbench.experiment.options.PlanOptions`)."""
+
+    overrides: Changes
+    device: str
+    results: Path | str
+
+
+class PlanArguments(SharedArguments, total=False):
+    """The arguments of ``plan`` (:class:`madbench.experiment.options.GridOptions`)."""
+
+    profile: str | None
+    tasks: str | Iterable[str] | None
+    seeds: str | int | Sequence[int]
+    fidelity: Fidelity
+    budget: BudgetName
+
+
+class RunArguments(PlanArguments, ExecutionArguments, total=False):
+    """The arguments of ``run``."""
+
+
+class LanguageArguments(SharedArguments, CorpusArguments, ExecutionArguments, total=False):
+    """The arguments of ``run_language_model``."""
+
+    seeds: str | int | Sequence[int]
+    budget: BudgetName
+
+
+class GridArguments(TypedDict, total=False):
+    """The keys of a grid (:class:`madbench.grid.GridFile`). None stands for the key of the file, or for its default."""
+
+    vary: Mapping[str, Any] | str | Sequence[str] | None
+    tasks: str | Sequence[str] | None
+    seeds: str | int | Sequence[int] | None
+    profile: str | None
+    fidelity: Fidelity | None
+    budget: BudgetName | None
+    set: Mapping[str, Any] | None
+    mode: Mode | None
+    baseline: Mapping[str, Any] | None
+    rows: Sequence[Mapping[str, Any]] | None
+
+
+class SweepArguments(GridArguments, SharedArguments, CorpusArguments, ExecutionArguments, total=False):
+    """The arguments of ``sweep``."""
+
+
 @dataclass(frozen=True)
 class PythonArguments:
     """The arguments that the command line reads in another form, as words or for all verbs."""
@@ -43,15 +115,23 @@ class PythonArguments:
     """Labels or sets of labels, such as "G-cg-q-12o" or ["{S,R}-c", "@table1"]."""
     overrides: Changes = ()
     """Changes to the profile, such as "training.epochs=20" or {"training.epochs": 20}."""
+    force: ForceOption = False
     rename: Mapping[str, str] | None = None
     """Display names of labels, such as {"cd:gdn-cg": "Gated DeltaNet"}."""
+
+
+def seeds_of(seeds: str | int | Sequence[int]) -> tuple[int, ...]:
+    """The seeds of a number, several numbers, or a text such as ``0-4``."""
+    return tuple(parse_seeds(seeds)) if isinstance(seeds, str) else check_seeds(seeds)
 
 
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "profile": str,
     "overrides": changes_of,
     "tasks": words_of,
+    "seeds": seeds_of,
     "budget": canonical_budget,
+    "group": lambda group: None if group == "auto" else group,
 }
 """The functions that turn an argument of Python into the value of the field with the same name."""
 
@@ -64,15 +144,19 @@ def field_values(declaration: type[Any], arguments: Mapping[str, Any]) -> dict[s
     return values | converted
 
 
-def shows_arguments(group: type[Any], *declarations: type[Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def shows_arguments(
+    group: type[Any], *declarations: type[Any], unset: Collection[str] = ()
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """A decorator for a function with an argument ``**NAME: Unpack[group]``.
 
     ``help`` then shows the arguments in the group like other arguments. The types are those of the group. The defaults
     and sentences are those of :class:`PythonArguments` and of the dataclasses ``declarations``. If several of them have
-    a field of this name, the first counts. Other arguments also get such a sentence if the docstring has none.
+    a field of this name, the first counts. Other arguments also get such a sentence if the docstring has none. The
+    default of the arguments ``unset`` is None.
     """
     sources: list[type[Any]] = [PythonArguments, *declarations]
     defaults = {field.name: field.default for source in reversed(sources) for field in dataclasses.fields(source)}
+    defaults |= dict.fromkeys(unset)
     sentences = {name: text for source in reversed(sources) for name, text in _sentences(source).items()}
 
     def show(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -105,7 +189,6 @@ def _sentences(declaration: type[Any]) -> dict[str, str]:
     for name, hint in get_type_hints(declaration, include_extras=True).items():
         if option := next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None):
             default = option.settings.get("show_default")
-            sentences[name] = " ".join(
-                filter(None, [option.help, sentences.get(name), f"Default: {default}." if default else ""])
-            )
+            parts = [option.help, sentences.get(name, ""), f"Default: {default}." if default else ""]
+            sentences[name] = " ".join(" ".join(parts).split())
     return sentences

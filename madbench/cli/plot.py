@@ -222,7 +222,7 @@ def _suites_of(figures: Sequence[str]) -> list[Suite]:
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
 
-def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
+def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
     """Raise ``ConfigError`` if ``tasks`` have no effect on the figures."""
     owners, names_text = _suites_of(figures), ", ".join(figures)
     if not owners:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.options import GridOptions, TrainingOptions
+from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_labels
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument
+from madbench.experiment.options import GridOptions
 
 
 def run(

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from madbench.cli.shared import options
-from madbench.cli.shared.options import GridOptions, TrainingOptions
+from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds, read_yaml, settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError
+from madbench.experiment.options import GridOptions
 from madbench.grid import is_grid_file, load_grid, parse_axes
 
 
@@ -94,7 +95,7 @@ def sweep(
     keys = {
         "mode": mode,
         "baseline": baseline and _baseline_of(baseline),
-        **grid.keys(),
+        **vars(grid),
         "seeds": parse_seeds(training.seeds),
         "budget": training.budget,
         "vary": parse_axes([word for word in vary or [] if word not in labels]),

@@ -138,7 +138,7 @@ class Journal:
 
         Called at events and at the end, but not at the start: a store that cannot be opened raises its own error.
         """
-        if self._problem and not self._is_warned:
+        if self._problem and self._has_trained and not self._is_warned:
             self._is_warned = True
             reason = (self._problem.strerror or str(self._problem)).lower()
             self.warn(f"{self.path.parent}: {reason}; madbench ls sweeps will miss part of this sweep, which continues")

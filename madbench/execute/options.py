@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from madbench.config import short_repr
+from madbench.config import convert, short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor
+
+Compile = Literal["never", "auto", "always"]
+"""The choices of ``--compile``."""
 
 
 def parse_group(text: str) -> int | None:
@@ -78,7 +81,7 @@ class RunOptions:
         ),
     ] = False
     compile: Annotated[
-        Literal["never", "auto", "always"],
+        Compile,
         option(
             "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
             "a speed-up.",
@@ -117,6 +120,7 @@ class RunOptions:
             raise ConfigError(
                 f"--group {self.group} has no effect with --compile {self.compile}: compiled models train one by one"
             )
+        convert(self.compile, Compile, "compile")
         is_here = self.executor is None and not is_distributed()
         if self.compile == "always" and is_here and not has_compiler():
             raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")

@@ -11,6 +11,7 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.execute.options import RunOptions
 from madbench.experiment.notes import note_on_groups
+from madbench.files import explain_os_errors
 from madbench.jobs import Job, Record
 from madbench.rows import TableRows
 from madbench.store.html import html_table
@@ -127,7 +128,7 @@ class Experiment(TableRows):
         if is_distributed():
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
-        store = Store.open(self.results) if is_first() else Store(self.results)
+        store = self._opened_store(policy) if is_first() else Store(self.results)
         corpora_of_rows = (row.protocol.corpus for row in self.rows)
         corpora = {corpus.digest: corpus.absolute() for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
         training = functools.partial(
@@ -144,6 +145,14 @@ class Experiment(TableRows):
         if executor is not None:
             return executor(groups_of(self.jobs, options.group or 1), store, training, on_event=on_event, policy=policy)
         return self._train_here(store, training, on_event, policy, options)
+
+    def _opened_store(self, policy: Policy) -> Store:
+        """The store, opened only for reading if no job is to be trained, since its folder may then be read-only."""
+        with explain_os_errors(self.results):
+            has_runs = (self.results / "runs").is_dir()
+        records = Store(self.results).records(job.id for job in self.jobs) if has_runs else {}
+        statuses = (records[job.id].status if job.id in records else None for job in self.jobs)
+        return Store.open(self.results, create=not all(map(policy.skips, statuses)))
 
     def _train_here(
         self,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from typing import get_args, get_type_hints
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import madbench
 from api_calls import TINY
+from madbench.api.arguments import CorpusArguments, ExecutionArguments
 from madbench.config import Override
-from madbench.errors import ConfigError, LabelError, TrainingError
+from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
+from madbench.execute.options import RunOptions
+from madbench.experiment.options import TrainingCorpus
 from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS
+from unprivileged import modes_hold
 
 
 @pytest.mark.slow
@@ -91,6 +97,67 @@ def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path)
         with pytest.raises(error):
             madbench.run(device="cpu", results=tmp_path / "results", **arguments)
     assert not (tmp_path / "results").exists()
+
+
+def test_functions_that_train_have_the_options_of_the_command_line(tmp_path):
+    """Each with the default and the sentence of its declaration."""
+    options = {name for name, hint in get_type_hints(RunOptions, include_extras=True).items() if get_args(hint)[1:]}
+    options -= {"devices", "executor"}  # where jobs run elsewhere
+    assert options == ExecutionArguments.__annotations__.keys()
+    assert [*CorpusArguments.__annotations__] == [field.name for field in dataclasses.fields(TrainingCorpus)]
+    for function in (madbench.run, madbench.sweep, madbench.run_language_model):
+        parameters = inspect.signature(function).parameters
+        for name in options:
+            assert parameters[name].default == getattr(RunOptions, name)
+        assert "torch.compile, which needs a C++ compiler" in " ".join(function.__doc__.split())
+    assert inspect.signature(madbench.run_language_model).parameters["profile"].default == "tiny"
+
+
+def test_options_of_execution_reach_the_training(tmp_path, trained):
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    madbench.run("S", micro_batch=2, compile="auto", group="auto", **choices)
+    assert (trained.train["micro_batch"], trained.train["compile"], trained.train["stacking"]) == (
+        2,
+        "auto",
+        "measured",
+    )
+    with pytest.raises(ConfigError, match="no_cuda_graph has no effect with device=cpu"):
+        madbench.run("R", no_cuda_graph=True, **choices)
+    with pytest.raises(ConfigError, match="compile: 'alway' is not allowed; did you mean 'always'"):
+        madbench.run("R", compile="alway", **choices)
+
+
+def test_seeds_and_the_budget_are_written_as_on_the_command_line():
+    first = madbench.plan("S-p", tasks="memorization", seeds="0-2", budget="parameters")
+    second = madbench.plan("S-p", tasks="memorization", seeds=[0, 1, 2])
+    assert [job.id for job in first.jobs] == [job.id for job in second.jobs]
+
+
+def test_a_plan_writes_nothing(tmp_path):
+    """Nor does it for a language model, whose default corpus a run prepares."""
+    planned = madbench.plan("S", tasks="language_model", profile="tiny", device="cpu", results=tmp_path / "results")
+    assert len(planned.missing) == len(planned.jobs) == 1
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_what_is_stored_is_answered_by_a_folder_that_cannot_be_written(tmp_path, trained):
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path / "results"}
+    scores = madbench.run("S", **choices)
+    folders = [tmp_path / "results", *(path for path in (tmp_path / "results").rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        with modes_hold():
+            again = madbench.run("S", **choices)
+            with pytest.raises(StoreError, match="permission denied"):
+                madbench.run(["S", "R"], **choices)
+            with pytest.raises(StoreError, match="permission denied"):
+                madbench.run("S", force=True, **choices)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    pd.testing.assert_frame_equal(scores, again)
 
 
 def test_language_models_give_their_curves(tmp_path, trained, corpus):

@@ -12,6 +12,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.config.options import EVERY_VERB, option
 from madbench.execute.base import ForceOption, Policy
 from madbench.execute.options import RunOptions, ThreadsOption
+from madbench.experiment.options import TrainingCorpus
 from madbench.jobs import Budget
 from madbench.papers import QUICK
 from madbench.suites.options import BudgetName, budget_option, tasks_option
@@ -53,7 +54,7 @@ class PaperOptions:
     def training(self, keeps_weights: bool) -> TrainingOptions:
         """The options with which the jobs of an item are trained."""
         return TrainingOptions(
-            options.TrainingCorpus(self.corpus),
+            TrainingCorpus(self.corpus),
             device=self.device,
             results=self.results,
             execution=RunOptions(self.slots, self.threads, keep_weights=keeps_weights),

@@ -6,7 +6,7 @@ import functools
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
@@ -17,12 +17,12 @@ from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
+from madbench.experiment.options import DeviceOption as DeviceOption
+from madbench.experiment.options import PlanOptions
 from madbench.labels.names import with_typed_labels
-from madbench.rows import Grid
-from madbench.store.runs import RESULTS, Snapshot
+from madbench.store.runs import RESULTS as RESULTS
 from madbench.store.runs import ResultsOption as ResultsOption
-from madbench.suites.options import BudgetOption, FidelityOption, ProfileOption, tasks_option
-from madbench.text.options import CorpusOptions
+from madbench.store.runs import Snapshot
 from madbench.trackers import RUN_NAME, Naming
 
 if TYPE_CHECKING:
@@ -58,25 +58,6 @@ ClaimsOption = Annotated[
         completes="PAPER",
     ),
 ]
-DeviceOption = Annotated[str, option("auto, cpu, cuda or cuda:N.", completes="DEVICE")]
-SeedsOption = Annotated[
-    str,
-    option("Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."),
-]
-
-
-@dataclass(frozen=True)
-class TrainingCorpus(CorpusOptions):
-    """The corpus on which a language model trains."""
-
-    corpus: Annotated[
-        Path | None,
-        option(
-            "Folder of tokens for the language model: from madbench lm prepare, or train.bin and val.bin of nanoGPT.",
-            show_default="Python's standard library as bytes",
-            rare="run sweep",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -118,14 +99,9 @@ class TrackOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(PlanOptions):
     """The options of every verb that trains."""
 
-    data: TrainingCorpus = TrainingCorpus()
-    seeds: SeedsOption = "0"
-    budget: BudgetOption = "strict"
-    device: DeviceOption = "auto"
-    results: ResultsOption = RESULTS
     execution: RunOptions = RunOptions()
     tracking: TrackOptions = TrackOptions()
     policy: Policy = Policy()
@@ -184,19 +160,6 @@ class TrainingOptions:
         executor, device = executor_of(self.on, "cuda" if gpus else self.device, self.execution.slots)
         slots = None if executor else self.execution.slots
         return replace(self.execution, slots=slots, devices=gpus, executor=executor), device
-
-
-@dataclass(frozen=True)
-class GridOptions:
-    """Options of run and sweep: what the labels are trained on."""
-
-    profile: ProfileOption = None
-    tasks: Annotated[list[str] | None, tasks_option("the six of MAD and language_model")] = None
-    fidelity: FidelityOption = Grid.fidelity
-
-    def keys(self) -> dict[str, Any]:
-        """The keys of a grid with the values of these options (:class:`madbench.grid.GridFile`)."""
-        return {"profile": self.profile or "", "tasks": self.tasks, "fidelity": self.fidelity}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.shared.options import GridOptions, TrainingOptions
+from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
@@ -22,6 +22,7 @@ from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
+from madbench.experiment.options import GridOptions
 from madbench.labels import expand
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row

@@ -1,0 +1,52 @@
+"""The options of what is trained. The verbs of the command line and the Python functions share these declarations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from madbench.config.options import option
+from madbench.store.runs import RESULTS, ResultsOption
+from madbench.suites.options import BudgetOption, FidelityOption, ProfileOption, tasks_option
+from madbench.text.options import CorpusOptions
+
+DeviceOption = Annotated[str, option("auto, cpu, cuda or cuda:N.", completes="DEVICE")]
+SeedsOption = Annotated[
+    str,
+    option("Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."),
+]
+
+
+@dataclass(frozen=True)
+class TrainingCorpus(CorpusOptions):
+    """The corpus on which a language model trains."""
+
+    corpus: Annotated[
+        Path | None,
+        option(
+            "Folder of tokens for the language model: from madbench lm prepare, or train.bin and val.bin of nanoGPT.",
+            show_default="Python's standard library as bytes",
+            rare="run sweep",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """Options of run and sweep: what the labels are trained on."""
+
+    profile: ProfileOption = None
+    tasks: Annotated[list[str] | None, tasks_option("the six of MAD and language_model")] = None
+    fidelity: FidelityOption = "corrected"
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The options of every verb that trains, as far as a plan depends on them."""
+
+    data: TrainingCorpus = TrainingCorpus()
+    seeds: SeedsOption = "0"
+    budget: BudgetOption = "strict"
+    device: DeviceOption = "auto"
+    results: ResultsOption = RESULTS
