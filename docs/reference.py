@@ -16,15 +16,7 @@ REFERENCE = {
         {"madbench.mixers": ("Family", "Allocation", "Size", "Check"), "madbench.labels.traits": ("Traits",)},
     ),
     "tasks": ("Tasks", {"madbench.tasks.base": ("TaskSetting", "Examples", "CheckedExample")}),
-    "suites": (
-        "Suites",
-        {
-            "madbench.suites.base": ("Suite",),
-            "madbench.suites.suite_table": ("SuiteTable",),
-            "madbench.suites.suite_profiles": ("SuiteProfiles",),
-            "madbench.config.overrides": ("Override",),
-        },
-    ),
+    "suites": ("Suites", {"madbench.suites.base": ("Suite",), "madbench.config.overrides": ("Override",)}),
     "papers": (
         "Papers",
         {"madbench.papers": ("Paper", "Item"), "madbench.papers.making": ("Measure", "Request", "ItemResult")},
