@@ -193,6 +193,7 @@ def test_text_and_records_say_the_same():
     table = comparison_table("S", ["R"], frame)
     headings, (_, *lines) = table.text_rows()
     assert headings == ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"]
+    assert "Solved: seeds that solve the task, label:baseline" in table.caption
     level, exact, loss = table.records()
     assert lines[0][:3] == ["  Compr.", "0/5:0/5", "+5.0"]
     assert lines[0][3] == interval_text(table.rows[0].difference, "compression") and level["low"] < 5 < level["high"]

@@ -1,6 +1,9 @@
 """Matrix products by oneDNN, against float64, and the sizes at which they replace MKL's."""
 
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -107,6 +110,7 @@ def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
     assert products.is_by_onednn(x, weight) and products.is_by_onednn(x, weight, drawn(128))
     assert not products.is_by_onednn(x[1:], weight)
     assert not products.is_by_onednn(x, weight[1:])
+    assert not products.is_by_onednn(x[:, 1:], drawn(130, 127))
     assert not products.is_by_onednn(x.double(), weight.double())
     assert not products.is_by_onednn(x.to("meta"), weight.to("meta"))
     with torch.autocast("cpu", torch.bfloat16):
@@ -114,6 +118,15 @@ def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
         assert products.linear(x, weight).dtype == torch.bfloat16
     of_each = torch.func.vmap(lambda x: products.linear(x, weight))(torch.stack((x, x)))
     assert torch.equal(of_each[0], F.linear(x, weight))
+
+
+@pytest.mark.slow
+def test_onednn_is_not_faster_where_it_has_no_avx512():
+    """On any processor: an environment variable of torch takes AVX-512 away."""
+    program = "from madbench.mixers import products; print(products.onednn_is_faster())"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert ended.stdout == "False\n", ended.stderr
 
 
 def test_onednn_can_be_switched_off(monkeypatch):

@@ -223,6 +223,13 @@ def test_prompts_that_are_none_and_other_batches_are_refused(make_mixer, randn):
         mixer.step(randn(1, 16), cache)
 
 
+def test_a_mixer_of_all_tokens_does_not_decode(make_mixer, randn):
+    mixer = make_mixer("S-p", max_len=4, causal=False)
+    for decode, shape in ((mixer.prefill, (2, 3, 16)), (mixer.step, (2, 16))):
+        with pytest.raises(TrainingError, match="S-p: a mixer of all tokens cannot decode; build it with causal=True"):
+            decode(randn(*shape))
+
+
 @pytest.mark.slow
 def test_a_mixer_that_decodes_a_prompt_wrongly_is_caught_by_name(monkeypatch):
     from madbench.labels import family_of, parse

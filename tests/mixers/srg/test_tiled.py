@@ -78,16 +78,32 @@ def test_kept_tiles_of_one_sequence_give_every_gradient_again_and_again(label, l
     check_gradients_twice(mixer, randn(1, length, 16), randn(1, length, 16, seed=2))
 
 
+def backward_flops(mixer, x):
+    """Per sequence."""
+    y = mixer(x)
+    with FlopCounterMode(display=False) as counter:
+        y.sum().backward()
+    return counter.get_total_flops() / len(x)
+
+
 def test_the_backward_pass_of_one_sequence_computes_no_scores_again(small_tiles, make_mixer, randn):
     mixer = make_mixer("G-cg-q-12o", max_len=40, path="tiled")
+    assert backward_flops(mixer, randn(1, 33, 16)) < 0.9 * backward_flops(mixer, randn(2, 33, 16))
 
-    def flops(batch: int) -> int:
-        y = mixer(randn(batch, 33, 16))
-        with FlopCounterMode(display=False) as counter:
-            y.sum().backward()
-        return counter.get_total_flops()
 
-    assert 2 * flops(1) < 0.9 * flops(2)
+@pytest.mark.parametrize("batch, limit, tile_rows", [(1, "KEPT_NUMBERS", 5), (3, "WHOLE_NUMBERS", 64)])
+def test_a_backward_pass_computes_no_scores_again_up_to_a_number_of_them(
+    batch, limit, tile_rows, make_mixer, randn, monkeypatch
+):
+    """Of one sequence in several tiles, and of several sequences in one tile."""
+    mixer, x = make_mixer("G-cg-q-12o", max_len=40, path="tiled"), randn(batch, 33, 16)
+    scores, found = batch * mixer.query_heads * 33**2, []
+    for name, value in (("TILE_ROWS", tile_rows), ("KEPT_NUMBERS", 0), ("WHOLE_NUMBERS", 0)):
+        monkeypatch.setattr(tiled, name, value)
+    for most in (scores, scores - 1):
+        monkeypatch.setattr(tiled, limit, most)
+        found.append(backward_flops(mixer, x))
+    assert found[0] < 0.9 * found[1]
 
 
 @pytest.mark.parametrize("by_lag", [False, True])
