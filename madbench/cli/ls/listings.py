@@ -177,7 +177,11 @@ def listings() -> dict[str, tuple[Callable[..., ListRows], str, str]]:
             "published layers by name",
             "madbench explain LABEL has its equation, parameters and state",
         ),
-        "modules": (_modules, "your own modules", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
+        "modules": (
+            _modules,
+            "modules registered under a name",
+            "any torch.nn.Module in a file is my:FILE.CLASS without an entry",
+        ),
         "papers": (_papers, "papers", "madbench paper PAPER lists its items"),
         "runs": (_runs, "stored runs", ""),
         "sweeps": (_sweeps, "running sweeps and the last finished ones", ""),
