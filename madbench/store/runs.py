@@ -124,6 +124,8 @@ class Store:
                     os.fsync(probe.fileno())
         elif not store.root.exists():
             raise StoreError(f"{store.root}: there is no such results folder")
+        elif not store.root.is_dir():
+            raise StoreError(f"{store.root}: is a file, not a results folder")
         elif not store._runs.is_dir():
             where = "" if store.root == RESULTS else f" --results {shlex.quote(str(store.root))}"
             raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
@@ -224,8 +226,7 @@ class Store:
         try:
             job, record, digests = self._read(job_id)
         except StoreError as error:
-            remedy = f"; repeat the command that trained it, or delete {folder}"
-            return None, [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
+            return None, [f"{error}{remedy_for(folder) if type(error) is DamagedRunError else ''}"]
         problems = damaged_measurements(folder)
         for name in digests:
             try:
@@ -477,6 +478,11 @@ def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterat
             yield from _strays(Path(entry.path), file_names, f"{name}/")
         elif name not in expected and name != MEASUREMENTS:  # files in this folder are verified by their names
             yield name
+
+
+def remedy_for(folder: Path) -> str:
+    """The end of a message about the damaged run in ``folder``, for its owner."""
+    return f"; repeat the command that trained it, or delete {folder}"
 
 
 def _record(run: Found) -> Record | None:
