@@ -71,6 +71,7 @@ def budget_option(reads: Any = BudgetName, **settings: Any) -> Parameter:
         "decoding. compute: parameters, and training FLOPs by the number of steps.",
         "--budget",
         "--match",
+        metavar="QUANTITY",
         reads=reads,
         callback=canonical,
         **settings,

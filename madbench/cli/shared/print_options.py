@@ -40,7 +40,12 @@ class NameOptions:
 class PrintOptions(NameOptions):
     """The options of every verb that prints tables of results."""
 
-    format: Annotated[Format, option("How to print the tables.", "--format", "-f")] = "terminal"
+    format: Annotated[
+        Format,
+        option(
+            "How to print the tables: terminal, markdown, latex, csv, html or json.", "--format", "-f", metavar="FORMAT"
+        ),
+    ] = "terminal"
     notes: NotesOption = False
     tex_label: Annotated[
         str | None,
