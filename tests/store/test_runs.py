@@ -192,6 +192,9 @@ def test_opening_drops_the_work_of_a_stored_run_and_keeps_all_other(store):
 def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path):
     with pytest.raises(StoreError, match="there is no such results folder"):
         Store.open(tmp_path / "absent", create=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="file: is a file, not a results folder"):
+        Store.open(tmp_path / "file", create=False)
     with pytest.raises(StoreError, match="no folder 'runs'.; madbench run LABEL --results"):
         Store.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
