@@ -137,14 +137,14 @@ class Results(TableRows):
                 frames.append(scores_of_rows(scoring_of(suite), outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
-    def has(self, suite: Suite) -> bool:
+    def has_result(self, suite: Suite) -> bool:
         """True if at least one run of the suite has a result."""
         return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
     def suites_with_result(self) -> list[Suite]:
         """The suites with at least one run that has a result."""
-        return [suite for suite in self.suites if self.has(suite)]
+        return [suite for suite in self.suites if self.has_result(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
         """The protocol of the suite's rows: its profile, the changes that all rows share, and the recorded corpus."""
@@ -168,7 +168,7 @@ class Results(TableRows):
         runs that used other code than the present one.
         """
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
-        if not any(map(self.has, suites)):
+        if not any(map(self.has_result, suites)):
             return Origin()
         counts = [
             scoring_of(one_suite).choosing_seeds(without_alike_rows(self.outcomes(one_suite))[0])
@@ -206,7 +206,7 @@ class Results(TableRows):
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         texts = []
         for one_suite in suites:
-            if self.has(one_suite):
+            if self.has_result(one_suite):
                 texts += [
                     *scoring_of(one_suite).sentences(self.protocol(one_suite)),
                     *outcome_sentences(self.outcomes(one_suite)),

@@ -88,7 +88,7 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
     fill("S", "R-c")
     fill_language("S", [3.0, 2.0])
     results, _ = selected(tasks=["compression", TASK])
-    assert results.has(MAD) and results.has(LANGUAGE) and results.labels == ["S", "R-c"]
+    assert results.has_result(MAD) and results.has_result(LANGUAGE) and results.labels == ["S", "R-c"]
     assert set(results.scores.suite) == {"mad", "language"} and [run.row for run in results.runs(LANGUAGE)] == ["S"]
     assert results.runs(LANGUAGE)[0].record.curve
     assert [word in " ".join(results.sentences()) for word in ("Profile evening", "Corpus shelf")] == [True, True]
@@ -98,9 +98,9 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
 def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, selected, store):
     run = fill_language("S")
     only_language, _ = selected()
-    assert not only_language.has(MAD) and only_language.runs(LANGUAGE)[0].job == run.job
+    assert not only_language.has_result(MAD) and only_language.runs(LANGUAGE)[0].job == run.job
     fill("S")
-    assert selected()[0].has(MAD)
+    assert selected()[0].has_result(MAD)
 
 
 @pytest.mark.slow
@@ -324,9 +324,9 @@ def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill
     fill_language("S")
     fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     results, warnings = selected()
-    assert not results.has(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
+    assert not results.has_result(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
     protocol = warnings[0].splitlines()[1].split()[0]
-    assert selected(protocol=protocol)[0].has(LANGUAGE)
+    assert selected(protocol=protocol)[0].has_result(LANGUAGE)
 
 
 def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
