@@ -152,7 +152,7 @@ class Experiment(TableRows):
             has_runs = (self.results / "runs").is_dir()
         records = Store(self.results).records(job.id for job in self.jobs) if has_runs else {}
         statuses = (records[job.id].status if job.id in records else None for job in self.jobs)
-        return Store.open(self.results, create=not all(map(policy.skips, statuses)))
+        return Store.open(self.results, create=not all(map(policy.reason_to_skip, statuses)))
 
     def _train_here(
         self,
