@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from madbench.analysis.figures.inspection import figures
+from madbench.analysis.figures.inspection import inspection_figures
 from madbench.analysis.inspection import inspect, means_by_lag
 from madbench.errors import TrainingError
 from madbench.mixers import build
@@ -111,7 +111,7 @@ def test_layers_of_a_hybrid_keep_their_numbers_and_show_what_they_have():
     found = inspect(torch.nn.Sequential(*blocks), torch.randn(2, T, 8))
     assert found.layers == [2, 4] == sorted({row["layer"] for row in found.tables["weights"]})
     assert {row["layer"] for row in found.tables["active"]} == {2}
-    by_name = dict(figures({"hybrid": found}))
+    by_name = dict(inspection_figures({"hybrid": found}))
     titles = [axes.get_title() for axes in by_name["lags"].axes if axes.axison]
     assert titles and {title[:7] for title in titles} == {"layer 2", "layer 4"}
 

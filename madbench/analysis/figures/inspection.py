@@ -30,7 +30,7 @@ _COLORS = (COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6])
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
-def figures(
+def inspection_figures(
     models: Models, layout: Layout = Layout(), names: Collection[str] | None = None
 ) -> Iterator[tuple[str, Figure]]:
     """Yield (name, figure) for the figures in ``names``, by default for all. A figure without data is left out.

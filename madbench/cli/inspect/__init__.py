@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
-from madbench.cli.inspect.tables import comparison, page
+from madbench.cli.inspect.tables import comparison_lines, model_lines
 from madbench.cli.plot import LayoutOptions
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
@@ -185,10 +185,14 @@ def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None,
 def _draw(inspections: Mapping[str, Inspection], folder: Path, layout: Layout) -> list[Path]:
     """Draw the figures of runs by name. Return the files."""
     from madbench.analysis.figures.files import save_figure
-    from madbench.analysis.figures.inspection import figures
+    from madbench.analysis.figures.inspection import inspection_figures
 
     with Console(stderr=True).status("drawing"):
-        return [path for name, figure in figures(inspections, layout) for path in save_figure(figure, folder / name)]
+        return [
+            path
+            for name, figure in inspection_figures(inspections, layout)
+            for path in save_figure(figure, folder / name)
+        ]
 
 
 def _print_numbers(names: Sequence[str], runs: Sequence[InspectedRun]) -> None:
@@ -199,7 +203,7 @@ def _print_numbers(names: Sequence[str], runs: Sequence[InspectedRun]) -> None:
         what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
         console.print(f"{name}: {what}; {count_text(count, 'input')} of {length} tokens", markup=False, highlight=False)
     inspections = [each.inspection for each in runs]
-    for lines in page(*inspections) if len(runs) == 1 else [comparison(names, inspections)]:
+    for lines in model_lines(*inspections) if len(runs) == 1 else [comparison_lines(names, inspections)]:
         console.print()
         print_lines(console, lines)
 

@@ -37,7 +37,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     return f"{with_minus(where)}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
 
 
-def page(model: Inspection) -> list[list[str]]:
+def model_lines(model: Inspection) -> list[list[str]]:
     """The tables of one model as lines. A row begins with ``R(1) 1.2`` for layer 1, head 2."""
     tables, pages = _columns(), []
     for table, rows in model.tables.items():
@@ -96,7 +96,7 @@ _COMPARED = {
 }
 
 
-def comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
+def comparison_lines(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
     """Lines that compare models, one row per measure: means over heads, per layer if there are few layers."""
     values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):

@@ -151,7 +151,7 @@ def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Dra
 
 
 def _draw(models: Mapping[str, Inspection], layout: Any = None) -> Any:
-    from madbench.analysis.figures.inspection import figures
+    from madbench.analysis.figures.inspection import inspection_figures
     from madbench.analysis.figures.panels import Layout
 
-    return dict(figures(models, layout or Layout(), ["kernels"]))["kernels"]
+    return dict(inspection_figures(models, layout or Layout(), ["kernels"]))["kernels"]

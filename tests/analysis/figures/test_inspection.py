@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from madbench.analysis.figures.inspection import figures
+from madbench.analysis.figures.inspection import inspection_figures
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.inspection import Inspection
 from madbench.mixers.probe import Probe
@@ -22,7 +22,7 @@ def model(layers: int) -> Inspection:
 
 @pytest.mark.slow
 def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_names():
-    ((name, figure),) = figures({"deep": model(6), "shallow": model(4)})
+    ((name, figure),) = inspection_figures({"deep": model(6), "shallow": model(4)})
     assert name == "gates"
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["QK, layer 1", "QK, layer 3", "QK, layer 6"]
@@ -42,7 +42,7 @@ def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
     for inspection in models.values():
         for probe in inspection.probes:
             probe.matrices.update({"factor 1": torch.eye(8).repeat(2, 1, 1)})
-    drawn = {name: [first, *first.following] for name, first in figures(models, Layout(width))}
+    drawn = {name: [first, *first.following] for name, first in inspection_figures(models, Layout(width))}
     assert {name: sum(len(page.axes) for page in pages) for name, pages in drawn.items()} == {"gates": 2, "matrices": 8}
     for pages in drawn.values():
         for page in pages:
@@ -56,5 +56,5 @@ def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
 
 
 def test_the_gates_of_two_models_differ_in_colour():
-    ((_, figure),) = figures({"one": model(1), "two": model(1)})
+    ((_, figure),) = inspection_figures({"one": model(1), "two": model(1)})
     assert len({patch.get_edgecolor() for patch in figure.axes[0].patches}) == 2
