@@ -182,6 +182,16 @@ def test_names_as_gnu_tar_and_pax_write_them_are_read(store, tmp_path):
         assert Store(tmp_path / form).measurements(make_job().id) == theirs.measurements(make_job().id)
 
 
+def test_a_name_that_is_no_text_does_not_keep_runs_out(store, tmp_path):
+    theirs = Store.open(tmp_path / "theirs")
+    theirs.finish(make_job(), RECORD)
+    path = tmp_path / "runs.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(theirs.root / "runs", "theirs/runs")
+    path.write_bytes(pax(b"12 path=x/\xff\n") + header("x/notes") + path.read_bytes())
+    assert unpack(path, store).added == [make_job().id]
+
+
 def test_an_archive_with_odd_runs_adds_the_others(store, tmp_path):
     theirs = Store.open(tmp_path / "theirs")
     theirs.finish(make_job(0), RECORD)
