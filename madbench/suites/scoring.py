@@ -38,10 +38,13 @@ COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": floa
 COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
 COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool, "heuristic": float}
 """The columns of a frame of scores, with their types."""
-CURVES = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
-CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
-CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
-"""The columns of a frame of language-model curves, with their types. Columns from ``step`` on come from the curve."""
+CURVE_RUN = {"protocol": str, "id": str, "label": str, "seed": int, "status": str}
+"""The columns of a frame of loss curves that are equal in all rows of a run, with their types."""
+CURVE_STEP = {"step": int, "tokens": int, "seconds": float, "evaluation": float, "train_loss": float}
+CURVE_STEP |= {"validation_loss": float, "validation_bits_per_byte": float, "step_loss": float}
+"""The columns of a frame of loss curves that come from a logged step, with their types."""
+CURVES: dict[str, type] = {**CURVE_RUN, **CURVE_STEP}
+"""The columns of a frame of loss curves, which the figure ``loss`` of any suite draws, with their types."""
 SCALE = ("ceiling", "chance", "solved", "heuristic")
 """The columns with the scale of a task: its ceiling, its chance level, the value from which it counts as solved, and
 the score of the best answer that ignores the context."""

@@ -18,7 +18,7 @@ from madbench.jobs import Job, Record
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import by_protocol, recognise_protocol
-from madbench.suites.scoring import CURVES
+from madbench.suites.scoring import CURVE_STEP, CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
@@ -67,7 +67,7 @@ def loss_curves(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": _record(run).status}
-        | {name: row.get(name) for name in [*CURVES][5:]}
+        | {name: row.get(name) for name in CURVE_STEP}
         for run in runs
         for row in _record(run).curve
     ]
