@@ -66,9 +66,20 @@ class LanguageScoring(Scoring):
             diverged = is_loss and run.status == "diverged"
             is_diverged = diverged or (is_steps and math.isnan(value))
             value = finite_or_nan(chance if is_diverged else value)
-            identity = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
-            ratio = run.details.get("budget_ratio", math.nan)
-            rows.append((*identity, ratio, math.nan, chance, math.nan, is_diverged, math.nan))
+            known = {
+                "suite": self.suite.name,
+                "label": run.row,
+                "seed": run.job.seed,
+                "column": column,
+                "value": value,
+                "done": not math.isnan(value),
+                "expected": 1,
+                "diverged": diverged,
+                "budget_ratio": run.details.get("budget_ratio", math.nan),
+                "chance": chance,
+                "is_diverged": is_diverged,
+            }
+            rows.append(dict.fromkeys(COLUMNS, math.nan) | known)
         return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
@@ -156,41 +167,45 @@ class LanguageScoring(Scoring):
         runs = [outcome for outcome in outcomes if outcome.record]
         training = _profile_of(protocol).training_config("float32")
         names = {column.name: column.heading for column in columns}
-        count = training.steps // training.eval_every
-        val = "; Val: the last loss on validation text" if "validation_loss" in names else ""
         has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
-        equal_time = names.get("equal_time_validation_loss")
         where, *diverged = outcome_sentences(runs)
-        is_by_steps = not BUDGETS[protocol.budget].chooses_steps
-        equal = "all labels after the same tokens" if is_by_steps else "labels after the same training FLOPs"
-        evaluations = f"the last {min(LAST_EVALUATIONS, count)} of {count} evaluations"
-        if not is_by_steps:
-            evaluations = f"the last {LAST_EVALUATIONS} evaluations"
-        differing = ", ".join(timing_differences(runs)).replace("_", " ")
-        is_comparable = protocol.profile.comparable_with_paper
-        sentences = {
-            f"At the settings of {first}:": first,
-            "Nats per token, mean over n seeds.": True,
-            **dict.fromkeys(self.sentences(protocol), True),
-            f"L5: mean of {evaluations} on windows of the training text{val}, {equal}.": True,
-            **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
-            "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published: "
-            f"{', '.join(profile_titles(protocol.profile_name, protocol.overrides))}.": has_perplexity,
-            f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps "
-            f"of {training.tokens_per_step:,} tokens. [k/n]: k of n seeds get there; the mean is theirs.": any(
-                x.startswith(STEPS) for x in names
-            ),
-            where: True,
-            "Times are wall-clock times of the training steps only.": SPEED in names,
-            f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
-            f"{equal_time}: after the longest training time that all runs reached.": equal_time,
-            **dict.fromkeys([*diverged, *budget_sentences(runs)], True),
-            "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
-            "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": (
-                not is_comparable and not has_perplexity
-            ),
-        }
-        return " ".join(text for text, is_shown in sentences.items() if is_shown)
+        notes = ["Nats per token, mean over n seeds.", *self.sentences(protocol)]
+        if first:
+            notes.insert(0, f"At the settings of {first}:")
+        if BUDGETS[protocol.budget].chooses_steps:
+            last, equal = str(LAST_EVALUATIONS), "labels after the same training FLOPs"
+        else:
+            count = training.steps // training.eval_every
+            last, equal = f"{min(LAST_EVALUATIONS, count)} of {count}", "all labels after the same tokens"
+        val = "; Val: the last loss on validation text" if has_validation else ""
+        notes.append(f"L5: mean of the last {last} evaluations on windows of the training text{val}, {equal}.")
+        notes += _evaluation(runs[0].details.get("evaluation", {}))
+        if has_perplexity:
+            titles = profile_titles(protocol.profile_name, protocol.overrides)
+            notes.append(
+                "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. "
+                f"Published: {', '.join(titles)}."
+            )
+        if any(name.startswith(STEPS) for name in names):
+            notes.append(
+                "To x: steps to the first evaluation with training loss below x, one every "
+                f"{training.eval_every:,} steps of {training.tokens_per_step:,} tokens. "
+                "[k/n]: k of n seeds get there; the mean is theirs."
+            )
+        notes.append(where)
+        if SPEED in names:
+            notes.append("Times are wall-clock times of the training steps only.")
+        if has_validation and (differing := timing_differences(runs)):
+            details = ", ".join(differing).replace("_", " ")
+            notes.append(f"No speed and no loss at equal time: the runs differ in {details}.")
+        if equal_time := names.get("equal_time_validation_loss"):
+            notes.append(f"{equal_time}: after the longest training time that all runs reached.")
+        notes += [*diverged, *budget_sentences(runs)]
+        if protocol.profile.comparable_with_paper:
+            notes.append("The published rows are of OpenWebText2 with the paper budget.")
+        elif not has_perplexity:
+            notes.append("Not comparable with the paper's losses, which are of another size, schedule or vocabulary.")
+        return " ".join(notes)
 
 
 def _profile_of(protocol: Protocol) -> LanguageProfile:
