@@ -6,18 +6,20 @@ import functools
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 
 from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
-from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
+from madbench.execute.slots import HEADROOM, PROCESS_BYTES, JobBatch, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment
 from madbench.experiment.notes import note_on_groups
 from madbench.jobs import Job
@@ -25,7 +27,7 @@ from madbench.labels.budgets import budget_words
 from madbench.labels.names import with_typed_labels
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
-from madbench.suites import size_of, suite_of
+from madbench.suites import Suite, size_of, suite_of
 from madbench.suites.base import JobSize
 
 MOST_SHOWN = 100  # the most printed lines of a table; the JSON has all
@@ -58,49 +60,24 @@ def make_plan(
     It times a few steps per task. With ``has_details`` it times every row and task, and adds memory, FLOPs counted by
     torch, and parameters by group. A label that this machine cannot run has no seconds; the reason is in ``untimed``.
     """
-    from madbench.training.cost import seconds_per_flop, why_untimed
-
-    sizes = {job.id: size_of(job) for job in experiment.jobs}
-    untimed_reasons: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
+    sizes = {job.id: size_of(job) for job in experiment.jobs}
+    todo = [job for job in experiment.jobs if states[job.id] == "todo"]
     cells: list[dict[str, Any]] = []
     batches: list[dict[str, Any]] = []
     with console.status("counting, and timing a few steps") as status:
-        todo = [job for job in experiment.jobs if states[job.id] == "todo"]
-        samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
-        untimed_reasons = {
-            name: reason for name, job in samples.items() if (reason := why_untimed(job, experiment.device))
-        }
+        untimed_reasons = _untimed_reasons(todo, sizes, experiment.device)
+        jobs = _PlannedJobs(states, sizes, untimed_reasons, experiment.device, options.micro_batch, has_details)
         threads = choose_threads(todo, options.threads)
         for batch in plan_batches(experiment.jobs, experiment.device, options, todo, threads):
             together = {job.suite for job in batch.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
-            rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=batch.threads)
-            seconds: dict[str, float] = {}  # by id, for every job that is left to train
+            seconds: dict[str, float] = {}
             for suite in suites:
-                part = experiment.for_suite(suite)
-                timed_jobs = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed_reasons]
-                rates = {} if has_details else rates_of(timed_jobs)
-                for row, jobs in _by_row_and_task(part):
-                    if row.row.label in untimed_reasons:
-                        cells.append(_cell(row, jobs, states, sizes, None))
-                        continue
-                    if has_details:  # an operator of many small steps takes a minute
-                        status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
-                    todo_jobs = [job for job in jobs if states[job.id] == "todo"]
-                    rate = (rates_of(todo_jobs) if has_details else rates).get(jobs[0].task, 0.0)
-                    cell = _cell(row, jobs, states, sizes, rate)
-                    cells.append(cell | (_details(jobs[0], options.micro_batch) if has_details else {}))
-                    seconds |= {job.id: rate * sizes[job.id].flops for job in todo_jobs}
-            at_once = min(batch.slots, max(1, len(seconds)))
-            separate_slots = at_once  # slots that share no core and no GPU
-            if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
-                separate_slots = min(at_once, len(options.devices or [""]))
-            batch_seconds = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], separate_slots)
-            batch_content = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
-            batches.append(
-                {"suites": [suite.name for suite in suites], **batch_content, "estimated_seconds": batch_seconds}
-            )
+                of_suite, seconds_of_suite = jobs.cells(experiment.for_suite(suite), batch.threads, status)
+                cells += of_suite
+                seconds |= seconds_of_suite
+            batches.append(_batch_content(batch, suites, seconds, experiment.device, options))
     counts = {state: list(states.values()).count(state) for state in STATES}
     total_seconds = sum(batch["estimated_seconds"] for batch in batches)
     notes = [*experiment.notes, *filter(None, [note_on_groups(experiment.jobs, options.group)])]
@@ -108,6 +85,71 @@ def make_plan(
     totals |= {"untimed": untimed_reasons}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "batches": batches} | totals
+
+
+def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: str) -> dict[str, str]:
+    """The reasons why labels cannot be timed on ``device``, by label. The largest job of each label is tried."""
+    from madbench.training.cost import why_untimed
+
+    largest = {job.label: job for job in sorted(jobs, key=lambda job: sizes[job.id].parameters)}
+    return {label: reason for label, job in largest.items() if (reason := why_untimed(job, device))}
+
+
+@dataclass(frozen=True)
+class _PlannedJobs:
+    """The jobs of a plan: what is known of them, and how they are counted and timed."""
+
+    states: Mapping[str, str]
+    """The states of :func:`job_states`, by id."""
+    sizes: Mapping[str, JobSize]
+    untimed_reasons: Mapping[str, str]
+    """The reasons of :func:`_untimed_reasons`, by label."""
+    device: str
+    micro_batch: int | None
+    has_details: bool
+
+    def cells(self, part: Experiment, threads: int, status: Status) -> tuple[list[dict[str, Any]], dict[str, float]]:
+        """The cells of the rows and tasks of one suite, and the seconds of the jobs that are left to train, by id."""
+        from madbench.training.cost import seconds_per_flop
+
+        rates_of = functools.partial(seconds_per_flop, device=self.device, threads=threads)
+        timed_jobs = [job for job in self._todo(part.jobs) if job.label not in self.untimed_reasons]
+        rates = {} if self.has_details else rates_of(timed_jobs)
+        cells: list[dict[str, Any]] = []
+        seconds: dict[str, float] = {}
+        for row, jobs in _by_row_and_task(part):
+            if row.row.label in self.untimed_reasons:
+                cells.append(_cell(row, jobs, self.states, self.sizes, None))
+                continue
+            if self.has_details:  # an operator of many small steps takes a minute
+                status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
+            todo = self._todo(jobs)
+            rate = (rates_of(todo) if self.has_details else rates).get(jobs[0].task, 0.0)
+            cell = _cell(row, jobs, self.states, self.sizes, rate)
+            cells.append(cell | (_details(jobs[0], self.micro_batch) if self.has_details else {}))
+            seconds |= {job.id: rate * self.sizes[job.id].flops for job in todo}
+        return cells, seconds
+
+    def _todo(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs that are left to train."""
+        return [job for job in jobs if self.states[job.id] == "todo"]
+
+
+def _batch_content(
+    batch: JobBatch, suites: Sequence[Suite], seconds: Mapping[str, float], device: str, options: RunOptions
+) -> dict[str, Any]:
+    """A batch of jobs that train several at a time. ``seconds`` has those of jobs that are left to train, by id."""
+    at_once = min(batch.slots, max(1, len(seconds)))
+    separate_slots = at_once  # slots that share no core and no GPU
+    if device != "cpu" and any(suite.uses_all_cores for suite in suites):
+        separate_slots = min(at_once, len(options.devices or [""]))
+    return {
+        "suites": [suite.name for suite in suites],
+        "slots": at_once,
+        "threads": batch.threads,
+        "text": batch.text(at_once),
+        "estimated_seconds": makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], separate_slots),
+    }
 
 
 def _has_large(jobs: Sequence[Job]) -> bool:
