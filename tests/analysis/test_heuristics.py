@@ -10,9 +10,11 @@ from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC, baseline_v
 from madbench.analysis.inference import NEITHER_LEARNED, difference
 from madbench.analysis.samples import samples_of
 from madbench.jobs import Job, Record
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import JobOutcome, scoring_of
+from sample_jobs import language_job
 
 
 def jobs_of(*overrides: str, tasks=MAD_TASKS, labels=("S", "R"), profile="quick") -> list[Job]:
@@ -27,6 +29,11 @@ def scores_of(jobs: list[Job], accuracy) -> object:
         metrics = {"accuracy": accuracy(job), "selection_accuracy": 0.5, "ceiling": 1.0}
         outcomes.append(JobOutcome(job.label, job, Record("finished", metrics, [], {"budget_ratio": 1.0})))
     return scoring_of(MAD).frame(outcomes)
+
+
+def test_a_suite_that_names_no_reference_values_has_none():
+    scoring, job = scoring_of(LANGUAGE), language_job()
+    assert all(map(math.isnan, (scoring.chance(job), scoring.heuristic(job), scoring.solved_share(job.task))))
 
 
 OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]
