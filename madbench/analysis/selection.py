@@ -116,9 +116,8 @@ class Selection(Query):
         with_complete_seed = " with a complete seed of both"
         if not compared_labels:
             absent = [label for label in self.labels if label not in started_columns]
-            advice = (
-                f"; {' and '.join(absent)} must be trained first: madbench run {shlex.join(absent)}, with these options"
-            )
+            command = f"madbench run {shlex.join(absent)}, with the options of this command"
+            advice = f"; {' and '.join(absent)} must be trained first: {command}"
             problem = self._shares_no("task") + (with_complete_seed if unfinished else "") + (advice if absent else "")
             raise StoreError(f"{self.results}: {problem}")
         for label in others:
