@@ -64,7 +64,7 @@ def run(
     """
     check_is_not_imported()
     experiment = prepare(_grid(labels, arguments), _experiment_options(arguments))
-    return _trained(experiment, arguments, Policy(redo=force)).scores.drop(columns=["heuristic"])
+    return _trained(experiment, arguments, Policy(redo=force)).scores
 
 
 @public
@@ -150,7 +150,7 @@ def sweep(
     use_names(names_in_use().completed_by(loaded.names))
     experiment = prepare(loaded, _experiment_options(arguments))
     trained = _trained(experiment, arguments, Policy(redo=force, retry=retry))
-    scores = trained.scores.drop(columns=["heuristic"])
+    scores = trained.scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
