@@ -210,8 +210,8 @@ def test_an_override_is_read_once_and_gives_its_text_again(word, suite, key, val
 
 
 @pytest.mark.parametrize("text", ["'mini", "mini'", '"mini', "'mini\"", "''mini''", "'"])
-def test_a_name_of_a_profile_with_quotes_that_are_no_pair_is_refused(text):
-    with pytest.raises(ConfigError, match="its quotes are no pair; write other=NAME"):
+def test_a_name_of_a_profile_with_quotes_that_do_not_match_is_refused(text):
+    with pytest.raises(ConfigError, match="the quotes do not match; write other=NAME"):
         Override.parse(f"other={text}", ["other"])
 
 

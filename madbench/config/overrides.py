@@ -72,7 +72,8 @@ def _profile_name(word: str, text: str) -> str:
     quoted = re.fullmatch(r"""(['"])(.*)\1""", text, re.DOTALL)
     name = quoted[2] if quoted else text
     if name.strip("'\"") != name:
-        raise ConfigError(f"override {short_repr(word)}: its quotes are no pair; write {word.partition('=')[0]}=NAME")
+        path = word.partition("=")[0]
+        raise ConfigError(f"override {short_repr(word)}: the quotes do not match; write {path}=NAME")
     return name
 
 

@@ -220,7 +220,7 @@ class _Planner:
             if override.names_profile and not override.value and suite.name in self.tasks:
                 title = suite.title.lower()
                 what = f"leaves out the {title}, which the tasks name"
-                raise ConfigError(f"override {short_repr(str(override))} {what}; give one of both")
+                raise ConfigError(f"override {short_repr(str(override))} {what}; give only one")
         for suite in suites().values():
             is_asked = suite.name in self.tasks
             if is_asked or self.grid.tasks is None:

@@ -141,7 +141,11 @@ def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
             "training.warmup_steps has no effect on any row: each label trains the same model for all its values",
         ),
         ({"labels": ["G-q-12"], "set": {"model.d_model": 8}}, BudgetError, "compression at seq_len 8: G-q-12 does"),
-        ({"tasks": ["language_model"], "set": {"language_model": ""}}, ConfigError, "leaves out the language model"),
+        (
+            {"tasks": ["language_model"], "set": {"language_model": ""}},
+            ConfigError,
+            "leaves out the language model, which the tasks name; give only one",
+        ),
     ],
 )
 def test_what_cannot_be_trained_or_has_no_effect_is_refused(tmp_path, monkeypatch, keys, error, says):

@@ -87,6 +87,7 @@ def bench(
     _prepare_process(setup, setup_options.threads)
     where = _machine(setup)
     done: list[BenchTable] = []
+    was_interrupted = False
     for table, was_interrupted in _measure(_parts(names), setup, minutes, where):
         done.append(table)
         if print_options.format != "json":
