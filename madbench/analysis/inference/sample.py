@@ -266,8 +266,9 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
     n = values.shape[-1]
     own_variance = np.maximum(values.var(axis=-1, ddof=1), resolution**2 / 12)
     has_width = not np.isnan(width)
-    prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * np.abs(values.mean(axis=-1))
-    return _terms(own_variance, np.square(prior), n, np.ptp(values, axis=-1), width if has_width else 0.0)
+    prior_deviation = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * np.abs(values.mean(axis=-1))
+    span = np.ptp(values, axis=-1)
+    return _terms(own_variance, np.square(prior_deviation), n, span, width if has_width else 0.0)
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> VarianceTerms:
@@ -277,17 +278,32 @@ def planned_terms(variance: float, mean: float, n: int, width: float, splits: bo
     already shows that the label splits (see the module). Then no term is added for a split that seeds do not show.
     """
     has_width = not np.isnan(width)
-    prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
+    prior_deviation = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
     span = np.full(1, np.inf if splits else 0.0)
-    return _terms(np.full(1, variance), np.square(prior), n, span, width if has_width else 0.0)
+    return _terms(np.full(1, variance), np.square(prior_deviation), n, span, width if has_width else 0.0)
 
 
-def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> VarianceTerms:
+def _terms(
+    own_variance: np.ndarray, prior_variance: np.ndarray, n: int, span: np.ndarray, width: float
+) -> VarianceTerms:
+    """The terms of the variance of the mean of ``n`` seeds: the moderated one, and the one of an invisible split.
+
+    The first is the larger of the sample variance and the moderated variance, divided by ``n`` (fact 1 of the module).
+    The second stands for a split that the seeds do not show (fact 2). It is zero if they differ by more than
+    :data:`VISIBLE_SHARE` of the range, and left out for a column without a range.
+
+    Args:
+        own_variance: the sample variance of the seeds, an array (...).
+        prior_variance: s0^2, an array (...) or a number.
+        n: the number of seeds.
+        span: the largest difference of two seeds, an array (...).
+        width: the range of the column. 0 for a column without a range.
+    """
     own_variance = np.maximum(own_variance, 1e-300)
-    moderated_variance = (PRIOR_FREEDOM * prior + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
+    moderated_variance = (PRIOR_FREEDOM * prior_variance + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
     variances, freedoms = (
         [np.maximum(own_variance, moderated_variance) / n],
-        [n - 1 + PRIOR_FREEDOM * np.minimum(1, prior / own_variance)],
+        [n - 1 + PRIOR_FREEDOM * np.minimum(1, prior_variance / own_variance)],
     )
     if width:
         one_side = SPLIT_SHARE * 2 / (n + 1)
