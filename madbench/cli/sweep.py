@@ -67,7 +67,8 @@ def sweep(
     same command again trains only missing runs, and a larger grid only new ones.
     Rows that a setting does not affect share their runs. A setting that affects
     no row is an error. A grid in a file has the keys labels, tasks, seeds,
-    profile, fidelity, budget, set, vary, mode, baseline, rows and description:
+    profile, fidelity, budget, set, vary, mode, baseline, rows, description,
+    claims and claims_from (for madbench register):
 
       labels: \\[S-p, '~R-cg-q-12o']
       seeds: 0-2

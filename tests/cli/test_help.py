@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import shlex
@@ -13,6 +14,7 @@ import typer
 
 from madbench.cli import ALL_VERBS, app
 from madbench.cli.shared.moved import MOVED, MOVED_OPTIONS
+from madbench.grid import GridFile
 from madbench.suites import main_suite, suites
 
 tree_of = functools.cache(typer.main.get_command)
@@ -74,6 +76,11 @@ def test_sweep_has_the_options_of_run_and_those_of_a_grid():
     names, helps = ({option.name: option.help for option in COMMANDS[verb].params} for verb in ("run", "sweep"))
     assert helps.keys() - names.keys() == {"vary", "mode", "baseline"} and not names.keys() - helps.keys()
     assert all(helps[name] == text for name, text in names.items() if name != "words")
+
+
+def test_the_help_of_sweep_names_every_key_of_a_grid_file():
+    (keys,) = re.findall(r"A grid in a file has the keys ([^:(]*)", COMMANDS["sweep"].help)
+    assert {*re.findall("[a-z_]+", keys)} - {"and"} == {field.name for field in dataclasses.fields(GridFile)}
 
 
 def test_importing_madbench_leaves_the_import_system_alone():
