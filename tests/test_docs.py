@@ -22,6 +22,7 @@ from installed import forget_installed
 from madbench.cli import app
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.labels import expand
+from madbench.mixers.srg.grammar import LETTERS
 from madbench.store.archive import unpack
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LanguageProfile
@@ -249,6 +250,15 @@ def test_every_row_of_a_paper_s_items_has_five_cells(name):
     page = load("filled").fill(TEXTS[f"docs/pages/papers/{name}.md"], Path("papers", f"{name}.md"))
     rows = [row for row in page[page.index("| Item |") :].splitlines() if row.startswith("|")]
     assert len(rows) > 20 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+
+
+def test_the_page_of_labels_has_an_entry_or_a_row_for_each_letter():
+    """Entries are ``| R ReLU of L2Norm`` in the first block. Rows are those of the table of other papers' letters."""
+    page = (ROOT / "docs/pages/labels.md").read_text(encoding="utf-8")
+    block = page.split("```text\n")[1].split("```")[0]
+    entries = re.findall(r"(?:^|  |\| |[;:] )([A-Za-z0-9!])(?= )", block, re.MULTILINE)
+    rows = re.findall(r"^\| (\S) \|", page, re.MULTILINE)
+    assert sorted(entries + rows) == sorted(row.letter for row in LETTERS)
 
 
 def test_what_leads_nowhere_is_named(tmp_path):
