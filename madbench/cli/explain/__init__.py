@@ -45,10 +45,10 @@ def explain(
     it lacks.
 
     --cost: the budget B is 4 d^2, the parameters of softmax attention of width d.
-    c raises it by 8 d for the conv taps, and D by 4 d_qk + d_vo for lambda and
-    norm. s, n and h raise it by the parameters that they add. --budget selects
-    the rule for the ranks. Both counts are always shown: strict counts every
-    parameter, paper leaves out the tables of R(1) and R(2).
+    Some letters, such as c, raise it by the parameters that they add: B is shown
+    for each label. --budget selects the rule for the ranks. Both counts are
+    always shown: strict counts every parameter, paper leaves out the tables of
+    R(1) and R(2).
 
     [bold]Examples[/bold]
 

@@ -4,10 +4,10 @@ Symbols: d is the width of the model, L the maximum length, H the number of head
 2 H for G and D and otherwise H. d_qk and d_vo are the widths of one head, and r is the rank of R(1) and R(2). Ranks are
 summed over heads: r_qk = H_q d_qk and r_vo = H d_vo.
 
-Softmax attention of width d has 4 d^2 parameters. This is the budget of a label without ``!``. Five letters raise the
-budget by the parameters that they add: c (8 d), D (4 d_qk + d_vo, or d H in DIFF V2), s (H_q), n (2 d_qk) and h (d H).
-The ``strict`` budget is enforced for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper
-(Section 2.6, Appendix F.2.2, eq. 57) and is not enforced.
+Softmax attention of width d has 4 d^2 parameters. This is the budget of a label without ``!``. The letters with
+``raises_budget`` raise it by the parameters that they add, which are in ``TERMS``. The ``strict`` budget is enforced
+for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper (Section 2.6, Appendix F.2.2, eq. 57) and
+is not enforced.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class MlpAllocation:
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D, s, n and h."""
+        """The budget: 4 d^2, plus the terms of the letters with ``raises_budget``."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms.get(term, 0) for term in raising)
 

@@ -285,7 +285,10 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if a letter adds parameters that must be saved elsewhere. c, D, s, n and h raise the budget instead."""
+        """True if a letter adds parameters that must be saved elsewhere.
+
+        Letters with ``raises_budget`` add parameters, too, but raise the budget by them.
+        """
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:
