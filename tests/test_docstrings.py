@@ -1,8 +1,11 @@
-"""Docstrings of functions have one mood: they begin with a noun phrase or with a verb in the imperative."""
+"""Docstrings of functions begin with a noun phrase or an imperative, and references in madbench/ name what exists."""
 
 from __future__ import annotations
 
 import ast
+import pydoc
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ THIRD_PERSON = set(
     """.split()
 )
 """Verbs in the third person, without forms that are also nouns in the plural, such as ``Names`` and ``Stores``."""
+
+REFERENCE = r":(?:attr|class|data|exc|func|meth|mod):`~?([^`]+)`"
 
 
 def descriptions(source: str) -> list[str]:
@@ -45,3 +50,82 @@ def test_no_docstring_of_a_function_begins_with_a_verb_in_the_third_person():
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): descriptions(path.read_text(encoding="utf-8")) for path in paths}
     assert len(paths) > 100 and not {path: verbs for path, verbs in found.items() if verbs}
+
+
+def bound_names(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """The names that statements define, assign or import, and the attributes that methods assign."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (name.asname or name.name.partition(".")[0] for name in node.names)
+
+
+def lost_references(sources: Mapping[str, str]) -> list[str]:
+    """The references such as :func:`ast.walk` in a package to names that do not exist, as ``module: name``.
+
+    ``sources`` has the source of each module. A short name must be bound in its module or be a member of a class of
+    this module. Classes have the members of all classes of the package with the same name, and of their bases.
+    """
+    trees = {module: ast.parse(source) for module, source in sources.items()}
+    names = {module: set(bound_names(ast.walk(tree))) for module, tree in trees.items()}
+    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    members: dict[str, set[str]] = {}
+    for node in classes:
+        members.setdefault(node.name, set()).update(bound_names(ast.walk(node)))
+    bases = {(node.name, base) for node in classes for base in map(last_name, node.bases)}
+    while any(not members.get(base, set()) <= members[name] for name, base in bases):
+        for name, base in bases:
+            members[name] |= members.get(base, set())
+
+    def exists(module: str, reference: str) -> bool:
+        """True if the reference names a module or a name of one, or a member of a class."""
+        owner, _, name = reference.rpartition(".")
+        own_classes = names[module] & members.keys()
+        return (
+            reference in sources
+            or name in names.get(owner, ())
+            or name in members.get(owner.rpartition(".")[2], ())
+            or (not owner and (name in names[module] or any(name in members[each] for each in own_classes)))
+            or (not reference.startswith("madbench") and pydoc.locate(reference) is not None)
+        )
+
+    references = ((module, each) for module, source in sources.items() for each in re.findall(REFERENCE, source))
+    return [f"{module}: {each}" for module, each in references if not exists(module, each)]
+
+
+def last_name(base: ast.expr) -> str:
+    """The name of the class that a base such as ``nn.Module`` or ``Paths[Job]`` refers to."""
+    return ast.unparse(base).partition("[")[0].rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    ("reference", "lost"),
+    [
+        (":meth:`one`", []),
+        (":meth:`other`", []),
+        (":meth:`Base.one`", []),
+        (":meth:`Base.other`", ["p.b: Base.other"]),
+        (":attr:`value`", []),
+        (":data:`p.a.LIMIT`", []),
+        (":data:`LIMIT`", ["p.b: LIMIT"]),
+        (":mod:`p.a`", []),
+        (":mod:`p.c`", ["p.b: p.c"]),
+        (":func:`ast.walk`", []),
+        (":func:`ast.run`", ["p.b: ast.run"]),
+    ],
+)
+def test_a_reference_to_a_name_that_does_not_exist_is_found(reference, lost):
+    base = "LIMIT = 1\nclass Base:\n    value: int\n    def one(self): ..."
+    subclass = f'from p.a import Base\nclass Child(Base):\n    """{reference}"""\n    def other(self): ...'
+    assert lost_references({"p.a": base, "p.b": subclass}) == lost
+
+
+@pytest.mark.slow
+def test_every_reference_in_the_package_names_something_that_exists():
+    paths = list((ROOT / "madbench").rglob("*.py"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    assert len(paths) > 100
+    assert not lost_references({name: path.read_text(encoding="utf-8") for name, path in zip(modules, paths)})

@@ -58,8 +58,8 @@ class Versions:
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs among ``jobs``, of one label, that have the version to show.
 
-        It is the version of the mixer that is installed, or else the first of :meth:`ordered`. For each task, only one
-        version of the task's code is kept, too.
+        It is the version of the mixer that is installed, or else the first of :meth:`by_version`. For each task, only
+        one version of the task's code is kept, too.
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)

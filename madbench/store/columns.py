@@ -59,7 +59,10 @@ class JobInProfile:
 
 
 class StoredProfile:
-    """The :class:`ProfileFacts` of a shipped profile of stored runs, from the index of their store."""
+    """The facts of a shipped profile of stored runs, from the index of their store.
+
+    It is a :class:`madbench.suites.profile.ProfileFacts`.
+    """
 
     overrides: tuple[Override, ...] = ()
     is_shipped = True

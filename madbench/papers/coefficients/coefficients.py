@@ -70,8 +70,8 @@ def measured_runs(
 ) -> Iterator[tuple[Any, Job, Measurement]]:
     """Yield (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
 
-    A row is one of :func:`madbench.analysis.scores.collect`. ``measure`` is called with the weights file and the job of
-    a run for which ``quantity`` is not stored yet.
+    A row is the ``row`` of a :class:`madbench.suites.scoring.JobOutcome`. ``measure`` is called with the weights file
+    and the job of a run for which ``quantity`` is not stored yet.
 
     Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
     """

@@ -29,10 +29,10 @@ over many pairs of tokens and vary less.
 def compare_shares(contrasts: Sequence[ExpectedContrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """Test contrasts of the share of coefficients near zero, by task and group.
 
-    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`. The better label of a contrast is
-    expected to have the larger share. A group is supported if all its contrasts are, and contradicted if one is. A
-    group is left out if one of its labels has no finished run. p-values are adjusted by Holm's method within a task and
-    group.
+    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure_coefficients`. The better label of a
+    contrast is expected to have the larger share. A group is supported if all its contrasts are, and contradicted if
+    one is. A group is left out if one of its labels has no finished run. p-values are adjusted by Holm's method within
+    a task and group.
 
     Return the verdicts and the numbers behind them, both by task and group.
     """

@@ -7,10 +7,11 @@ In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with
     o_t = sum_l w_tl v_(t-l)
 
 A tile has P rows, and P keys or P lags. For P rows from t and P keys from i, column n of row m has the lag
-t - i + m - n. Hence ``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`, which is its own
-inverse). Columns with n <= m have the lags from t - i, and the others the P lags before them. A block of lags is
-therefore skewed from two tiles of keys; a loop over lags computes one of them per step. Weights are converted back in
-the same way: a block of keys takes them from two blocks of lags.
+t - i + m - n. Hence ``j = (m - n) mod P`` orders the columns of each row by lag. This is
+:func:`madbench.mixers.srg.kernels.lag_tile.skew`, which is its own inverse. Columns with n <= m have the lags from
+t - i, and the others the P lags before them. A block of lags is therefore skewed from two tiles of keys; a loop over
+lags computes one of them per step. Weights are converted back in the same way: a block of keys takes them from two
+blocks of lags.
 
 c and u are sums over all lags and are computed first, in separate loops. They are saved with the norms, in
 O(B H T (r + 1)) numbers, so that every later tile is computed independently. ReLU depends on the sign of the hidden

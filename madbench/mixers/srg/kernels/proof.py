@@ -81,7 +81,10 @@ def largest_error(program: Program, device: torch.device) -> float:
 
 
 def _draw(program: Program, device: torch.device) -> list[Tensor | None]:
-    """Random inputs of :func:`fused.attention`: q, k, v, and s, A, B, p of each mixing. torch's seed is left alone."""
+    """Random inputs of :func:`madbench.mixers.srg.kernels.fused.attention`: q, k, v, and s, A, B, p of each mixing.
+
+    torch's seed is left alone.
+    """
     k_width, v_width, rank = program.widths
     heads, length, generator = program.heads, program.length, torch.Generator().manual_seed(0)
     query_heads = 2 * heads if program.base == "G" else heads
