@@ -192,7 +192,10 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
 
 
 def _step_ms(run: JobOutcome) -> float | None:
-    """Milliseconds per training step of a run. None if no time is recorded, or if several runs shared their steps."""
+    """Milliseconds per training step of a run.
+
+    None if no time is recorded, if several runs shared their steps, or if the run was trained in several places.
+    """
     seconds, steps = run.details.get("seconds"), run.details.get("steps")
     is_alone = run.details.get("group", 1) == 1 and len(run.details.get("places", [])) < 2
     return 1e3 * seconds / steps if seconds and steps and is_alone else None

@@ -33,7 +33,8 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
     Values that are part of the jobs of ``table`` are left out. Among others there are:
 
     - ``columns``: direction, resolution and limits of each quantity;
-    - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not;
+    - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not. The key
+      is an older word for thresholds, which the format of registrations keeps;
     - ``published``: the published numbers behind the thresholds;
     - ``chance``, ``heuristic``: the scores of each task in percent.
 

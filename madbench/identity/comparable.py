@@ -111,7 +111,8 @@ def _read_names(tree: ast.Module) -> Iterator[str]:
 class _Untyping(ast.NodeTransformer):
     """Removes annotations that nothing reads at run time, and blocks for type checkers.
 
-    ``casts`` are the names of :func:`typing.cast` in the file, ``read`` those of functions whose annotations are read.
+    ``casts`` are the names that the file gives to :func:`typing.cast`. ``read`` are the names of the functions whose
+    annotations some code reads. These annotations are kept.
     """
 
     def __init__(self, casts: Collection[str], read: Collection[str]):

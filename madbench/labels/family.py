@@ -111,7 +111,7 @@ class Allocation(Protocol):
 
     @property
     def target(self) -> int:
-        """The budget: the largest number of parameters."""
+        """The budget, in parameters."""
 
     @property
     def ratio(self) -> float:

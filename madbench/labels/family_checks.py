@@ -19,8 +19,8 @@ MEMBERS = {name: member for name, member in vars(Family).items() if not name.sta
 def label_of(family: str, answer: Any) -> Any:
     """Return ``answer``, which the method ``parse`` of a family returned. Raises ``TypeError`` if it is no label.
 
-    ``family`` is the family's name. The label's text must begin with this prefix, because the text of a label
-    determines its family.
+    ``family`` is the name of the family. The text of the label must begin with this name and a colon, because the text
+    of a label determines its family.
     """
     hash(answer)
     if answer is None or not str(answer):

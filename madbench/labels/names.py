@@ -152,7 +152,10 @@ def file_name(label: str) -> str:
 
 
 def with_display_names(text: str) -> str:
-    """Return the text with labels replaced by their display names: one at its start, and every label with a prefix."""
+    """Replace labels in a text by their display names.
+
+    These are a label at the start of the text, and every label with a prefix, such as ``cd:gdn-cg``.
+    """
     return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 

@@ -46,7 +46,7 @@ class MixerSequence:
 
     @property
     def target(self) -> int:
-        """The budget of all mixers together: the largest number of parameters."""
+        """The sum of the budgets of all mixers, in parameters."""
         return sum(count * block.target for block, count in self.kinds)
 
     @property

@@ -291,7 +291,10 @@ def _repeated(job: Job) -> Tensor:
 
 
 def _recognised(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
-    """The name of the function for which ``gated`` equals the measured values."""
+    """The name in ``FUNCTIONS`` of the function f for which ``gated(f)`` equals the measured values, up to ``CLOSE``.
+
+    The text ``another function`` if there is none.
+    """
     for name, function in FUNCTIONS.items():
         expected = gated(function)
         if float((measured - expected).abs().max()) <= CLOSE * float(expected.abs().max()):

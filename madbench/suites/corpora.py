@@ -56,7 +56,7 @@ class StoredCorpus:
 
     @property
     def folder(self) -> Path | None:
-        """The folder in which the corpus was when the run was trained."""
+        """The folder in which the corpus was when the run was trained. None if the record does not name it."""
         return Path(self.description["folder"]) if "folder" in self.description else None
 
     @property

@@ -181,7 +181,10 @@ def choosing_note(seeds: int) -> str:
 
 
 def choosing_advice(seeds: int) -> str:
-    """Advice to train more seeds, if too few are left for a test after the seed that chooses. Empty if enough are."""
+    """Advice to train one seed more than ``LEAST_SEEDS``, because a label's first seed only chooses its rates.
+
+    ``seeds`` counts all seeds of a label, with the first. Empty if it is above ``LEAST_SEEDS``.
+    """
     if seeds > LEAST_SEEDS:
         return ""
     return f"Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds."

@@ -44,7 +44,7 @@ def inspection_figures(
 
 
 def _layers(model: Inspection) -> list[int]:
-    """The indices of the probes to draw: all, or of more than three the first, the middle and the last."""
+    """The indices of the probes to draw. All if there are at most three, otherwise the first, middle and last."""
     last = len(model.probes) - 1
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 

@@ -43,9 +43,10 @@ def ordered(mixer: SrgMixer, p: Projected) -> Projected:
 
 
 def _last_token(mixer: SrgMixer, first_row: int, p: Projected) -> int:
-    """The position of the last token that the first row of a block sees.
+    """The last position that the scores of the first row of a block cover.
 
-    This is the row's own token in a causal mixer, and otherwise the last token of the input.
+    This is the row's own token in a causal mixer, and otherwise the last token of the input, even if a window hides
+    this token from the row.
     """
     return first_row if mixer.causal else p.k.shape[2] - 1
 

@@ -90,9 +90,9 @@ class Matrices:
 def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrices]:
     """The figures of a trained model, by suffix of their file name. Empty if the mixer has no learned matrices.
 
-    ``row`` is the row of the model, which belongs to the row's first seed. The matrix T has the effects of the column's
-    symbol on the row's symbol. Linear attention on colliding agents also has the matrix E C E^T for the embedding E,
-    and if the embedding is sinusoidal, C itself. Other mixers have only T.
+    ``row`` is the row of the table that ``model`` belongs to. The model is that of the row's first seed. The matrix T
+    has the effects of the column's symbol on the row's symbol. Linear attention on colliding agents also has the matrix
+    E C E^T for the embedding E, and if the embedding is sinusoidal, C itself. Other mixers have only T.
     """
     effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:

@@ -87,7 +87,10 @@ class Mamba3(Recurrent):
         return inner, inner, states, states, heads, heads, heads, states // 4
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The sizes of the angles, and of the last B and x, which the next token writes once more."""
+        """The sizes of the state besides the matrix: the summed angles, and B and x of the last token.
+
+        The trapezoidal rule writes B_(t-1) x_(t-1)^T at token t with the weight (1 - lambda_t) Delta_t alpha_t.
+        """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

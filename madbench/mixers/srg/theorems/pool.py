@@ -239,9 +239,10 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def outputs(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest norm of a head's row times the norm of its scores, relative to its bound (Proposition E.8).
+    """The largest ratio |row| |scores| / bound over the heads and rows (Proposition E.8).
 
-    The bound is sup |Psi|, over the atoms of the pools, times the number of active slots.
+    |row| is the norm of what one head adds to a row of the output, and |scores| the norm of the head's hidden scores.
+    The bound is sup |Psi|, over the atoms of the head's pools, times the number of active slots.
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
     if mixer.o_up:
