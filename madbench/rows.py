@@ -23,10 +23,14 @@ from madbench.suites.protocol import Protocol
 class Row:
     """One row of a table: a label with changed settings."""
 
-    label: str  # canonical label
-    changes: tuple[Override, ...] = ()  # overrides that not all rows share
-    named_changes: tuple[Override, ...] = ()  # the changes that appear in the row's name
-    variant: str = ""  # further words of the row's name, for rows that differ in more than their changes
+    label: str
+    """Canonical label."""
+    changes: tuple[Override, ...] = ()
+    """Overrides that not all rows share."""
+    named_changes: tuple[Override, ...] = ()
+    """The changes that appear in the row's name."""
+    variant: str = ""
+    """Further words of the row's name, for rows that differ in more than their changes."""
 
     @property
     def name(self) -> str:
@@ -50,16 +54,22 @@ class Grid:
     """The rows of a table, the baseline first, and the settings that they share."""
 
     rows: tuple[Row, ...]
-    tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
+    tasks: tuple[str, ...] | None = None
+    """Tasks of all suites, in the order of the file. None for all."""
     seeds: tuple[int, ...] = (0,)
-    profile: str = ""  # profile of the leading suite; empty for its usual profile
+    profile: str = ""
+    """Profile of the leading suite. Empty for its usual profile."""
     fidelity: Fidelity = "corrected"
     budget: Budget = "strict"
-    overrides: tuple[Override, ...] = ()  # overrides that all rows share
-    axes: tuple[str, ...] = ()  # keys in which rows differ
+    overrides: tuple[Override, ...] = ()
+    """Overrides that all rows share."""
+    axes: tuple[str, ...] = ()
+    """Keys in which rows differ."""
     description: str = ""
-    where: str = ""  # the file, with which error messages begin
-    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # display names of its labels
+    where: str = ""
+    """The file of the grid, with which error messages begin."""
+    names: DisplayNames = field(default_factory=DisplayNames, compare=False)
+    """Display names of the labels."""
 
     @property
     def leading(self) -> Suite:

@@ -42,11 +42,15 @@ _SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the four labels of a square; a pai
 class Effect:
     """The effect of a contrast on a quantity, or the interaction of two contrasts."""
 
-    contrasts: tuple[Contrast, ...]  # one for an effect, two for an interaction
-    quantity: str  # a task, mad_average or loss_l5
+    contrasts: tuple[Contrast, ...]
+    """One for an effect, two for an interaction."""
+    quantity: str
+    """A task, mad_average or loss_l5."""
     estimate: Difference
-    cases: Mapping[LabelPair | Square, Difference | None]  # the pairs with their differences, or the squares
-    p_holm: float = math.nan  # adjusted for all effects, or for all interactions, of the table
+    cases: Mapping[LabelPair | Square, Difference | None]
+    """The pairs of an effect, or the squares of an interaction, with their differences."""
+    p_holm: float = math.nan
+    """The p-value, adjusted for all effects, or for all interactions, of the table."""
 
     @property
     def is_significant(self) -> bool:

@@ -29,11 +29,15 @@ class Contrast:
     of the grammar.
     """
 
-    prefix: str  # prefix of the family, such as ``lin:``; empty for S/R/G
-    position: tuple[int, int, int]  # sort key among the contrasts of the family
+    prefix: str
+    """Prefix of the family, such as ``lin:``. Empty for S/R/G."""
+    position: tuple[int, int, int]
+    """Sort key among the contrasts of the family."""
     factor: str
-    given: str  # level of the first label (madbench.labels.levels)
-    against: str  # level of the second label; empty if it has none
+    given: str
+    """Level of the first label (:mod:`madbench.labels.levels`)."""
+    against: str
+    """Level of the second label. Empty if it has none."""
 
     @property
     def name(self) -> str:

@@ -63,8 +63,10 @@ class RowCosts:
 
     values: dict[str, float] = field(default_factory=dict)
     by_length: dict[int, CountedCosts] = field(default_factory=dict)
-    is_causal: bool = True  # False if a token also sees later tokens
-    unknown: str = ""  # the reason why a count is missing; empty if none is
+    is_causal: bool = True
+    """False if a token also sees later tokens."""
+    unknown: str = ""
+    """The reason why a count is missing. Empty if no count is missing."""
 
 
 def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:

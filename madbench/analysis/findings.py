@@ -58,26 +58,41 @@ class Finding:
     """The verdict on a claim in one column (its quantity), with the published and the measured gain."""
 
     claim: Claim
-    quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
-    options: str  # options of the command that select the protocol
-    threshold: float  # the gain has to be above it, or below it for a claim of "no gain"
-    published: float  # smallest published gain of the tested pairs, or of all pairs if none is tested; NaN if unknown
-    ours: Difference | None  # the measured gain, or the smallest if several are needed; None without a stored pair
-    gain_name: str  # the rival or the pair to which ``ours`` belongs; empty if there is only one gain
-    p: float  # two-sided p-value of the verdict, from all gains; NaN without a test
-    p_holm: float  # ``p`` after Holm's correction over all findings that are tested
-    tested: int  # number of findings that are tested together
+    quantity: str
+    """A MAD task, ``mad_average``, ``loss_l5`` or ``steps_to_x``."""
+    options: str
+    """Options of the command that select the protocol."""
+    threshold: float
+    """The gain has to be above this threshold, or below it for a claim of "no gain"."""
+    published: float
+    """Smallest published gain of the tested pairs, or of all pairs if none is tested. NaN if unknown."""
+    ours: Difference | None
+    """The measured gain, or the smallest if several are needed. None without a stored pair."""
+    gain_name: str
+    """The rival or the pair to which ``ours`` belongs. Empty if there is only one gain."""
+    p: float
+    """Two-sided p-value of the verdict, from all gains. NaN without a test."""
+    p_holm: float
+    """``p`` after Holm's correction over all findings that are tested."""
+    tested: int
+    """Number of findings that are tested together."""
     verdict: Verdict
-    detail: str  # the reason why there is no test, or the kind of a supported claim of no difference
-    labels: tuple[str, ...]  # labels of the tested pairs, or else of the pair with the fewest missing labels
-    missing: tuple[str, ...]  # those of ``labels`` that have no complete seed; empty if a pair is stored
-    pairs: dict[LabelPair, float]  # the tested pairs, each with its mean gain
-    published_threshold: float = (
-        math.nan
-    )  # the threshold in the paper's points, if it is scaled to the profile; else NaN
-    marks: tuple[str, ...] = ()  # reservations about a registered verdict, such as "provisional"
-    chosen_on: str = ""  # the set of labels whose published order was used to choose the settings, if any
-    paper: str = ""  # the paper of the claim; empty if all claims have one source
+    detail: str
+    """The reason why there is no test, or the kind of a supported claim of no difference."""
+    labels: tuple[str, ...]
+    """Labels of the tested pairs, or else of the pair with the fewest missing labels."""
+    missing: tuple[str, ...]
+    """The labels in ``labels`` that have no complete seed. Empty if a pair is stored."""
+    pairs: dict[LabelPair, float]
+    """The tested pairs, each with its mean gain."""
+    published_threshold: float = math.nan
+    """The threshold in the paper's points, if it is scaled to the profile, otherwise NaN."""
+    marks: tuple[str, ...] = ()
+    """Reservations about a registered verdict, such as "provisional"."""
+    chosen_on: str = ""
+    """The set of labels whose published order was used to choose the settings. Empty if there is none."""
+    paper: str = ""
+    """The paper of the claim. Empty if all claims have one source."""
 
     @property
     def n(self) -> int:

@@ -58,7 +58,8 @@ class Case:
     label: str
     path: str
     mixer: Mixer | None = None
-    problem: str = ""  # the reason why it is not timed
+    problem: str = ""
+    """The reason why the case is not timed. Empty if it is timed."""
 
 
 def paths_of(mixer: Mixer) -> list[str]:

@@ -27,13 +27,20 @@ class BenchSetup:
     device: str
     precision: Precision
     limits: TimingLimits
-    profile: str  # profile of MAD training
-    lengths: Sequence[int] = ()  # if empty, the part's default; batch and d_model: if None
+    profile: str
+    """Profile of MAD training."""
+    lengths: Sequence[int] = ()
+    """Lengths of sequences. Empty for those of the part."""
     batch: int | None = None
+    """Sequences per batch. None for the number of the part."""
     d_model: int | None = None
-    peer: Path | None = None  # a checkout of the reference code
-    paths: Sequence[str] = ()  # paths of mixers; empty: all that run here
-    compiles: bool = False  # True: compile models, and add the compiled chunked path
+    """Width of the model. None for the width of the part."""
+    peer: Path | None = None
+    """A checkout of the reference code."""
+    paths: Sequence[str] = ()
+    """Paths of mixers. Empty for all paths that run here."""
+    compiles: bool = False
+    """True to compile models, and to add the compiled chunked path."""
 
     @property
     def is_cpu(self) -> bool:
@@ -51,9 +58,11 @@ class BenchSetup:
 class BenchColumn:
     """A column of a part's table."""
 
-    name: str  # key of a row
+    name: str
+    """Key of a row."""
     heading: str
-    format: str = "{}"  # format of the value; it may name other values of the row
+    format: str = "{}"
+    """Format of the value. It may name other values of the row."""
 
     def text(self, row: BenchRow) -> str:
         """The cell of a row."""
@@ -78,8 +87,10 @@ class Curve:
     y: str
     y_label: str
     x_label: str = ""
-    series: str = ""  # key with one color per value
-    panel: str = ""  # key with one panel per value
+    series: str = ""
+    """Key of a row. Each of its values has a color."""
+    panel: str = ""
+    """Key of a row. Each of its values has a panel."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +98,16 @@ class BenchPart:
     """One table of the benchmark."""
 
     name: str
-    what: str  # title in a few words
+    what: str
+    """Title in a few words."""
     caption: str
     columns: Sequence[BenchColumn]
     curve: Curve
     measure: Callable[[BenchSetup], Iterator[BenchRow]]
-    group: Sequence[str]  # keys of a row; rows that are timed in turns have equal values
-    count: Callable[[BenchSetup], int]  # number of such groups
+    group: Sequence[str]
+    """Keys of a row. Rows that are timed in turns have equal values."""
+    count: Callable[[BenchSetup], int]
+    """Number of groups of rows that are timed in turns."""
 
 
 @dataclass(frozen=True)

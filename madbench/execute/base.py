@@ -159,9 +159,12 @@ class Summary:
     finished: int = 0
     diverged: int = 0
     failed: int = 0
-    skipped: int = 0  # already in the store, with a result or as a failure that is not retried
-    busy: int = 0  # in training by another process
-    left: int = 0  # not started, because ``max_failures`` was reached
+    skipped: int = 0
+    """Jobs that are in the store with a result, or as a failure that is not retried."""
+    busy: int = 0
+    """Jobs that another process trains."""
+    left: int = 0
+    """Jobs that were not started, because ``max_failures`` was reached."""
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})
@@ -180,9 +183,11 @@ class JobLock:
     """The lock of a job in the store. No other process may train the job until the lock is closed."""
 
     job: Job
-    work: Path  # its work folder
+    work: Path
+    """The work folder of the job."""
     stack: ExitStack
-    result: JobResult | None = None  # its result while it is being stored
+    result: JobResult | None = None
+    """The result of the job while it is being stored."""
 
     def close(self) -> None:
         self.stack.close()

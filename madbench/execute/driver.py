@@ -64,14 +64,21 @@ OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 class LockedGroup:
     """A group of jobs that the driver has locked and hands to a backend. One worker trains it."""
 
-    locks: list[JobLock]  # locks of the jobs that are not stored yet
-    last_assignment: Assignment | None = None  # the worker's input at the last attempt
+    locks: list[JobLock]
+    """Locks of the jobs that are not stored yet."""
+    last_assignment: Assignment | None = None
+    """The worker's input at the last attempt."""
     attempt: int = 1
-    slot: int | None = None  # number that the screen shows, set once a worker has begun
-    due: float = math.inf  # time of cancellation, on the monotonic clock
-    is_training: bool = False  # True if the worker has begun, at this attempt
-    is_start_reported: bool = False  # True once its jobs were reported as started
-    drop_results: Callable[[], None] = lambda: None  # deletes the backend's copy of the results once they are stored
+    slot: int | None = None
+    """Number that the screen shows, set once a worker has begun."""
+    due: float = math.inf
+    """Time of cancellation, on the monotonic clock."""
+    is_training: bool = False
+    """True if the worker has begun at this attempt."""
+    is_start_reported: bool = False
+    """True if its jobs have been reported as started."""
+    drop_results: Callable[[], None] = lambda: None
+    """Deletes the backend's copy of the results once they are stored."""
 
     @property
     def jobs(self) -> Sequence[Job]:

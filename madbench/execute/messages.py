@@ -25,7 +25,8 @@ class WorkerStarting:
 class WorkerStarted:
     """The worker has begun to train the group."""
 
-    slot: int | None = None  # number that the screen shows; None if the driver chooses one
+    slot: int | None = None
+    """Number that the screen shows. None if the driver chooses one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class JobProgress:
     """The progress of one job."""
 
     job_id: str
-    progress: dict[str, Any]  # the dict that the training loop reported
+    progress: dict[str, Any]
+    """The dict that the training loop reported."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,20 @@ class JobResult:
 
     job_id: str
     record: Record
-    files: Files = field(default_factory=dict)  # files of the run; empty if the driver sees the work folders
+    files: Files = field(default_factory=dict)
+    """Files of the run. Empty if the driver sees the work folders."""
 
 
 @dataclass(frozen=True)
 class WorkerResult:
     """The result of a worker: records and files of the jobs of its group."""
 
-    records: Sequence[Record | None] = ()  # one per job, None if it did not end; or empty
-    files: Sequence[Files] = ()  # files of each run; empty if the driver sees the work folders
-    error: str = ""  # why a job has no record; the worker is then replaced
+    records: Sequence[Record | None] = ()
+    """One record per job, or None for a job that did not end. Empty if the worker could not train."""
+    files: Sequence[Files] = ()
+    """Files of each run. Empty if the driver sees the work folders."""
+    error: str = ""
+    """The reason why a job has no record. The worker is then replaced."""
     broken: str = ""
     """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
     with this message.

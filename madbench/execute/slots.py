@@ -31,9 +31,12 @@ class JobBatch:
     """Jobs that train in one call of the executor on this machine, with one number of slots and threads."""
 
     jobs: Sequence[Job]
-    slots: int  # jobs at a time
-    threads: int  # threads of each job
-    reason: str = ""  # reason for the threads, if it is not only the number of cores
+    slots: int
+    """Jobs at a time."""
+    threads: int
+    """Threads of each job."""
+    reason: str = ""
+    """Reason for the number of threads, if it is not only the number of cores."""
 
     def text(self, slots: int | None = None) -> str:
         """The number of jobs at a time and of their threads, such as ``2 at a time, 1 thread each``.
@@ -49,8 +52,10 @@ class JobBatch:
 class Threads:
     """Limits on the number of threads of a job."""
 
-    per_job: int | None = None  # number set by the user; None: a share of the free cores
-    free: int | None = None  # cores that other processes leave free; None: all
+    per_job: int | None = None
+    """The number that the user set. None for a share of the free cores."""
+    free: int | None = None
+    """Cores that other processes leave free. None for all cores."""
     reason: str = ""
 
     @property

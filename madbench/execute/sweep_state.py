@@ -86,9 +86,12 @@ class RunningJob:
 
     job: str
     slot: int | None
-    since: float  # seconds of the sweep's clock at which it started
-    line: dict[str, Any] = field(default_factory=dict)  # its last progress
-    fraction: float = 0.0  # share of its steps that are done
+    since: float
+    """Time at which the job started, in seconds of the sweep's clock."""
+    line: dict[str, Any] = field(default_factory=dict)
+    """The last progress of the job."""
+    fraction: float = 0.0
+    """Share of the job's steps that are done."""
     first: tuple[float, float] | None = None
     """The fraction and the time at the first progress report. Steps before this report were trained by earlier sweeps.
     """

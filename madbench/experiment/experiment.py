@@ -28,7 +28,8 @@ class Experiment(TableRows):
 
     device: str
     results: Path
-    notes: list[str] = field(default_factory=list)  # notes for the user before training
+    notes: list[str] = field(default_factory=list)
+    """Notes for the user before training."""
 
     @property
     def protocol(self) -> Protocol:

@@ -82,8 +82,10 @@ class Statement:
     """A statement at the top level of a file. An import of several names counts as one statement per name."""
 
     node: ast.stmt
-    names: frozenset[str]  # names that it binds
-    is_effect: bool  # True if it does more at import than bind names, such as ``torch.manual_seed(0)``
+    names: frozenset[str]
+    """Names that the statement binds."""
+    is_effect: bool
+    """True if the statement does more at import than bind names, such as ``torch.manual_seed(0)``."""
 
     @functools.cached_property
     def chains(self) -> list[Chain]:

@@ -42,9 +42,12 @@ class FileEvent:
 
     path: str
     opens: bool
-    owner: str  # the file of the code that did it
-    line: int  # line of the owner that is running while it is imported; 0 inside a function
-    during: str  # name of the watched action
+    owner: str
+    """The file of the code that did it."""
+    line: int
+    """Line of the owner that is running while it is imported. 0 inside a function."""
+    during: str
+    """Name of the watched action."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,10 @@ class FileNote:
 
     path: str
     opens: bool
-    frames: tuple[tuple[str, int], ...]  # file and line, innermost first, up to this package; line 0 in a function
-    during: str  # name of the watched action
+    frames: tuple[tuple[str, int], ...]
+    """File and line, innermost first, up to this package. The line is 0 in a function."""
+    during: str
+    """Name of the watched action."""
 
 
 notes: list[FileNote] = []

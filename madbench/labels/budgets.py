@@ -26,9 +26,11 @@ it."""
 class Measure:
     """A quantity of a mixer and its limit. The quantity must be affine in each rank while other ranks are fixed."""
 
-    name: str  # name of the quantity in sentences
+    name: str
+    """Name of the quantity in sentences."""
     amount: Callable[[Allocation], float]
-    target: Callable[[Allocation], float]  # the limit: the quantity of the reference
+    target: Callable[[Allocation], float]
+    """The limit: the quantity of the reference."""
 
 
 def softmax_flops(size: Size) -> float:
@@ -79,7 +81,8 @@ class BudgetRule:
     """A budget: a quantity of a mixer, which may not exceed the same quantity of a reference."""
 
     quantity: Quantity
-    reference: Literal["softmax attention"]  # with the same width
+    reference: Literal["softmax attention"]
+    """The mixer whose quantities are the limits. It has the same width."""
     counting: Literal["all", "paper"]
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""

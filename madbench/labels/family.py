@@ -40,18 +40,24 @@ class Explanation:
 
     letter: str
     name: str
-    what: str  # effect of the letter
-    equation: str  # equation that the letter affects; t is the current token and i a token of its prefix
-    source: str  # name and place in the paper
+    what: str
+    """Effect of the letter."""
+    equation: str
+    """Equation that the letter affects. t is the current token and i a token of its prefix."""
+    source: str
+    """Name and place in the paper."""
 
 
 @dataclass(frozen=True)
 class Layer:
     """The place of a mixer among the blocks of a model."""
 
-    index: int = 0  # index of the mixer's block, counted from 0
-    count: int = 1  # number of blocks of the model
-    earlier: int = 0  # number of earlier blocks with the same label
+    index: int = 0
+    """Index of the mixer's block, counted from 0."""
+    count: int = 1
+    """Number of blocks of the model."""
+    earlier: int = 0
+    """Number of earlier blocks with the same label."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,15 @@ class Size:
     Raises ``BudgetError`` for invalid values.
     """
 
-    d_model: int  # width; the budget is 4 d_model^2
+    d_model: int
+    """Width. The budget is 4 d_model^2."""
     n_head: int
-    max_len: int  # length of the longest sequence in tokens
-    budget: Budget = "strict"  # the name of its :attr:`rule`
-    layer: Layer = Layer()  # the default for labels whose family does not take the layer
+    max_len: int
+    """Length of the longest sequence in tokens."""
+    budget: Budget = "strict"
+    """The name of the :attr:`rule`."""
+    layer: Layer = Layer()
+    """Position of the mixer in a model. The default is for labels whose family does not take the layer."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_head", "max_len"):
@@ -133,13 +143,20 @@ class Check:
     """A measurable statement about a label's mixer. If it does not apply to the label, ``reason`` says why."""
 
     name: str
-    statement: str  # the claim, as a sentence
-    source: str  # place where the claim is stated
-    run: Callable[[], float] | None  # measures the residual; None if the statement does not apply
-    tolerance: float = 0.0  # largest residual that confirms the statement
-    is_difference: bool = False  # True if two things must differ: the residual must be *above* the tolerance
-    reason: str = ""  # reason why the statement does not apply; it is not run then
-    contradicts: bool = False  # True if the statement shows that its source, as printed, is wrong
+    statement: str
+    """The claim, as a sentence."""
+    source: str
+    """Place where the claim is stated."""
+    run: Callable[[], float] | None
+    """Measures the residual. None if the statement does not apply."""
+    tolerance: float = 0.0
+    """Largest residual that confirms the statement."""
+    is_difference: bool = False
+    """True if two things must differ: the residual must be *above* the tolerance."""
+    reason: str = ""
+    """Reason why the statement does not apply. It is not run then."""
+    contradicts: bool = False
+    """True if the statement shows that its source, as printed, is wrong."""
 
     def __post_init__(self) -> None:
         if self.reason:

@@ -86,7 +86,8 @@ class DrawnFigure:
     """A figure and its numbers. ``draw`` takes a layout."""
 
     stem: str
-    draw: Any  # Layout -> Page
+    draw: Any
+    """A function from a layout to the page."""
     frame: pd.DataFrame
 
 
@@ -96,11 +97,15 @@ class ItemResult:
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
-    content: Mapping[str, Any]  # the result as JSON, for programs
+    content: Mapping[str, Any]
+    """The result as JSON, for programs."""
     figures: Iterable[DrawnFigure] = ()
-    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
-    heading: str = ""  # a sentence above the verdicts
-    failed: bool = False  # True if a check of the item fails
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """Numbers behind a verdict."""
+    heading: str = ""
+    """A sentence above the verdicts."""
+    failed: bool = False
+    """True if a check of the item fails."""
 
     @property
     def exit_code(self) -> int:

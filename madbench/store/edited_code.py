@@ -20,8 +20,10 @@ from madbench.suites.identity import without_code
 class EarlierRuns:
     """The number of stored runs of a label or a task that differ from planned jobs only in the user's code."""
 
-    subject: str  # the label, or the task
-    file: str  # location of the changed file; empty if unknown
+    subject: str
+    """The label, or the task."""
+    file: str
+    """Location of the changed file. Empty if unknown."""
     count: int
 
     @property

@@ -170,9 +170,12 @@ _SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by 
 class Measurement:
     """Numbers that were measured on a run after its training."""
 
-    name: str  # what was measured, such as ``evaluation``
-    values: dict[str, float]  # numbers by name
-    details: dict[str, Any] = field(default_factory=dict)  # origin of the values: versions, device, command
+    name: str
+    """What was measured, such as ``evaluation``."""
+    values: dict[str, float]
+    """Numbers by name."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Origin of the values: versions, device, command."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The settings of the measurement, such as ``{"seq_len": 2048}``. Measurements of equal name differ in them."""
 

@@ -79,7 +79,8 @@ class Run:
 
     job: Job
     record: Record
-    runs: Path  # the folder of all runs
+    runs: Path
+    """The folder of all runs."""
 
     @property
     def folder(self) -> Path:

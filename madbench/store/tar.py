@@ -33,9 +33,12 @@ class UnpackingLimits:
     """Limits of unpacking, so that a small file cannot fill the disk or keep the machine busy."""
 
     members: float = 100_000
-    total: float = 2_000_000_000  # unpacked bytes
-    ratio: float = 200  # unpacked to packed bytes; archives that madbench wrote have less than 20
-    free: float = 1_000_000  # unpacked bytes that are allowed at any ratio
+    total: float = 2_000_000_000
+    """The largest number of unpacked bytes."""
+    ratio: float = 200
+    """The largest ratio of unpacked to packed bytes. Archives that madbench wrote have less than 20."""
+    free: float = 1_000_000
+    """Unpacked bytes that are allowed at any ratio."""
 
 
 NO_LIMITS = UnpackingLimits(math.inf, math.inf, math.inf)

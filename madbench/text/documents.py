@@ -21,9 +21,12 @@ class Limits:
     Tokenizing a document takes about ten times its size in memory.
     """
 
-    line: int = 32_000_000  # bytes of an uncompressed line of JSON
-    document: int = 256_000_000  # characters; for a text file, bytes
-    total: int = 100_000_000_000  # bytes of all text in UTF-8
+    line: int = 32_000_000
+    """Bytes of an uncompressed line of JSON."""
+    document: int = 256_000_000
+    """Characters of a document, or bytes of a text file."""
+    total: int = 100_000_000_000
+    """Bytes of all text in UTF-8."""
 
 
 class Source:

@@ -32,7 +32,8 @@ class Recipe:
     """
 
     name: str
-    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or name and digest of a tokenizer from a file
+    tokenizer: str
+    """``bytes``, ``gpt2``, ``bpe:N``, or name and digest of a tokenizer from a file."""
     validation: float
     text_key: str
 
@@ -46,12 +47,18 @@ class Recipe:
 class SourceInfo:
     """One source, as it was read."""
 
-    name: str  # path as given, or the name of the data set
-    size: int  # bytes on disk
-    mtime_ns: int | None  # time of the file's last change, to notice changes; None if not a file
-    sha256: str | None  # of the raw bytes; None if unknown, or if not read to the end
-    documents: int  # documents read from it
-    skipped: int = 0  # skipped rows without a text
+    name: str
+    """Path as given, or the name of the data set."""
+    size: int
+    """Bytes on disk."""
+    mtime_ns: int | None
+    """Time of the file's last change, to notice changes. None for a source that is not a file."""
+    sha256: str | None
+    """Digest of the raw bytes. None if it is unknown, or if the source was not read to the end."""
+    documents: int
+    """Documents that were read from the source."""
+    skipped: int = 0
+    """Skipped rows without a text."""
 
     @classmethod
     def from_source(cls, source: Source, documents: int) -> SourceInfo:
@@ -62,9 +69,12 @@ class SourceInfo:
 class TokenizerInfo:
     """The tokenizer that gave the ids."""
 
-    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``; ``none:N``: ids only
-    digest: str  # hash of everything that determines ids
-    vocab_size: int  # including end of text
+    spec: str
+    """``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or ``none:N`` for ids without text."""
+    digest: str
+    """Hash of everything that determines ids."""
+    vocab_size: int
+    """Number of ids, including the end of text."""
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> TokenizerInfo:
@@ -76,25 +86,36 @@ class SplitInfo:
     """One of the two token files."""
 
     tokens: int = 0
-    bytes: int | None = 0  # UTF-8 bytes of the text; None if the tokenizer is unknown
-    documents: int | None = 0  # None if they were not counted
-    sha256: str = ""  # of the finished file
+    bytes: int | None = 0
+    """UTF-8 bytes of the text. None if the tokenizer is unknown."""
+    documents: int | None = 0
+    """Number of documents. None if they were not counted."""
+    sha256: str = ""
+    """Digest of the finished file."""
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The manifest of a corpus."""
 
-    recipe: Recipe | None  # None for token files that madbench has not written
+    recipe: Recipe | None
+    """The choices at preparation. None for token files that madbench has not written."""
     tokenizer: TokenizerInfo
-    dtype: Literal["uint8", "uint16", "uint32", "uint64"]  # type of an id on disk, little-endian
-    split_rule: str  # the validation rule in words
-    splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
-    sources: tuple[SourceInfo, ...] = ()  # in the order they were read
-    notes: tuple[str, ...] = ()  # other facts that determined the content, in words
-    madbench: str = ""  # versions that wrote the files
+    dtype: Literal["uint8", "uint16", "uint32", "uint64"]
+    """Type of an id on disk, little-endian."""
+    split_rule: str
+    """The validation rule in words."""
+    splits: dict[str, SplitInfo]
+    """The files ``train`` and ``val``."""
+    sources: tuple[SourceInfo, ...] = ()
+    """The sources, in the order in which they were read."""
+    notes: tuple[str, ...] = ()
+    """Other facts that determined the content, in words."""
+    madbench: str = ""
+    """Versions that wrote the files."""
     python: str = ""
-    format: Literal[1] = 1  # version of this layout
+    format: Literal[1] = 1
+    """Version of this layout."""
 
     def __post_init__(self) -> None:
         if self.splits.keys() != set(SPLITS):

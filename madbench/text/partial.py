@@ -50,8 +50,10 @@ class SplitRule:
     documents for that, the end of every document is for validation.
     """
 
-    validation: float  # share of the text
-    by_tail: bool  # True: the end of every document is for validation
+    validation: float
+    """Share of the text that is for validation."""
+    by_tail: bool
+    """True if the end of every document is for validation."""
 
     def parts(self, text: str) -> list[tuple[Split, str]]:
         """The text of a non-empty document, by split. No part is empty."""
@@ -79,16 +81,20 @@ class DocumentBatch:
     """Documents of one source, in order."""
 
     texts: list[str]
-    source: SourceInfo  # with its number of documents so far
-    is_last: bool  # True if the source ends here
+    source: SourceInfo
+    """The source, with its number of documents so far."""
+    is_last: bool
+    """True if the source ends here."""
 
 
 @dataclass(frozen=True)
 class PreparationState:
     """The progress of the preparation of a corpus from its sources."""
 
-    manifest: Manifest  # the token files so far; the last source may have more documents
-    boundary: Manifest  # the manifest without the source being read
+    manifest: Manifest
+    """The token files so far. The last source may have more documents."""
+    boundary: Manifest
+    """The manifest without the source being read."""
 
     def bytes_of(self, split: Split) -> int:
         """The number of valid bytes of the split's token file."""

@@ -48,10 +48,13 @@ BPE_SAMPLE_CHARACTERS = 50_000_000
 class Progress:
     """The progress of :func:`prepare`."""
 
-    stage: str  # ``training the tokenizer`` or ``tokenizing``
-    done: int  # bytes of the sources that are done
+    stage: str
+    """``training the tokenizer`` or ``tokenizing``."""
+    done: int
+    """Bytes of the sources that are done."""
     total: int
-    tokens: int  # tokens written so far, both splits
+    tokens: int
+    """Tokens of both splits that are written so far."""
 
 
 OnProgress = Callable[[Progress], object]

@@ -60,13 +60,19 @@ class Claim:
     """A statement about labels, with the pairs of labels whose results can support or contradict it."""
 
     name: str
-    title: str = ""  # at most 32 characters; default: the contrast
-    sentence: str = ""  # its wording in the paper
+    title: str = ""
+    """The title, at most 32 characters. By default, the contrast."""
+    sentence: str = ""
+    """The wording of the claim in the paper."""
     source: str = ""
-    theory: str = ""  # the reason why it should hold
-    group: str = "Claims"  # the heading above the claim in tables
-    factors: tuple[str, ...] = ()  # the factors in which the labels of a pair differ
-    pairs: tuple[LabelPair, ...] = ()  # the paper's own pair first
+    theory: str = ""
+    """The reason why the claim should hold."""
+    group: str = "Claims"
+    """The heading above the claim in tables."""
+    factors: tuple[str, ...] = ()
+    """The factors in which the labels of a pair differ."""
+    pairs: tuple[LabelPair, ...] = ()
+    """The pairs of labels, the paper's own pair first."""
     contrast: str = ""
     """Replaces ``pairs``: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), or ``FACTOR in
     LABELS``. A and B are labels or sets of labels."""
@@ -88,7 +94,8 @@ class Claim:
     absolute mean gain of each rival. A rival has as many pairs as ``pairs``, and pair i of both is used together."""
     quantities: tuple[str, ...] = ()
     """The names of the columns that the claim is about, one verdict per column. Default: the columns of the file."""
-    note: str = ""  # conflicts between the paper's text and its table, and limits of the pairs
+    note: str = ""
+    """Conflicts between the paper's text and its table, and limits of the pairs."""
     published_by: str = ""
     """The paper with the published numbers from which the threshold is computed. Default: the first paper that has
     numbers of all labels of the claim."""

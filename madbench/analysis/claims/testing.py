@@ -22,12 +22,17 @@ from madbench.analysis.references import gain_sign
 class ClaimTest:
     """The result of testing a claim on one quantity. The defaults are the result if no pair of the claim is stored."""
 
-    cases: tuple[int, ...] = ()  # indices in ``Claim.pairs`` of the pairs that are tested
+    cases: tuple[int, ...] = ()
+    """Indices in ``Claim.pairs`` of the pairs that are tested."""
     threshold: float = math.nan
-    published_threshold: float = math.nan  # the threshold in the paper's points, if it is scaled; else NaN
-    gains: tuple[tuple[str, Difference], ...] = ()  # name and gain; more is better
-    p: float = math.nan  # two-sided p-value for or against the claim; NaN if nothing is tested
-    is_for: bool = False  # True if the gain is on the claim's side of the threshold
+    published_threshold: float = math.nan
+    """The threshold in the paper's points, if it is scaled, otherwise NaN."""
+    gains: tuple[tuple[str, Difference], ...] = ()
+    """The gains by name. A larger gain is better."""
+    p: float = math.nan
+    """Two-sided p-value for or against the claim. NaN if nothing is tested."""
+    is_for: bool = False
+    """True if the gain is on the claim's side of the threshold."""
     detail: str = ""
 
     @property

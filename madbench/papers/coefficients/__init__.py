@@ -34,7 +34,8 @@ DecisionMethod = Literal["contrasts", "rank", "spread", "time", "count"]
 class ExpectedContrast:
     """A pair of labels of which the paper expects ``better`` to have the larger value than ``worse``."""
 
-    group: str  # the subject of the verdict, such as a readout
+    group: str
+    """The subject of the verdict, such as a readout."""
     better: str
     worse: str
 
@@ -43,13 +44,17 @@ class ExpectedContrast:
 class Study:
     """The labels, tasks and settings that a principle trains under one profile."""
 
-    patterns: tuple[str, ...]  # labels and sets of labels
+    patterns: tuple[str, ...]
+    """Labels and sets of labels."""
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
-    vary: Mapping[str, tuple[float, ...]] | None = None  # values of each setting in which rows differ
+    vary: Mapping[str, tuple[float, ...]] | None = None
+    """Values of each setting in which rows differ."""
     contrasts: tuple[ExpectedContrast, ...] = ()
-    shares: tuple[ExpectedContrast, ...] = ()  # the better label is expected to have more coefficients near zero
-    shown: tuple[str, ...] = ()  # panels: quantities drawn against accuracy, or ``readout``. Empty for all panels
+    shares: tuple[ExpectedContrast, ...] = ()
+    """Contrasts in which the better label is expected to have more coefficients near zero."""
+    shown: tuple[str, ...] = ()
+    """Panels of the figure: quantities drawn against accuracy, or ``readout``. Empty for all panels."""
 
     @property
     def labels(self) -> list[str]:
@@ -69,14 +74,20 @@ class Principle:
     """A design principle of the paper: its claim, and the studies that test it."""
 
     number: str
-    title: str  # title of its figure
+    title: str
+    """Title of its figure."""
     claim: str
     source: str
-    expected: str  # result of the paper
-    decision_method: DecisionMethod  # see :mod:`madbench.papers.coefficients.decisions`
-    studies: Mapping[str, Study]  # by profile
-    limits: str = ""  # labels that cannot differ, and differences from the experiment of the paper
-    keeps_weights: bool = False  # True if it measures trained models
+    expected: str
+    """Result of the paper."""
+    decision_method: DecisionMethod
+    """The method of the verdicts (:mod:`madbench.papers.coefficients.decisions`)."""
+    studies: Mapping[str, Study]
+    """The studies by profile."""
+    limits: str = ""
+    """Labels that cannot differ, and differences from the experiment of the paper."""
+    keeps_weights: bool = False
+    """True if the principle measures trained models."""
 
     @property
     def heading(self) -> str:
@@ -92,8 +103,10 @@ class Principle:
 class Figure:
     """A figure of the paper, which consists of some panels of our figure for one principle."""
 
-    principle: str  # number of the principle whose runs it shows
-    shown: tuple[str, ...] = ()  # panels, as in Study
+    principle: str
+    """Number of the principle whose runs it shows."""
+    shown: tuple[str, ...] = ()
+    """Panels, as in :class:`Study`."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +114,16 @@ class Decision:
     """The verdicts on a principle, with the table and the figure that show the results of its runs."""
 
     table: TextTable
-    verdicts: Mapping[str, str]  # by their subject
-    frame: pd.DataFrame  # the data of the figure
-    draw: Callable[..., Page]  # draws the figure in a layout
-    measured: TextTable | None = None  # a second table, of measured numbers
-    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict, by its subject
+    verdicts: Mapping[str, str]
+    """The verdicts by their subject."""
+    frame: pd.DataFrame
+    """The data of the figure."""
+    draw: Callable[..., Page]
+    """Draws the figure in a layout."""
+    measured: TextTable | None = None
+    """A second table, of measured numbers."""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """Numbers behind a verdict, by its subject."""
 
     @property
     def figure(self) -> Page:

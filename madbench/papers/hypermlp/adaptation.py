@@ -76,7 +76,8 @@ class AdapterAccuracy:
     side: str
     rank: int
     seed: int
-    before: float  # accuracy of the frozen model, in percent
+    before: float
+    """Accuracy of the frozen model, in percent."""
     after: float
     parameters: int
 

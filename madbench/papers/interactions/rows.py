@@ -32,8 +32,10 @@ class InteractionRow:
     name: str
     task: str
     label: str
-    jobs: Sequence[InteractionJob]  # jobs that have finished or diverged
-    records: Sequence[Record]  # records of these jobs
+    jobs: Sequence[InteractionJob]
+    """Jobs that have finished or diverged."""
+    records: Sequence[Record]
+    """Records of these jobs."""
 
     @cached_property
     def world(self) -> World:
@@ -164,7 +166,8 @@ class StatementVerdict:
     task: str
     statement: str
     source: str
-    verdict: str  # reproduced, not reproduced, or contradicted if the paper prints another statement
+    verdict: str
+    """The words reproduced, not reproduced, or contradicted if the paper prints another statement."""
     numbers: str
 
 
