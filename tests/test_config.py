@@ -121,7 +121,7 @@ def test_a_wrong_value_is_an_error_that_says_where_and_what(key, value, says):
     assert says in message
 
 
-def test_what_is_not_a_mapping_is_an_error():
+def test_a_file_without_a_mapping_is_refused():
     with pytest.raises(ConfigError, match=r"file.yaml: expected a mapping of keys to values, got \[1\]"):
         from_mapping(Outer, [1], "file.yaml")
 
@@ -242,7 +242,7 @@ def test_settings_are_the_values_by_key_and_no_key_is_given_twice():
         settings_of([*overrides, Override.parse("model.d_model=64")])
 
 
-def test_overrides_are_equal_if_they_are_written_alike():
+def test_overrides_are_equal_if_their_texts_are():
     """Rows and tables tell changes apart by their texts, also those with values that have no hash."""
     one, other = (Override.parse(f"a=[{text}]") for text in ("1, 2", "1,2"))
     assert one == Override.of("a", [1, 2]) and hash(one) == hash(Override.of("a", [1, 2]))

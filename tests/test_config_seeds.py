@@ -16,12 +16,12 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0-", "0,,1", "1_0", "\u0663", "2-1", "0,0", "0-1000000000000"])
-def test_what_is_no_list_of_seeds_is_refused(text):
+def test_text_that_is_not_a_list_of_seeds_is_refused(text):
     with pytest.raises(ConfigError, match="--seeds"):
         parse_seeds(text)
 
 
-def test_a_range_that_counts_down_is_refused_beside_other_seeds_too():
+def test_a_range_that_counts_down_is_refused_among_other_seeds():
     with pytest.raises(ConfigError, match="did you mean '1-3'"):
         parse_seeds("0,3-1")
 

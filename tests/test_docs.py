@@ -94,7 +94,7 @@ def test_every_block_says_what_it_is():
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_what_installs_or_needs_more_machines_says_why_no_test_runs_it(page):
+def test_examples_that_install_or_need_several_machines_are_marked_with_a_reason(page):
     marked = re.findall(r"(<!-- (?:not run: .*|run|test) -->\n)?```bash\n(.*?)```", TEXTS[page], re.DOTALL)
     outside = ("pip ", "uv ", "python3 ", "source ", "torchrun ")
     assert not [
@@ -185,7 +185,7 @@ def test_the_page_on_trained_models_runs_from_top_to_bottom(main):
 
 
 @pytest.mark.parametrize(("page", "code"), [(page, code) for page, language, code in BLOCKS if language == "python"])
-def test_python_compiles_and_calls_functions_as_they_are(page, code):
+def test_python_on_a_page_calls_functions_with_existing_parameters(page, code):
     for call in ast.walk(ast.parse(code)):
         if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("madbench."):
             function = getattr(madbench, ast.unparse(call.func).removeprefix("madbench."))
@@ -198,7 +198,7 @@ def anchor(heading: str) -> str:
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_links_lead_to_files_and_headings_that_are_there(page):
+def test_links_of_a_page_lead_to_existing_files_and_headings(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", TEXTS[page], flags=re.DOTALL)):
         if target.startswith(("https://", "api/", "../api/")):  # api/ is written while the site is built
             continue
@@ -261,7 +261,7 @@ def test_the_page_of_labels_has_an_entry_or_a_row_for_each_letter():
     assert sorted(entries + rows) == sorted(row.letter for row in LETTERS)
 
 
-def test_what_leads_nowhere_is_named(tmp_path):
+def test_broken_links_of_a_page_are_named(tmp_path):
     (tmp_path / "a.html").write_text(
         '<p id="here"><a href="b.html">b</a><a href="c.html#there">c</a><a href="#here">ok</a><img src="p.png">'
         '<a href="#gone">gone</a><a href="https://example.org">away</a>'

@@ -47,7 +47,7 @@ def test_no_message_spells_the_command_for_an_extra_itself():
     assert found == [str(package / "extras.py")]
 
 
-def test_a_missing_tracker_says_so_at_the_command_line(monkeypatch, capsys, tmp_path):
+def test_run_refuses_a_tracker_that_is_not_installed(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     monkeypatch.chdir(tmp_path)
     words = ["madbench", "run", "S", "-t", "compression", "--track", "wandb", "--results", str(tmp_path)]
@@ -57,7 +57,7 @@ def test_a_missing_tracker_says_so_at_the_command_line(monkeypatch, capsys, tmp_
     assert ended.value.code == 2 and "pip install -e '.[wandb]'" in capsys.readouterr().err
 
 
-def test_the_kernels_of_coefficient_dynamics_too(monkeypatch):
+def test_missing_kernels_of_coefficient_dynamics_name_the_extra(monkeypatch):
     monkeypatch.setattr(library.torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(library.MODULES, "chunk_gla", "no_such_module")
     with pytest.raises(errors.TrainingError, match=r"pip install -e '\.\[fla\]'"):

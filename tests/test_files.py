@@ -38,7 +38,7 @@ def test_bytes_and_callables_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "large", "folder"])
-def test_what_may_never_end_or_is_no_file_is_not_read(tmp_path, kind):
+def test_pipes_devices_folders_and_large_files_are_not_read(tmp_path, kind):
     path = tmp_path / "a"
     {
         "pipe": lambda: os.mkfifo(path),
@@ -65,7 +65,7 @@ def test_a_reader_sees_the_previous_content_until_the_new_one_is_whole(tmp_path)
     assert path.read_bytes() == b"new"
 
 
-def test_a_failing_callable_leaves_the_previous_file_and_nothing_else(tmp_path):
+def test_a_failing_callable_leaves_only_the_previous_file(tmp_path):
     (tmp_path / "a").write_bytes(b"previous")
 
     def write(file):
@@ -78,7 +78,7 @@ def test_a_failing_callable_leaves_the_previous_file_and_nothing_else(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"previous"
 
 
-def test_a_full_disk_leaves_the_previous_file_and_nothing_else(tiny_disk):
+def test_a_full_disk_leaves_only_the_previous_file(tiny_disk):
     path = tiny_disk / "checkpoint"
     write_atomically(path, b"previous")
     for content in (bytes(100_000), lambda file: file.write(bytes(100_000))):

@@ -222,7 +222,7 @@ def test_a_larger_grid_has_the_rows_of_the_smaller_one(labels, vary):
         ),
     ],
 )
-def test_what_is_unknown_doubled_without_effect_or_contradictory_is_refused(tmp_path, monkeypatch, keys, says):
+def test_unknown_repeated_ineffective_and_contradictory_keys_of_a_grid_are_refused(tmp_path, monkeypatch, keys, says):
     import yaml
 
     monkeypatch.chdir(tmp_path)

@@ -59,7 +59,7 @@ def test_the_intraclass_correlation_is_the_one_of_an_analysis_of_variance():
 
 
 @pytest.mark.slow
-def test_the_intraclass_correlation_is_the_share_of_variance_with_unequal_seeds_too():
+def test_the_intraclass_correlation_of_unequal_seeds_is_the_share_of_variance():
     rng = np.random.default_rng(2)
     values = [rng.normal(mean, 1, size=int(rng.integers(2, 8))) for mean in rng.normal(0, 2, size=1000)]
     assert intraclass_correlation(values).value == pytest.approx(4 / 5, abs=0.03)

@@ -61,7 +61,7 @@ def test_an_effect_of_one_pair_is_that_pairs_difference():
     assert exact.estimate.test == "t" and exact.is_significant
 
 
-def test_seeds_of_the_two_labels_need_not_be_the_same():
+def test_an_effect_accepts_different_seeds_of_its_two_labels():
     effect = by_name(attribute(of_labels(S=[10.0, 70.0, 30.0, None], S_c=[11.0, 71.5, None, 99.0])))["c"]
     assert effect.estimate.estimate == pytest.approx((11 + 71.5 + 99) / 3 - 110 / 3) and effect.estimate.n == 3
 
@@ -189,7 +189,7 @@ def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_ch
     assert "left out" not in attribution_table(frame[frame.seed < 2]).notes
 
 
-def test_notes_say_what_the_intervals_rest_on():
+def test_notes_name_the_source_of_the_intervals():
     two = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."])
     assert two.notes.startswith("A protocol. ")
     assert all(words in two.notes for words in ("95% interval over seeds", "In brackets: no interval"))

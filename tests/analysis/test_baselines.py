@@ -68,7 +68,7 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     assert table.marks()[rows[1][0], 1] == "best"
 
 
-def test_what_rows_do_not_name_is_in_the_caption(swept):
+def test_settings_that_rows_do_not_name_are_in_the_caption(swept):
     made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]

@@ -60,7 +60,7 @@ def test_the_published_gains_are_those_that_the_text_names():
     assert published_gain(BY_NAME["dominant"], MAD_AVERAGE, every["dominant"]) == pytest.approx(over_rope)
 
 
-def test_where_a_note_says_that_the_table_is_against_the_text_it_is():
+def test_published_gains_contradict_the_paper_if_the_note_of_a_claim_states_it():
     assert gain("R", "S") == pytest.approx(-6.38)
     assert min(gain("S-p", "S"), gain("S-c", "S")) > 21 > gain(*BY_NAME["mixing"].pairs[0])
     assert REFERENCE.gains["R-2!"][MAD_AVERAGE] == 80.16 and parse("R-2!").layout == "position"
@@ -124,7 +124,7 @@ def test_every_paper_that_has_claims_gives_them_by_its_name(paper):
     assert load_claims(paper)
 
 
-def test_the_claims_of_a_paper_that_retells_another_are_judged_by_its_published_numbers_and_only_if_asked_for():
+def test_claims_of_a_paper_that_retells_another_use_the_numbers_of_the_other():
     assert list(claims_by_paper()) == ["hypermlp", "interactions"]
     assert {claim.reference.paper for claim in load_claims("talk")} == {"hypermlp"}
     assert {claim.published_by for claim in CLAIMS} == {"hypermlp"}

@@ -103,7 +103,7 @@ def test_labels_that_do_not_differ_are_seldom_significant():
         ({"S": [10.0], "R": [90.0, 91.0, 92.0]}, "single seed"),
     ],
 )
-def test_a_verdict_is_a_direction_or_why_there_is_none(values, verdict):
+def test_a_verdict_is_a_direction_or_the_reason_for_none(values, verdict):
     (row,) = comparison_table("S", ["R"], scored(values)).rows
     assert row.verdict == verdict
     assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
@@ -133,7 +133,7 @@ def test_a_column_that_one_of_them_lacks_is_left_out():
     assert list(by_quantity(comparison_table("S", ["R"], frame))) == ["compression"]
 
 
-def test_one_seed_has_a_difference_and_nothing_else():
+def test_a_comparison_of_single_seeds_has_a_difference_and_no_verdict():
     table = comparison_table("S", ["R"], scored({"S": [10.0], "R": [90.0]}))
     _, (label, line) = table.text_rows()
     assert label == ["R", "", "", "", "", ""]
@@ -142,7 +142,7 @@ def test_one_seed_has_a_difference_and_nothing_else():
     assert record["estimate"] == 80.0 and record["low"] is record["p"] is record["p_holm"] is None
 
 
-def test_of_the_language_model_lower_is_better_and_said_to_be():
+def test_comparisons_of_losses_have_the_verdict_lower():
     values = [2.0, 2.03, 2.01, 2.02]
     frames = [
         lost({"S": values, "R": [x - 0.1 for x in values], "G": [3.0, math.nan]}, column=name)
@@ -182,7 +182,7 @@ def test_notes_begin_with_the_protocol_and_say_how_rows_are_tested():
     assert all(each in notes for each in words)
 
 
-def test_text_and_records_say_the_same():
+def test_text_and_records_of_a_comparison_have_equal_values():
     frame = pd.concat(
         [
             scored({"S": [50.0] * 5, "R": [51.0, 53.0, 55.0, 57.0, 59.0]}),

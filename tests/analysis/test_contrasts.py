@@ -39,7 +39,7 @@ def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
         ("G-g!", "G-g-v", "budget: ! vs. v", "!/v"),
     ],
 )
-def test_what_is_given_is_the_first_label_whatever_the_order(given, without, name, short_name):
+def test_the_label_with_the_factor_is_first_in_a_contrast_for_any_order(given, without, name, short_name):
     assert named([given, without]) == named([without, given]) == {name: [(given, without)]}
     assert next(iter(find_pairs([given, without]))).short_name == short_name
 

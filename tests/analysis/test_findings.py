@@ -126,7 +126,7 @@ def test_pairs_with_three_seeds_count_and_without_any_those_that_are_stored():
     assert len(whole.pairs) == 2 and "2 of 2 pairs are on the claim's side of it." in whole.reason
 
 
-def test_where_every_pair_has_to_hold_all_have_to_be_there_and_the_worst_decides():
+def test_a_claim_on_every_pair_needs_all_pairs_and_is_decided_by_the_worst():
     best = {"R-cg-q-12o": 80.0, "G-cg-q-12o": 82.0, "S-pc": 60.0, "S-g-q": 50.0}
     noise = np.random.default_rng(0).normal(0, 0.5, (4, 3))
     values = {label: list(mean + row) for row, (label, mean) in zip(noise, best.items())}

@@ -111,7 +111,7 @@ def test_notes_say_how_a_verdict_comes_about():
     assert findings_table(findings(), left_out=2).notes.count("2 results of a label") == 1
 
 
-def test_what_is_not_stored_is_one_command():
+def test_one_command_trains_all_labels_that_open_findings_need():
     labels = "R-pc S-pc R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o R-12o! R-12! S-c-q S-c-v S-g-q"
     labels += " G-cg-q-1o G-12o! G-2o! S G-g-q-12o R"
     assert open_commands(findings()) == [f"madbench run {labels} --seeds 0-4"]
@@ -148,7 +148,7 @@ def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
     assert ("pairs", "every one has to hold; shown is the smallest gain") in headline
 
 
-def test_a_gain_on_the_line_is_said_to_be_there():
+def test_a_finding_with_the_gain_at_its_threshold_has_this_reason():
     """The p-value of 1 is not caused by too few seeds."""
     equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(equal)) if row.claim.name == "compression")

@@ -57,7 +57,7 @@ def test_in_context_recall_at_33_percent_is_not_learned_and_at_40_it_is():
         assert sample.has_learned is has_learned
 
 
-def test_of_an_average_the_heuristic_is_its_tasks_mean_and_it_is_learned_where_a_task_is():
+def test_the_heuristic_of_an_average_is_the_mean_of_its_tasks_and_one_learned_task_is_enough():
     jobs = jobs_of()
     values = baseline_values(HEURISTIC, jobs)
     assert values[MAD_AVERAGE] == pytest.approx(sum(values[task] for task in MAD_TASKS) / 6)
@@ -81,7 +81,7 @@ def test_a_guess_is_below_the_best_answer_without_context_or_as_good():
     assert BASELINES == (CHANCE, HEURISTIC) and all(heuristic[name] >= chance[name] - 0.01 for name in chance)
 
 
-def test_what_has_no_heuristic_keeps_chance_as_its_line(scored_loss):
+def test_a_column_without_a_heuristic_uses_chance_as_its_threshold(scored_loss):
     sample = samples_of(scored_loss)["loss_l5"]["S"]
     assert math.isnan(sample.scale.heuristic) and sample.has_learned
 

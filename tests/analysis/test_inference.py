@@ -125,7 +125,7 @@ def test_a_larger_difference_never_has_a_larger_p(first, second, base, gap, furt
 @pytest.mark.slow
 @COUNT
 @given(scatters, scatters, st.floats(1, 5), st.floats(0, 0.5), st.floats(0, 0.5), st.booleans())
-def test_of_losses_a_larger_difference_never_loses_its_verdict(first, second, base, gap, further, is_upward):
+def test_a_larger_difference_of_losses_never_has_a_larger_p(first, second, base, gap, further, is_upward):
     near, far = ((1 + x) if is_upward else 1 / (1 + x) for x in (gap, gap + further))
     scatter = 0.005 * base * (np.array(second) - np.mean(second))
     a = Sample(base + 0.005 * base * (np.array(first) - np.mean(first)), LOSS)
@@ -162,7 +162,7 @@ def test_three_close_seeds_find_a_large_gap_without_a_known_profile(gap, most):
         (of(50, 51, 52), of(20, 21, 22), ""),
     ],
 )
-def test_what_cannot_be_told_is_not_tested(first, second, reason):
+def test_differences_without_a_test_have_a_reason_and_no_p(first, second, reason):
     found = difference(first, second)
     assert found.reason == reason and math.isnan(found.p) == bool(reason)
 

@@ -43,7 +43,7 @@ def test_an_average_over_all_tokens_or_the_newest_is_found_with_its_width():
         assert row["average"] == pytest.approx(width / LENGTH)
 
 
-def test_what_depends_on_the_offset_alone_is_found():
+def test_a_kernel_of_the_offset_alone_has_a_share_by_offset_of_one():
     wave = torch.cos(torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).double()  # of rank two
     (row,) = kernel_rows(kernel_of(wave), LENGTH)
     assert row["by_offset"] == pytest.approx(1)

@@ -256,7 +256,7 @@ def test_the_caption_says_what_the_numbers_rest_on(language_run, language_table)
         assert fact in notes
 
 
-def test_rows_follow_the_labels_asked_for(language_run, language_table):
+def test_rows_are_in_the_order_of_the_given_labels(language_run, language_table):
     runs = [language_run("S"), language_run("R"), language_run("G-cg-q-12o")]
     assert list(language_table(runs, ["R", "S-p", "S"]).rows) == ["R", "S"]
     assert list(language_table(runs[::-1]).rows) == ["S", "R", "G-cg-q-12o"]

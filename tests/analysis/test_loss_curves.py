@@ -87,7 +87,7 @@ def test_an_evaluation_at_the_very_end_of_equal_time_counts(language_run):
     assert equal_time(runs) == [2.1, 1.6]
 
 
-def test_a_run_not_evaluated_within_equal_time_has_no_loss_there(language_run):
+def test_a_run_not_evaluated_within_equal_time_has_no_loss_at_equal_time(language_run):
     runs = [language_run("S", [3.0, 2.0], seconds=1.0), language_run("R", [3.0, 2.0], seconds=9.0)]
     assert math.isnan(equal_time(runs)[1])
 

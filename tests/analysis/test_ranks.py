@@ -67,7 +67,7 @@ def test_an_interval_is_what_the_pairwise_tests_leave():
     assert ranks(samples, True)["a"].high < ranks(samples, True)["c"].low
 
 
-def test_of_a_loss_the_lowest_is_first():
+def test_the_lowest_loss_has_rank_one():
     samples = {
         name: Sample(np.array([x, x + 0.01, x - 0.01]), Scale(chance=5.0)) for name, x in (("a", 2.0), ("b", 1.0))
     }

@@ -104,7 +104,7 @@ def test_html_is_well_formed_escaped_and_says_what_heads_what():
     assert '<tr class="published"><th scope="row">published</th>' in made.to_html()
 
 
-def test_a_page_is_whole_and_needs_nothing_else():
+def test_a_page_needs_no_other_files():
     text = Marked().to_html()
     assert text.startswith("<!DOCTYPE html>")
     assert "http" not in text and "src=" not in text

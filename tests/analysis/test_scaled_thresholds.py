@@ -59,7 +59,7 @@ def test_margins_scale_and_what_a_user_names_and_losses_do_not():
     assert math.isnan(of_loss.published_threshold)
 
 
-def test_what_is_printed_says_both_thresholds_and_how_they_scale():
+def test_a_finding_states_its_threshold_the_published_one_and_the_scale():
     rows = [of(findings(quick(GAINS)), "lag")]
     table = findings_table(rows)
     (record,) = table.records()

@@ -144,7 +144,7 @@ def test_the_ceiling_of_a_diverged_setting_is_that_of_other_runs_of_it():
 
 
 @pytest.mark.parametrize("status", ["missing", "failed"])
-def test_what_is_missing_or_failed_is_not_done(status):
+def test_failed_and_missing_jobs_do_not_count_as_done(status):
     score = one(mad_scores(frame({"accuracy": 0.6}, unfinished(status, setting="b"), unfinished(status))))
     assert score.value == 60.0
     assert (score.done, score.expected, score.diverged) == (1, 3, 0)

@@ -104,7 +104,7 @@ def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_languag
 
 
 @pytest.mark.slow
-def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
+def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, selected):
     fill("S", "R-c", overrides=["training.epochs=7"])
     with pytest.raises(StoreError) as refused:
         selected()
@@ -156,7 +156,7 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
 
 
 @pytest.mark.slow
-def test_where_no_profile_is_named_the_only_one_stored_is_shown(fill, selected):
+def test_the_only_stored_profile_is_shown_if_none_is_named(fill, selected):
     fill("S", "R-c", profile="quick")
     results, warnings = selected(tasks=["compression"])
     assert (results.rows[0].protocol.profile_name, results.labels) == ("quick", ["S", "R-c"])
@@ -177,7 +177,7 @@ def test_the_only_profile_stored_is_shown_with_the_changes_that_are_asked_for(fi
         selected()
 
 
-def test_of_several_other_profiles_one_has_to_be_named(fill, selected):
+def test_an_error_lists_the_stored_profiles_if_there_are_several_and_none_is_named(fill, selected):
     fill("S", profile="quick")
     fill("S", profile="coefficients-quick")
     with pytest.raises(StoreError) as refused:

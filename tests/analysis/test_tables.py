@@ -147,7 +147,7 @@ def test_a_cell_is_the_mean_over_seeds_and_its_interval():
     assert published == ["  published", "35.2", "", ""]
 
 
-def test_published_rows_stand_below_a_profile_of_another_size_only_when_asked_for():
+def test_published_rows_below_a_profile_of_another_size_need_an_option():
     assert len(table({}).text_rows()[1]) == 2 and len(table({}, shows_published=False).text_rows()[1]) == 1
 
 
@@ -434,7 +434,7 @@ def test_rows_are_sorted_by_a_column_best_first_and_those_without_it_last():
         made.sorted_by("compresion")
 
 
-def test_a_cell_of_fewer_seeds_than_its_row_says_so():
+def test_a_cell_of_fewer_seeds_than_its_row_shows_its_n():
     rows = [*seeds_of("S", "compression", 50.0, 51.0, 52.0), *seeds_of("S", "memorization", 50.0, 51.0)]
     made = table(*rows, tasks=["compression", "memorization"])
     assert made.text_rows()[1][0][1:] == ["51.0 ±7.0", "50.5 ±9.8 n=2", "0.990", "3"]

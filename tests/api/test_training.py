@@ -32,7 +32,7 @@ def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
     assert list(scores.label.unique()) == ["S-c", "R-c"]
 
 
-def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained):
+def test_run_accepts_one_label_one_task_and_one_seed_without_a_list(tmp_path, trained):
     scores = madbench.run(
         "S", overrides="model.d_model=16", tasks="compression", seeds=3, results=tmp_path, device="cpu"
     )
@@ -52,7 +52,7 @@ def test_threads_are_those_asked_for(tmp_path, trained):
 
 
 @pytest.mark.slow
-def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
+def test_stored_jobs_are_trained_again_only_with_force(tmp_path, trained):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", **choices)
     madbench.run(["S", "R"], **choices)
@@ -87,7 +87,7 @@ def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trai
     assert madbench.sweep("S", **choices).done.tolist() == [1]
 
 
-def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path):
+def test_run_refuses_wrong_arguments_before_it_makes_a_results_folder(tmp_path):
     for error, arguments in [
         (LabelError, {"labels": "S-x"}),
         (ConfigError, {"labels": "S", "budget": "published"}),
@@ -141,7 +141,7 @@ def test_a_plan_writes_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_stored_is_answered_by_a_folder_that_cannot_be_written(tmp_path, trained):
+def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, trained):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path / "results"}
     scores = madbench.run("S", **choices)
     folders = [tmp_path / "results", *(path for path in (tmp_path / "results").rglob("*") if path.is_dir())]

@@ -330,7 +330,7 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         (["mixers", "S", "my:gone.M"], "my:gone.M: no module 'gone'"),
     ],
 )
-def test_what_cannot_be_measured_is_an_error(words, message):
+def test_bench_refuses_wrong_words(words, message):
     result = CliRunner().invoke(app, ["bench", *words])
     assert message in str(result.exception)
 
@@ -367,7 +367,7 @@ def test_targets_read_the_rows_they_are_about():
 
 
 @pytest.mark.slow
-def test_what_was_measured_before_an_interrupt_is_shown_and_written(tmp_path, monkeypatch):
+def test_results_measured_before_an_interrupt_are_shown_and_written(tmp_path, monkeypatch):
     measure = mixer.MIXERS.measure
 
     def interrupted(setup):

@@ -157,18 +157,18 @@ def test_an_option_out_of_range_is_refused_before_anything_is_trained(option, tm
     assert ended.code == 2 and option.split("=")[0] in ended.stderr
 
 
-def test_what_is_no_results_folder_is_a_sentence(tmp_path, main):
+def test_again_refuses_a_missing_results_folder(tmp_path, main):
     ended = main("again", tmp_path / "absent")
     assert ended.code == 2 and "there is no such results folder" in ended.stderr
 
 
-def test_the_former_option_of_maintainers_says_what_does_the_same_now(tmp_path, main):
+def test_the_former_option_of_maintainers_is_refused_with_the_new_command(tmp_path, main):
     ended = main("again", tmp_path, "--pairs", tmp_path / "pairs.json")
     assert ended.code == 2 and "python studies/equal_code.py" in ended.stderr
 
 
 @pytest.mark.slow
-def test_the_former_command_says_where_it_is_now():
+def test_the_former_command_is_refused_with_the_new_one():
     ended = subprocess.run([sys.executable, "-m", "madbench.bench.again", "x"], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "python -m madbench.bench.again is now madbench again ARCHIVE\n"

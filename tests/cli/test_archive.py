@@ -75,7 +75,7 @@ def test_other_numbers_stay_and_are_counted(filled, store):
         (["archive", "--results", "absent"], "absent: there is no such results folder"),
     ],
 )
-def test_what_has_no_effect_or_is_not_there_is_refused(filled, words, message):
+def test_archive_refuses_missing_runs_and_options_without_effect(filled, words, message):
     filled("archive")
     ended = filled(*words)
     assert ended.code == 2
@@ -88,7 +88,7 @@ def test_a_file_is_replaced_by_force_alone(filled):
     assert filled("archive", "--force").code == 0
 
 
-def test_a_damaged_run_is_named_and_the_exit_code_says_so(filled, store):
+def test_a_damaged_run_is_named_and_changes_the_exit_code_of_archive(filled, store):
     filled("archive", "--output", "all.tar.xz")
     damaged = store.root / "runs" / store.job_ids()[0] / "curve.csv"
     damaged.write_text("epoch\n1\n")

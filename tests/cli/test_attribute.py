@@ -81,7 +81,7 @@ def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, in
 
 
 @pytest.mark.slow
-def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
+def test_attribute_has_a_row_per_pair_with_the_option_pairs(fill, invoke, tiny):
     fill("S", 0.1)
     fill("S-c", 0.5)
     words = ("--profile", tiny, "-t", "compression")
@@ -131,5 +131,5 @@ def test_labels_and_tasks_of_installed_packages_have_contrasts_of_their_own(fill
         (["S-x"], "label 'S-x'"),
     ],
 )
-def test_what_has_no_effect_is_refused(store, refuse, words, message):
+def test_attribute_refuses_options_without_effect(store, refuse, words, message):
     assert message in refuse(attribute, *words)

@@ -197,7 +197,7 @@ def test_a_broken_task_is_imported_once(main, install, tmp_path):
 
 
 @pytest.mark.slow
-def test_sound_packages_are_listed_by_doctor_too(main, install_example):
+def test_validate_machine_lists_sound_packages(main, install_example):
     install_example("plugin")
     install_example("task")
     plugins = json.loads(main("validate", "--machine", "-f", "json").stdout)["plugins"]
@@ -270,7 +270,7 @@ def all_broken(install):
 
 
 @pytest.mark.slow
-def test_what_asks_for_no_broken_package_is_done(main, fill, all_broken, monkeypatch):
+def test_commands_that_need_no_broken_package_succeed(main, fill, all_broken, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
     fill("S", profile="evening")
     for words in ("explain S", "run S --dry-run", "table", "paper", "data", "new claim", "ls suites"):
@@ -300,7 +300,7 @@ def test_doctor_names_broken_packages_of_every_kind_and_still_finds_the_machine_
 
 
 @pytest.mark.parametrize("name", BROKEN_MODULES)
-def test_what_a_broken_package_was_asked_for_says_why_it_cannot(main, install, name):
+def test_a_request_for_a_broken_package_is_answered_with_the_reason_of_its_failure(main, install, name):
     source, reason = BROKEN_MODULES[name]
     for kind, group in GROUPS.items():
         module = f"asked_{kind}_{'abcdefghij'[list(BROKEN_MODULES).index(name)]}"

@@ -62,7 +62,7 @@ def test_labels_of_any_family_and_the_word_every():
         ("convo in {S,S-c} on compression", "did you mean 'conv'?"),
     ],
 )
-def test_a_sentence_that_is_none_says_why(sentence, message):
+def test_a_wrong_sentence_of_a_claim_is_refused_with_the_reason(sentence, message):
     with pytest.raises(ConfigError) as refused:
         parse_claim(sentence)
     assert message in str(refused.value)
@@ -119,7 +119,7 @@ def test_the_papers_claims_are_a_file_as_any():
         ("claims: [{name: a, pairs: [[cd:gla, S]], expects: no loss}]\n", "a claim of no difference needs within"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(tmp_path, text, message):
+def test_an_error_in_a_file_of_claims_names_the_place(tmp_path, text, message):
     path = tmp_path / "own.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:

@@ -83,7 +83,7 @@ def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance
         ((1.0, 1.0, 1.0), 1.0, "both solve it"),
     ],
 )
-def test_what_is_not_tested_says_why(fill, shown, accuracies, accuracy, reason):
+def test_comparisons_without_a_test_have_a_reason(fill, shown, accuracies, accuracy, reason):
     for seed, one in enumerate(accuracies):
         fill("S", one, [seed], tasks=["compression"])
     fill("R", accuracy, range(3), tasks=["compression"])
@@ -221,13 +221,13 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "R", "--profile", "full"], "no run of S or R belongs to profile full"),
     ],
 )
-def test_what_is_not_allowed_is_said(fill, refuse, words, message):
+def test_compare_refuses_wrong_words(fill, refuse, words, message):
     fill("S", 0.5)
     assert message in refuse(compare, *words)
 
 
 @pytest.mark.slow
-def test_every_format_says_the_same(fill, invoke, tiny):
+def test_every_format_of_compare_has_the_same_values(fill, invoke, tiny):
     values = {"S": [0.5, 0.501, 0.502], "R-12o!": [0.625, 0.626, 0.627]}
     for label, accuracies in values.items():
         for seed, accuracy in enumerate(accuracies):

@@ -205,7 +205,7 @@ def test_every_argument_and_option_is_completed_or_open():
     assert not missing
 
 
-def test_a_completion_that_fails_is_none(complete, tmp_path):
+def test_a_completion_that_fails_is_empty(complete, tmp_path):
     (tmp_path / "results").write_text("no folder")
     assert complete("madbench inspect S") == []
 

@@ -36,7 +36,7 @@ def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
 
 
 @pytest.mark.parametrize("profile, heuristic", [("quick", 25.24), ("evening", 36.81)])
-def test_what_takes_no_learning_is_shown_beside_the_ceiling(invoke, profile, heuristic):
+def test_data_shows_the_heuristic_and_chance_of_a_task(invoke, profile, heuristic):
     """(E + 1) / T for compression, with E the mean count of the commonest of T - 1 of 15 ids."""
     options = ("--profile", profile)
     text = " ".join(invoke(data, "compression", *options).output.split())
@@ -168,5 +168,5 @@ def test_progress_of_a_check_is_for_terminals_and_leaves_the_table_alone(invoke,
         (["compression", "--profile", "quik"], "did you mean 'quick'"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error(refuse, words, message):
+def test_data_refuses_wrong_words(refuse, words, message):
     assert message in refuse(data, *words)

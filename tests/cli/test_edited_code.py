@@ -231,14 +231,14 @@ def test_every_format_marks_the_row_and_keeps_its_bold(main, tiny, fill_edited, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", [["compare", "S", "S-c"], ["findings"], ["attribute"]])
-def test_other_verbs_say_it_below(main, tiny, fill_edited, verb):
+def test_notes_of_other_verbs_name_runs_of_another_version(main, tiny, fill_edited, verb):
     fill_edited("S", "S-c", "S-p", task="0123456789abcdef")
     ended = main(*verb, "--profile", tiny, "-t", ",".join(TASKS))
     assert "another version of madbench's code of task" in " ".join(ended.stdout.split()), ended.stderr
 
 
 @pytest.mark.slow
-def test_a_figure_and_the_report_say_it_too(main, tiny, fill_edited, tmp_path):
+def test_figures_and_the_report_note_runs_of_another_version(main, tiny, fill_edited, tmp_path):
     fill_edited("S", "S-c", task="0123456789abcdef")
     words = ["--profile", tiny, "-t", ",".join(TASKS)]
     assert main("plot", "scores", *words, "--output", "slides").code == 0
@@ -346,9 +346,7 @@ def test_runs_of_a_module_that_is_not_here_are_shown_with_a_mark_by_every_verb(m
 
 
 @pytest.mark.slow
-def test_of_two_versions_that_are_not_here_the_one_that_was_trained_last_is_shown(
-    main, tiny, module, store, fill_edited
-):
+def test_the_newest_of_two_versions_without_installed_code_is_shown(main, tiny, module, store, fill_edited):
     fill_edited(accuracy=0.25)
     earlier = set(store.jobs())
     edit(module)

@@ -112,7 +112,7 @@ def test_a_broken_suite_fails_alone(install_example, invoke):
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_said_in_the_suites_own_terms(suite, invoke, tmp_path, monkeypatch):
+def test_missing_data_of_an_installed_suite_are_named_in_its_own_terms(suite, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("madbench.analysis.figures.files.save_figure", lambda figure, stem: [])
     store = Store.open(tmp_path / "results")

@@ -125,7 +125,7 @@ def test_a_table_shows_a_stored_label_or_says_why_it_is_left_out(main, fail, met
     ("method", "how"), [("traits", "nothing"), *((method, "a division") for method in ("parse", "levels", "solve"))]
 )
 @pytest.mark.usefixtures("without_figures")
-def test_what_is_made_of_the_other_runs_is_made(main, fail, tiny, monkeypatch, method, how):
+def test_verbs_show_the_runs_of_other_families_if_one_family_fails(main, fail, tiny, monkeypatch, method, how):
     monkeypatch.setattr("madbench.analysis.figures.files.save_figure", lambda figure, stem: [])
     fail(method, how)
     for words in ("report", "plot scores", "findings", "findings --power", "compare S R-c"):

@@ -116,6 +116,6 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
         (["--results", "nowhere"], "nowhere: there is no such results folder"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, refuse, words, message):
+def test_findings_refuses_wrong_words(tmp_path, monkeypatch, refuse, words, message):
     monkeypatch.chdir(tmp_path)
     assert message in refuse(findings, *words)

@@ -67,7 +67,7 @@ def test_the_overview_imports_no_verb():
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep", "table", "compare", "findings", "audit", "data", "report", "plot"])
-def test_every_verb_takes_the_usual_profile_of_the_main_suite_and_says_which(verb):
+def test_every_verb_shows_the_default_profile_of_the_main_suite(verb):
     (profile,) = (option for option in COMMANDS[verb].params if option.name == "profile")
     assert profile.default is None and main_suite().default in profile.show_default
 
@@ -156,7 +156,7 @@ def test_the_overview_fits_on_a_screen_of_80_by_40(main, monkeypatch):
 
 
 @pytest.mark.parametrize("option", MOVED_OPTIONS)
-def test_an_option_that_moved_says_what_does_the_same_now(main, option):
+def test_an_option_that_moved_is_refused_with_its_new_name(main, option):
     refused = main("table", f"{option}=x")
     assert (refused.code, refused.stdout) == (2, "")
     assert refused.stderr == f"{option} is now {MOVED_OPTIONS[option]}\n"
@@ -170,7 +170,7 @@ def test_an_option_of_other_commands_names_the_option_for_its_purpose(main):
 
 @pytest.mark.parametrize("verb", MOVED)
 @pytest.mark.parametrize("rest", [(), ("--help",), ("colliding", "--format", "latex")])
-def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):
+def test_a_verb_that_moved_is_refused_with_its_new_name(main, verb, rest):
     refused = main(*verb.split(), *rest)
     assert (refused.code, refused.stdout) == (2, "")
     assert refused.stderr == f"madbench {verb} is now {MOVED[verb]}\n"

@@ -87,7 +87,7 @@ def test_the_loss_is_the_mean_over_labels(model, folder):
     assert torch.allclose(loss, expected)
 
 
-def test_what_is_saved_again_opens_again(folder, tmp_path):
+def test_a_model_saved_a_second_time_opens_with_equal_outputs(folder, tmp_path):
     opened(folder).save_pretrained(tmp_path / "again")
     assert torch.equal(opened(tmp_path / "again")(IDS).logits, opened(folder)(IDS).logits)
     half = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)

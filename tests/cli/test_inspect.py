@@ -36,7 +36,7 @@ def keep(store, tiny):
 
 
 @pytest.mark.slow
-def test_a_run_is_described_on_one_page_twice_the_same(keep, invoke):
+def test_inspect_describes_a_run_on_one_page_that_is_equal_in_two_calls(keep, invoke):
     (run,) = keep("R-cg-12o!")
     shown = invoke(inspect, "R-cg-12o!", "--no-figures").output
     assert all(f"\n{table}" in shown for table in ("Active", "Weights", "Gate", "Kernel"))
@@ -55,7 +55,7 @@ def test_figures_are_written_for_what_the_model_has(keep, invoke, tmp_path):
 
 
 @pytest.mark.slow
-def test_figures_of_everything_are_twice_the_same(keep, invoke, tmp_path):
+def test_inspect_draws_equal_figures_in_two_calls(keep, invoke, tmp_path):
     keep("R-cg-12o!")
     drawn = []
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_two_runs_are_compared_measure_by_measure(keep, invoke):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_inspected_says_what_to_do(keep, fill, refuse):
+def test_inspect_refuses_ambiguous_and_missing_runs_with_advice(keep, fill, refuse):
     fill("R")
     assert "--keep-weights --force" in refuse(inspect, "R", "-t", "compression")
     assert "no finished run 'G'" in refuse(inspect, "G")

@@ -189,7 +189,7 @@ def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_b
 
 
 @pytest.mark.slow
-def test_a_diverged_language_model_and_a_failed_job_are_said(fill_both, fill_language, store, shown, tiny):
+def test_notes_count_diverged_language_models_and_failed_jobs(fill_both, fill_language, store, shown, tiny):
     fill_both("S", [0.5], [2.0])
     fill_language("S", [2.0], seed=1, status="diverged")
     (planned,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=["in_context_recall"])

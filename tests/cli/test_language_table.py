@@ -122,7 +122,7 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
         (["S-x"], "label 'S-x'"),
     ],
 )
-def test_what_is_not_allowed_is_said(fill, refuse, words, message):
+def test_table_refuses_wrong_options_for_language_models(fill, refuse, words, message):
     fill("S")
     assert message in refuse(table, *ALONE, *words)
 
@@ -155,7 +155,7 @@ def test_rows_are_sorted_by_a_column_the_best_first(fill, shown):
 
 
 @pytest.mark.slow
-def test_every_format_says_the_same(fill, invoke):
+def test_every_format_of_table_has_the_same_values_of_language_models(fill, invoke):
     fill("S", [2.0])
     outputs = {name: invoke(table, *ALONE, "--format", name).stdout for name in ("markdown", "latex", "csv", "json")}
     assert "| S | 2.000† | 2.100† | 4.200† | 10† | 10† | 10† | 10† | 320 | 0.990 | 1 |" in outputs["markdown"]

@@ -278,7 +278,7 @@ def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, 
         (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "unknown key 'difficulty'"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, words, says):
+def test_wrong_options_of_lm_are_refused_before_a_store_is_made(main, here, words, says):
     refused = main(*words)
     assert (refused.code, refused.stdout) == (2, "")
     assert says in refused.stderr

@@ -58,7 +58,7 @@ def test_the_default_name_is_the_source_s_and_the_tokenizer_s(folder, words, tok
     assert prepare.default_name(words, tokenizer) == name
 
 
-def test_errors_say_what_to_do(folder, refuse):
+def test_errors_of_prepare_have_advice(folder, refuse):
     assert "--name" in refuse(prepare.prepare, "poems", "poems/a.txt")
     assert "did you mean 'poems'" in refuse(prepare.prepare, "poem")
     for name in ("--output", "--out"):

@@ -53,7 +53,7 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
 
 
 @pytest.mark.slow
-def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, drawn, monkeypatch):
+def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colours(fill_language, drawn, monkeypatch):
     figures = []
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: figures.append(figure) or [])
     for i, label in enumerate(expand(["@table1"])[:10]):
@@ -68,7 +68,7 @@ def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, 
 
 
 @pytest.mark.slow
-def test_labels_and_axis_are_those_asked_for(fill_language, drawn, shown, tmp_path):
+def test_options_choose_the_labels_and_the_axis_of_loss_curves(fill_language, drawn, shown, tmp_path):
     for label in ("R-c", "S", "R"):
         fill_language(label)
     drawn()

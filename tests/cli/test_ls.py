@@ -55,7 +55,7 @@ def test_other_labels_can_be_asked_for(listed):
     assert rows[2]["published"] is None
 
 
-def test_sets_are_listed_under_the_word_for_them_too(listed):
+def test_ls_sets_and_ls_variants_list_the_same_sets(listed):
     assert listed("sets") == listed("variants")
 
 
@@ -129,7 +129,7 @@ def test_the_overview_counts_everything(listed, results):
     assert (counts["labels"], counts["tasks"], counts["runs"]) == (len(every_label()), len(MAD_TASKS) + 10, 4)
 
 
-def test_runs_are_sorted_and_say_what_they_are(listed, results):
+def test_ls_runs_sorts_runs_and_names_their_settings(listed, results):
     rows = listed("runs", "--results", results)
     assert [(row["label"], row["seed"]) for row in rows] == [("G-cg-q", 0), ("R-c", 0), ("R-c", 0), ("S", 1)]
     assert rows[0]["status"] == "diverged" and rows[0]["metrics"] == {"accuracy": None}
@@ -200,7 +200,7 @@ def test_no_runs_yet_is_no_error_but_a_wrong_folder_is(invoke, refuse, tmp_path,
         (["labels", "R-x"], "^"),
     ],
 )
-def test_what_cannot_be_listed_is_an_error(refuse, words, message):
+def test_ls_refuses_wrong_words(refuse, words, message):
     assert message in refuse(ls, *words)
 
 

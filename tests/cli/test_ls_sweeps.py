@@ -76,7 +76,7 @@ def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invo
     assert "all its jobs are in the store by now" in invoke(ls, "sweeps", "--results", tmp_path).output
 
 
-def test_an_interrupted_sweep_and_one_that_broke_say_so(begin, invoke, tmp_path):
+def test_interrupted_and_broken_sweeps_are_listed_as_such(begin, invoke, tmp_path):
     for error in (KeyboardInterrupt(), ValueError("the disk is on fire")):
         with pytest.raises(type(error)), begin() as journal:
             train(journal, JOBS[0])

@@ -67,7 +67,7 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
 
 
 @pytest.mark.slow
-def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
+def test_kernels_are_compared_in_16_bits_and_with_gradients(monkeypatch):
     pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
     from madbench.cli.validate.machine import compare_path
     from madbench.mixers.srg.kernels import proof
@@ -197,7 +197,7 @@ def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch, few_paths):
 
 
 @pytest.mark.slow
-def test_the_screen_names_everything(invoke, tmp_path):
+def test_validate_machine_shows_python_cores_devices_paths_and_disk(invoke, tmp_path):
     text = invoke(validate, "--machine", "--results", tmp_path).output
     for part in ("python", "cores usable", "bfloat16", "gpu" if "none that torch" in text else "cuda:0", "torch"):
         assert part in text

@@ -44,7 +44,7 @@ def run_tests_of(folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EXAMPLE)
-def test_what_is_written_is_found_and_used(main, tmp_path, install_example, kind):
+def test_a_package_written_by_new_is_found_and_used(main, tmp_path, install_example, kind):
     ended = main("new", kind, "blue-wave")
     assert ended.code == 0 and f"the {kind} blue_wave" in ended.stdout and "pip install -e blue-wave" in ended.stdout
     install_example(tmp_path / "blue-wave")
@@ -55,7 +55,7 @@ def test_what_is_written_is_found_and_used(main, tmp_path, install_example, kind
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in EXAMPLE if kind not in ("family", "module")])
-def test_what_is_written_passes_its_own_tests(main, tmp_path, install_example, kind):
+def test_a_package_written_by_new_passes_its_own_tests(main, tmp_path, install_example, kind):
     assert main("new", kind, "blue-wave").code == 0
     install_example(tmp_path / "blue-wave")
     assert run_tests_of(tmp_path / "blue-wave") >= 2
@@ -94,7 +94,7 @@ def test_every_example_can_be_written_and_is_in_the_wheel():
         assert sum(line.startswith("    ") for line in lines) >= 5
 
 
-def test_what_running_an_example_left_there_is_not_written(main, tmp_path, monkeypatch):
+def test_files_left_by_running_an_example_are_not_copied_by_new(main, tmp_path, monkeypatch):
     import shutil
 
     copy = shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))

@@ -30,7 +30,7 @@ def test_narrow_qk_and_mixing_fit_a_quarter_of_the_budget_at_the_width_of_gpt_2_
     }
 
 
-def test_a_mixer_that_is_not_the_text_s_fails_here(monkeypatch):
+def test_a_mixer_with_other_ranks_than_the_text_fails_here(monkeypatch):
     monkeypatch.setattr(allocation, "build", lambda *args, **options: build(*args, **options | {"budget": "strict"}))
     found = verdicts("section2.6")
     assert state_of_verdicts(found) == FAILS

@@ -61,14 +61,14 @@ def test_every_parameter_has_a_test():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRID)
-def test_a_grid_is_trained_as_it_was_asked_for(given, name):
+def test_options_of_a_paper_reach_the_training_of_a_grid(given, name):
     words, has_them = GRID[name]
     item = ("hypermlp", "quick", "R", "--device", "cpu")
     assert not has_them(given(*item)) and has_them(given(*item, *words))
 
 
 @pytest.mark.slow
-def test_a_grid_is_trained_on_the_device_that_was_asked_for(given, monkeypatch):
+def test_the_option_device_reaches_the_training_of_a_grid(given, monkeypatch):
     """On a machine with a GPU, which auto makes use of."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -79,7 +79,7 @@ def test_a_grid_is_trained_on_the_device_that_was_asked_for(given, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_jobs_are_trained_as_they_were_asked_for(given, name):
+def test_options_of_a_paper_reach_the_training_of_jobs(given, name):
     words, has_them = JOBS[name]
     item = ("interactions", "worlds", "--device", "cpu")
     assert not has_them(given(*item)) and has_them(given(*item, *words))

@@ -44,7 +44,7 @@ def test_each_kernel_is_decided_by_itself():
     assert [*verdicts.values()] == ["supported", "not significant"]
 
 
-def test_one_length_decides_nothing():
+def test_one_length_gives_no_verdict_on_lengths():
     rows = counts({KERNELS[0]: 4.0})
     assert judge_lengths(rows[rows.length == 32]) == ({}, {})
 

@@ -36,7 +36,7 @@ def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(mad
 
 
 @pytest.mark.slow
-def test_it_is_drawn_with_a_panel_a_class(made):
+def test_the_figure_of_spaces_has_one_panel_per_class(made):
     (drawn,) = made.figures
     titles = [[axes.get_title().partition(":")[0] for axes in drawn.draw(layout=layout).axes] for layout in LAYOUTS]
     assert titles == [[*spaces.CLASSES], [*spaces.CLASSES][:2]]  # as wide as it needs, and a page of a column

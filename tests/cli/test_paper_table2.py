@@ -144,7 +144,7 @@ def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     assert [line[3] for line in lines] == ["0.500", "0.250"] and "HS of lm-evaluation-harness" in joined.caption
 
 
-def test_what_the_table_lacks_is_listed_with_the_command(request_of, with_runs):
+def test_missing_benchmarks_of_table_2_are_listed_with_their_command(request_of, with_runs):
     said = "HyperGLU has the best Avg Rank at 340M"
     nothing = Table2().decide(request_of(profile="full"), None).remarks[said]
     assert "madbench lm evaluate RUN... --tasks leaderboard_mmlu_pro,leaderboard_gpqa," in nothing
@@ -209,7 +209,7 @@ LABELS = {"D-p": 3, "cd:gdn-cg": 4, "cd:deltanet-c": 5, "cd:gla-g": 6, "S-p": 7,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("glu", "verdict"), [(0.9, "reproduced"), (0.05, "contradicted")])
-def test_ours_are_ranked_among_themselves_and_decide_when_all_are_there(
+def test_our_labels_are_ranked_among_themselves_and_give_a_verdict_if_complete(
     request_of, with_runs, monkeypatch, glu, verdict
 ):
     with_runs({label: 0.9 - place / 10 for label, place in LABELS.items()} | {"G-cg-q-12o": glu}, seeds=(0,))
@@ -227,7 +227,7 @@ def test_ours_are_ranked_among_themselves_and_decide_when_all_are_there(
     assert all(table.to_markdown() and table.to_latex() for table in made.tables)
 
 
-def test_what_is_measured_in_part_is_shown_and_ranks_nothing(request_of, with_runs):
+def test_incomplete_benchmarks_are_shown_without_ranks(request_of, with_runs):
     with_runs({"S-p": 0.5, "G-cg-q-12o": 0.6}, seeds=(0,), headings=("HS", "PIQA"))
     asked = request_of(profile="full")
     assert stored_benchmarks(asked, "fineweb-340m")["S-p"] == [{"HS": 0.5, "PIQA": 0.5}]
@@ -269,7 +269,7 @@ def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs
         (("--tasks", "compression"), "--tasks compression: has no effect on table2, of language_model alone"),
     ],
 )
-def test_what_has_no_effect_on_the_item_is_refused(main, words, message):
+def test_options_without_effect_on_table_2_are_refused(main, words, message):
     ended = main("paper", "hypermlp", "table2", *words)
     assert ended.code == 2 and message in ended.stderr
 

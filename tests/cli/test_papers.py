@@ -87,7 +87,7 @@ def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, mo
 
 
 @pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
-def test_what_has_no_effect_on_an_item_that_another_verb_makes_is_refused(main, words):
+def test_options_of_training_are_refused_for_an_item_that_another_verb_makes(main, words):
     ended = main("paper", "coefficients", "figure12", *words)
     assert ended.code == 2 and f"{words[0]} has no effect on figure12" in ended.stderr
 
@@ -187,7 +187,7 @@ def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
     assert not plain & {job.id for job in jobs_of(Request(paper, item, results=tmp_path))} and len(plain) == 8 * 5
 
 
-def test_what_an_item_measures_of_weights_is_stored_with_the_run(tmp_path):
+def test_measurements_of_the_weights_of_a_run_are_stored_with_it(tmp_path):
     (job, *_) = jobs_of(Request((paper := load_paper("coefficients")), paper.item("figure9"), results=tmp_path))
     store, quantity = Store.open(tmp_path), MeasuredQuantity("largest", {"examples": 3})
     store.finish(job, Record("finished", {"accuracy": 0.4}, [], {}))

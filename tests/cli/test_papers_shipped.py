@@ -89,7 +89,7 @@ def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force",)])
-def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, executor, words):
+def test_runs_are_trained_that_are_not_shipped_or_that_an_option_asks_for(main, fresh, executor, words):
     assert main("paper", "talk", "design_study", *words).code == 7
 
 

@@ -150,7 +150,7 @@ def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_non
 
 
 @pytest.mark.slow
-def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
+def test_power_names_the_missing_complete_seeds_of_a_pair_of_labels(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     said = " ".join(read("findings", "--power", *words).stdout.split())
     assert "No claim has a complete stored seed of each of its labels" in said

@@ -39,7 +39,7 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
+def test_every_figure_with_data_is_drawn_and_others_have_a_reason(fill, drawn):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
     found = drawn()
@@ -51,7 +51,7 @@ def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
 
 
 @pytest.mark.slow
-def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_path):
+def test_plot_prints_its_files_and_writes_equal_ones_in_a_second_call(fill, invoke, tiny, tmp_path):
     fill("S", 0.1)
     words = ("scores", "S", "-t", "compression", "-p", tiny, "--output", "slides")
     first = invoke(plot, *words).stdout.split()
@@ -139,7 +139,7 @@ def test_choices_reach_their_figure(fill, drawn):
         (["-t", "compresion"], "unknown task 'compresion'; did you mean 'compression'?"),
     ],
 )
-def test_what_has_no_effect_is_refused(fill, fill_language, refuse, words, message):
+def test_plot_refuses_options_without_effect(fill, fill_language, refuse, words, message):
     fill("S", 0.5)
     fill_language("S")
     assert message in refuse(plot, *words)

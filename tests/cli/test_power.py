@@ -75,7 +75,7 @@ def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, ti
 
 
 @pytest.mark.slow
-def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fill_seeds, invoke, tiny):
+def test_every_format_of_power_has_the_same_values_within_80_columns(fill_seeds, invoke, tiny):
     fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
     fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62])
     words = ("-p", tiny, "-t", "compression", "--claim", "compression")

@@ -129,7 +129,7 @@ def test_the_whole_sweep_fits_one_line():
     assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"
 
 
-def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tmp_path):
+def test_observers_get_equal_events_and_one_that_cannot_write_warns_once(tmp_path):
     out = console(200)
     (tmp_path / "a file").touch()
 

@@ -99,7 +99,7 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
 
 
 @pytest.mark.slow
-def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
+def test_runs_outside_of_a_registration_do_not_change_its_verdicts(grid, fill_all, invoke, judged):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     _, before = judged()
@@ -228,7 +228,7 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
         ("claim: [lag]", LABELS, "unknown key 'claim'; did you mean 'claims'?"),
     ],
 )
-def test_what_cannot_be_registered_is_said(grid, refuse, tmp_path, text, labels, message):
+def test_register_refuses_wrong_grids_and_labels(grid, refuse, tmp_path, text, labels, message):
     grid(text, labels)
     assert message in refuse(register, "lag.yaml")
     assert not (tmp_path / FILE).exists()

@@ -23,7 +23,7 @@ def embedded(path) -> dict:
 
 
 @pytest.mark.slow
-def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
+def test_the_verb_report_writes_one_file_and_names_missing_seeds(fill, store, invoke, tiny):
     fill(["S", "S-c"])
     output = invoke(report, "-p", tiny, "-t", ",".join(TWO))
     path = store.root / "report.html"
@@ -82,7 +82,7 @@ def test_language_models_need_no_runs_of_mad_tasks(fill_language, invoke):
         (["-o", "results"], "results: is a directory"),
     ],
 )
-def test_what_cannot_be_reported_is_said(fill, refuse, tiny, words, message):
+def test_report_refuses_wrong_words(fill, refuse, tiny, words, message):
     fill("S")
     rest = [] if "-p" in words or "-t" in words else ["-p", tiny, "-t", "compression"]
     assert message in refuse(report, *words, *rest)

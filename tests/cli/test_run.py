@@ -264,7 +264,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_happens(main, tmp_path, words, says):
+def test_run_refuses_wrong_words_before_it_writes_a_file(main, tmp_path, words, says):
     refused = main("run", *words)
     assert (refused.code, refused.stdout) == (2, "")
     assert says in refused.stderr and len(refused.stderr.splitlines()) <= 2

@@ -94,7 +94,7 @@ def test_a_table_of_ranks(of_three, tiny):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["--spread", "sd"], ["--baselines"]])
-def test_what_a_table_of_ranks_has_no_place_for_is_an_error(of_three, words):
+def test_options_without_effect_on_a_table_of_ranks_are_refused(of_three, words):
     refused = of_three("table", "--ranks", *words)
     assert refused.code == 2 and " ".join(words) in refused.stderr and "no effect" in refused.stderr
 

@@ -161,7 +161,7 @@ def test_failing_fast_leaves_the_rest(main, stand_in):
 
 
 @pytest.mark.slow
-def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in, tmp_path):
+def test_options_replace_keys_of_a_grid_file_with_a_message(main, stand_in, tmp_path):
     grid = "labels: [S, G]\nseeds: 0-2\ntasks: [memorization]\nset: {training.epochs: 3}\nbaseline: {label: G}\n"
     (tmp_path / "grid.yaml").write_text(grid)
     ended = main("sweep", "grid.yaml", "training.epochs=5", "--seeds", "1", "--notes", *CHOICES)
@@ -225,7 +225,7 @@ def test_arguments_of_labels_are_varied(main, tiny):
         (["training.epochs=2"], "nothing to train: give at least one label and one seed"),
     ],
 )
-def test_what_cannot_be_swept_is_refused_before_anything_happens(main, tmp_path, words, says):
+def test_sweep_refuses_wrong_words_before_it_writes_a_file(main, tmp_path, words, says):
     for name in ("grid.yaml", "other.yaml"):
         (tmp_path / name).write_text("labels: [S]\ntasks: [compression]\nvary: {model.n_layer: [1, 2]}\n")
     refused = main("sweep", *words)

@@ -65,7 +65,7 @@ def test_protocols_are_never_mixed(main, fill, tiny):
 
 
 @pytest.mark.slow
-def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
+def test_a_table_leaves_out_labels_of_other_protocols_that_do_not_fit_its_own(main, fill, tiny):
     fill("S")
     fill("G-q-12", budget="paper", overrides=["model.d_model=8"])
     assert rows(main("table", "model.d_model=16", "--profile", tiny, "-t", "compression").stdout)[0][0] == "S"
@@ -102,7 +102,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
 
 
 @pytest.mark.slow
-def test_every_format_says_the_same(main, fill, tiny):
+def test_every_format_of_table_has_the_same_values(main, fill, tiny):
     fill(["S", "R-12o!"])
     words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--published", "--format")
     markdown, latex, table, lines, page = (main(*words, name) for name in ("markdown", "latex", "json", "csv", "html"))
@@ -120,7 +120,7 @@ def test_every_format_says_the_same(main, fill, tiny):
 
 
 @pytest.mark.slow
-def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
+def test_an_incomplete_cell_shows_its_number_of_stored_runs(main, fill, tiny):
     fill("S", overrides=["learning_rates=[1e-3]"])
     overrides = ["learning_rates=[1e-3, 2e-3]"]
     shown = main("table", *overrides, "--profile", tiny, "-t", "compression", "--notes")

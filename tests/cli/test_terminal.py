@@ -121,7 +121,7 @@ def test_messages_that_cannot_be_written_are_lost_and_the_stream_is_else_as_it_w
 @needs_full_device
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [">&- 2>&- <&-", ">/dev/full 2>/dev/full"])
-def test_what_is_trained_is_stored_wherever_the_messages_go(shell, tiny, tmp_path, streams):
+def test_a_run_is_stored_if_its_messages_cannot_be_written(shell, tiny, tmp_path, streams):
     ended = shell(f"madbench run S -t compression --profile {tiny} --device cpu {streams}")
     assert ended.returncode == 2
     ended = shell(f"madbench run S -t compression --profile {tiny} --device cpu")

@@ -148,7 +148,7 @@ def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path)
         (True, 2.0, "fails here"),
     ],
 )
-def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
+def test_the_verdict_on_a_theorem_follows_from_its_check(contradicts, residual, expected):
     check = Check("a", "b", "c", lambda: residual, 1.0, contradicts=contradicts)
     assert verdict(CheckResult(check, residual)) == expected
     assert verdict(CheckResult(replace(check, reason="no gates"))) == "not decided"
@@ -231,14 +231,14 @@ def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_erro
     assert state_of_verdicts(made.verdicts) == "fails here" and wrong.startswith("effects of shifts")
 
 
-def test_what_trains_nothing_takes_no_settings_of_training(main):
+def test_items_without_training_refuse_options_of_training(main):
     for options in (["--seeds", "0"], ["training.epochs=2"], ["--profile", "full"], ["--device", "cpu"]):
         refused = main("paper", "interactions", "theoremB.6", *options)
         assert refused.code == 2 and "has no effect on theoremB.6" in refused.stderr
 
 
 @pytest.mark.slow
-def test_a_label_before_a_colon_is_printed_as_it_is(main, tmp_path):
+def test_a_label_before_a_colon_is_printed_unchanged(main, tmp_path):
     made = main("paper", "coefficients", "lemma2", "--results", tmp_path)
     assert made.code == 0, made.stderr
     assert "V16 constant, cd:id: c is not constant" in made.stdout

@@ -252,7 +252,7 @@ def test_the_error_counts_problems_and_files(refuse, write, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_file_of_an_installed_task_is_checked_too(invoke, install_example):
+def test_validate_checks_the_file_of_an_installed_task(invoke, install_example):
     file = install_example("task") / "madbench_prefix_sum" / "prefix_sum.yaml"
     assert f"ok     {file}  task: prefix_sum, 5 settings" in invoke(validate).output
     file.write_text(file.read_text().replace("seq_len: 32", "seq_len: 1"))

@@ -85,7 +85,7 @@ def flip(path: Path, place: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
+def test_validating_a_sound_store_finds_no_problem_and_changes_no_file(results, main):
     before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
     shown = main("validate", "--store")
     assert shown.code == 0 and "runs: 14 checked" in shown.stdout and "journals: 2 checked" in shown.stdout
@@ -109,7 +109,7 @@ def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
         ("sweeps/*.json", "journals", "delete it"),
     ],
 )
-def test_what_is_damaged_is_named_with_what_to_do(results, main, pattern, kind, advice):
+def test_damaged_files_of_a_store_are_named_with_advice(results, main, pattern, kind, advice):
     path = sorted(results.glob(pattern))[0]
     flip(path, path.stat().st_size // 2 + 1)
     ((found,),) = [problems(main("validate", "--store", "-f", "json")).pop(kind)]
@@ -265,7 +265,7 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
         *("runs/*/measurements/*", "sweeps/*.json", "work", "work/*/", f"work/*/{NAME}"),
     ],
 )
-def test_what_cannot_be_read_is_named_and_never_called_sound(results, main, pattern):
+def test_unreadable_files_of_a_store_are_named_as_problems(results, main, pattern):
     assert main("validate", "--store").code == 0  # whose modules are imported by now
     path = sorted(results.glob(pattern))[0]
     mode = path.stat().st_mode

@@ -74,7 +74,7 @@ def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path
 
 
 @pytest.mark.slow
-def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
+def test_verify_details_only_failed_checks_of_several_labels(invoke, monkeypatch):
     whole = invoke(verify, "S", "R", "--all").output
     assert whole.count("causality") == 2 and "causality" not in invoke(verify, "S", "R").output
 

@@ -132,7 +132,7 @@ def test_the_same_call_again_connects_to_nothing(fake, store):
     assert drive([[job]], store, fake.train, connect=lambda _: pytest.fail("connected")) == Summary(skipped=1)
 
 
-def test_what_is_redone_and_what_is_tried_again_is_the_policys_to_say(fake, store, tmp_path):
+def test_the_policy_decides_which_stored_jobs_are_trained_again(fake, store, tmp_path):
     flaky = fake.make_job(0, trouble="once", marker=str(tmp_path / "marker"))
     assert sweep([flaky], store, fake.train) == Summary(failed=1)
     events = []
@@ -157,7 +157,7 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
 @pytest.mark.parametrize(
     "trouble", ["raise", "memory slots", "sys.exit", "out of memory", "torch out of memory", "lost GPU"]
 )
-def test_of_a_group_a_job_fails_in_its_process_unless_that_is_unsound_by_then(fake, store, trouble, monkeypatch):
+def test_one_job_of_a_group_fails_alone_unless_its_process_is_unsound(fake, store, trouble, monkeypatch):
     """Out of memory, or with a lost GPU."""
     monkeypatch.setattr(fake, "LOST_GPUS", [])
     jobs = [fake.make_job(0, trouble=trouble), fake.make_job(1)]
@@ -338,24 +338,24 @@ def test_the_rest_of_a_sweep_is_left_by_jobs_not_by_groups(fake, store):
     assert sweep_groups(groups, store, fake.train, desk, policy=Policy(max_failures=1)) == Summary(failed=2, left=4)
 
 
-def test_a_worker_that_does_not_see_the_results_says_so(fake, tmp_path):
+def test_a_worker_that_does_not_see_the_results_folder_is_broken(fake, tmp_path):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), [tmp_path / "elsewhere"]).pack()
     assert "elsewhere: not found; the results folder must be on a disk" in work_remotely(packed, print).broken
 
 
-def test_a_worker_of_another_version_says_so(fake):
+def test_a_worker_with_another_version_of_madbench_is_broken(fake):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     outcome = work_remotely(("0.0", packed[1]), print)
     assert outcome.records == () and "and the driver has 0.0; install the same" in outcome.broken
 
 
-def test_a_worker_without_the_module_to_run_says_so(fake):
+def test_a_worker_without_the_module_of_the_training_function_is_broken(fake):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     lacking = (packed[0], packed[1].replace(b"fake_sweep", b"fake_swoop"))
     assert "cannot import the training function: No module named 'fake_swoop'" in work_remotely(lacking, print).broken
 
 
-def test_a_worker_without_a_gpu_says_so(fake, monkeypatch):
+def test_a_worker_without_the_needed_gpu_is_broken(fake, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     assert "finds no CUDA device" in work_remotely(packed, print, needs_gpu=True).broken

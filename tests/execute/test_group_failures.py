@@ -113,7 +113,7 @@ def test_jobs_of_a_group_behind_one_that_hangs_are_not_failed_for_it(fake, store
 
 
 @pytest.mark.slow
-def test_of_a_group_that_overruns_each_job_has_as_long_again_from_its_checkpoint(fake, store, run):
+def test_each_job_of_a_group_over_the_time_limit_gets_the_limit_again_from_its_checkpoint(fake, store, run):
     jobs = [fake.make_job(seed, steps=20, pause=0.05) for seed in (2, 3)]  # 2 s in a group, 1 s alone
     summary, events = run(jobs, policy=Policy(time_limit=1.4))
     assert summary == Summary(finished=2) and results(store) == {job.seed: fake.expected(job) for job in jobs}

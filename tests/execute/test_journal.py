@@ -48,7 +48,7 @@ def train(journal, job, slot=0, record=DONE, steps=()):
     journal.on_event({"event": event, "job": job, "slot": slot, "record": record})
 
 
-def test_what_is_written_is_read_while_the_sweep_is_alive_and_after(begin, tmp_path, warnings):
+def test_a_journal_is_read_during_and_after_its_sweep(begin, tmp_path, warnings):
     with begin() as journal:
         journal.on_event({"event": "skipped", "job": JOBS[0], "reason": "stored"})
         journal.on_event({"event": "started", "job": JOBS[1], "slot": 4})
@@ -88,7 +88,7 @@ def test_how_a_sweep_ended_is_kept(begin, tmp_path, error, state):
     assert sweep["state"] == state and sweep["error"] == (str(error) or None)
 
 
-def test_it_is_written_at_most_once_in_so_many_seconds(begin, tmp_path, monkeypatch):
+def test_a_journal_is_written_at_most_once_per_WRITE_SECONDS(begin, tmp_path, monkeypatch):
     dump, written, now = json.dump, [], [0.0]
     monkeypatch.setattr(journal_module.json, "dump", lambda *given: written.append(now[0]) or dump(*given))
     monkeypatch.setattr(journal_module.time, "monotonic", lambda: now[0])
@@ -99,7 +99,7 @@ def test_it_is_written_at_most_once_in_so_many_seconds(begin, tmp_path, monkeypa
     assert written == [0, 60, 120, 180, 180]  # at last when it ends
 
 
-def test_it_is_written_soon_after_the_last_event(begin, tmp_path, monkeypatch):
+def test_a_journal_is_written_soon_after_the_last_event(begin, tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.05)
     with begin() as journal:
         train(journal, JOBS[0])
@@ -192,7 +192,7 @@ def test_a_killed_sweep_is_seen_as_dead(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["a file", "/proc"])
-def test_a_folder_that_cannot_be_written_is_said_once_and_the_sweep_goes_on(begin, tmp_path, warnings, place):
+def test_a_journal_in_a_read_only_folder_warns_once_and_the_sweep_continues(begin, tmp_path, warnings, place):
     (tmp_path / "a file").touch()
     with begin(results=tmp_path / place) as journal:
         assert warnings == []
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_the_sweep_goes_on(begi
     assert len(warnings) == 1 and "madbench ls sweeps will miss part of this sweep, which continues" in warnings[0]
 
 
-def test_a_full_disk_is_said_once_and_what_comes_after_it_is_read(begin, tmp_path, warnings, monkeypatch):
+def test_a_journal_on_a_full_disk_warns_once_and_later_events_are_read(begin, tmp_path, warnings, monkeypatch):
     dump, attempts = json.dump, []
 
     def full(content, file):

@@ -85,7 +85,7 @@ def test_stored_failures_are_left_alone_unless_they_are_to_be_tried_again(fake, 
 
 
 @pytest.mark.parametrize("status", [None, "failed", "finished", "diverged"])
-def test_what_is_skipped(status):
+def test_the_reason_to_skip_a_job_follows_from_its_status_and_the_policy(status):
     is_result = status in ("finished", "diverged")
     assert Policy(redo=True, retry=False).reason_to_skip(status) is None
     assert Policy().reason_to_skip(status) == ("stored" if is_result else None)

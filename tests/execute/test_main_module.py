@@ -121,7 +121,7 @@ def main():
 
 
 @pytest.mark.slow
-def test_a_class_of_the_script_needs_a_guard_and_says_so(python, script):
+def test_a_mixer_class_of_a_script_without_a_main_guard_is_an_error_with_advice(python, script):
     guarded = python(script(f"{MINE}\nif __name__ == '__main__':\n    main()\n"))
     assert guarded.returncode == 0 and guarded.stdout.endswith("1 scored\n"), guarded.stderr
     shutil.rmtree(script("").parent / "results")

@@ -133,7 +133,7 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
         assert (record.metrics, record.curve) == (there[job_id].metrics, there[job_id].curve)
 
 
-def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
+def test_ray_clusters_that_are_too_small_or_unreachable_are_refused(cluster, fake, store):
     with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
         ray_executor(RayConfig(cluster.address, cpus_per_job=2, gpus_per_job=1))(
             [[fake.make_job(0)]], store, fake.train

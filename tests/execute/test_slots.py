@@ -58,7 +58,7 @@ def test_two_language_models_train_side_by_side():
     assert plan_batches(jobs, "cpu") == [JobBatch(jobs, 2, 1)]
 
 
-def test_only_what_is_left_to_do_decides():
+def test_only_unfinished_jobs_decide_the_threads_of_batches():
     jobs, last = mad(), text()
     assert [batch.threads for batch in plan_batches([*jobs, last], "cpu", unfinished=[last])] == [1, 2]
 
@@ -99,7 +99,7 @@ def plan(jobs, threads, **how):
         (Threads(1), {"slots": 1}, [(1, 1), (1, 1)]),
     ],
 )
-def test_jobs_have_the_threads_that_are_said_and_fewer_slots_for_it(threads, how, expected):
+def test_options_of_threads_set_the_threads_of_jobs_and_reduce_slots(threads, how, expected):
     assert plan([*mad(), text()], threads, **how) == expected
 
 
@@ -153,7 +153,7 @@ def test_a_core_is_busy_that_is_so_now_and_was_over_the_last_minute(busy, load, 
     assert chosen == Threads(free=free, reason=reason) and chosen.may_meet_others is bool(reason)
 
 
-def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(set_cores, monkeypatch):
+def test_busy_cores_are_counted_only_if_a_job_can_use_several_cores(set_cores, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "busy_cores", lambda: pytest.fail("looked"))

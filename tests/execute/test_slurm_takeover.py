@@ -174,7 +174,7 @@ def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
 
 
 @pytest.mark.slow
-def test_a_result_that_is_half_written_or_damaged_is_none(queue):
+def test_incomplete_and_damaged_results_of_a_worker_are_ignored(queue):
     queue.driver(*map(queue.group, range(5)))
     queue.kill_driver()
     for i in range(5):
@@ -324,7 +324,7 @@ def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_al
     assert queue.states() == {"1000_0": "PENDING", "1000_1": "PENDING", "1001": "PENDING"}
 
 
-def test_jobs_that_a_driver_hands_over_later_are_found_too(queue):
+def test_jobs_that_a_driver_submits_later_are_taken_over(queue):
     """Another driver may be killed while this one has been at work for long."""
     first = queue.group(0)
     backend = queue.driver(first)
@@ -379,7 +379,7 @@ def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
+def test_a_call_changed_by_another_user_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     group = queue.group(0)

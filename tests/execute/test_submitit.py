@@ -48,7 +48,7 @@ def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
     assert asked["output"].startswith(str(tmp_path / "slurm"))
 
 
-def test_what_is_not_asked_for_is_left_to_slurm(slurm, tmp_path):
+def test_options_that_are_not_given_are_not_in_the_script(slurm, tmp_path):
     script = backend_of(slurm_executor(), tmp_path).script([content_digest(b"")])
     assert not [name for name in ("partition", "gpus", "mem") if f"--{name}" in script]
 

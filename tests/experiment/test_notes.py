@@ -26,7 +26,7 @@ def schedule_notes(experiment) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_warm_up_that_no_run_ends_is_said_once_with_its_tasks(tmp_path):
+def test_a_note_names_the_tasks_whose_training_ends_within_the_warm_up(tmp_path):
     tasks = ["memorization", "compression"]
     long = made(tmp_path, tasks=tasks, seeds=[0, 1], set=TINY | {"training.warmup_steps": 100_000})
     steps = {job.task: MAD.size(job).steps for job in long.jobs}
@@ -80,7 +80,7 @@ def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
         ({"training.learning_rate": 0.002, "training.min_learning_rate": 0.002}, ""),
     ],
 )
-def test_what_a_language_models_schedule_does_not_reach_or_where_it_rises_is_said(both, changes, note):
+def test_a_note_names_an_unreached_end_or_a_rise_of_the_schedule_of_a_language_model(both, changes, note):
     keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "profile.yaml"}
     notes = schedule_notes(both(set=TINY | keys))
     assert notes == ([f"language_model: {note}"] if note else [])

@@ -148,14 +148,14 @@ def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
         ),
     ],
 )
-def test_what_cannot_be_trained_or_has_no_effect_is_refused(tmp_path, monkeypatch, keys, error, says):
+def test_a_plan_refuses_wrong_keys_and_keys_without_effect(tmp_path, monkeypatch, keys, error, says):
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: False)  # auto precision is float32
     with pytest.raises(error, match=re.escape(says)):
         made(tmp_path, keys.pop("labels", ["S", "R"]), **keys)
     assert not (tmp_path / "results").exists()
 
 
-def test_a_label_that_does_not_use_what_varies_is_noted_but_may_be_there(tmp_path):
+def test_a_label_that_does_not_use_the_varied_setting_is_planned_with_a_note(tmp_path):
     planned = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [2, 3]})
     (note,) = planned.notes
     assert "S  model.mix_rank=2 = S  model.mix_rank=3" in note and "R-12!" not in note
@@ -199,7 +199,7 @@ def test_a_value_that_trains_what_the_profile_trains_may_be_among_those_that_var
     assert planned.jobs[0].id == made(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
 
 
-def test_a_row_whose_own_setting_decides_nothing_is_refused(tmp_path):
+def test_a_row_with_a_setting_without_effect_is_refused(tmp_path):
     rows = [{"label": "R-12!"}, {"label": "S", "model.mix_rank": 4}]
     with pytest.raises(ConfigError, match="model.mix_rank has no effect on 'S'; settings of its mixer"):
         made(tmp_path, [], mode="list", rows=rows)

@@ -54,7 +54,7 @@ def test_comments_formatting_and_docstrings_change_nothing(one, other):
         ("for x in a:\n    pass\nelse:\n    b", "for x in a:\n    b"),
     ],
 )
-def test_other_code_has_another_form(one, other):
+def test_different_code_has_a_different_normal_form(one, other):
     assert normal(one) != normal(other)
 
 
@@ -65,6 +65,6 @@ def test_docstrings_stay_where_they_are_read():
 
 
 @pytest.mark.parametrize("content", [b"def f(:", b"\0", b"(" * 5000, b"x = " + b"-" * 100_000 + b"1", b"\xff"])
-def test_what_is_no_python_is_told_apart_by_its_bytes(content):
+def test_files_that_are_not_python_have_digests_of_their_bytes(content):
     text, other = SourceText(content, Path(), Path()), SourceText(content + b" ", Path(), Path())
     assert text.digest("*") != other.digest("*")

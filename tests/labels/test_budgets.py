@@ -18,7 +18,7 @@ def test_every_name_of_a_budget_has_a_rule_and_every_suite_knows_its_budgets():
     assert Size(16, 2, 8).rule == BUDGETS["strict"] and Size(16, 2, 8, "paper").rule == BUDGETS["paper"]
 
 
-def test_what_is_left_is_the_budget_without_the_parameters():
+def test_the_room_of_an_allocation_is_its_target_without_its_parameters():
     allocation = solve("G-c-q-12o", 64, 2, 32, "paper")
     assert BUDGETS["paper"].room(allocation) == allocation.target - allocation.total == allocation.slack
 

@@ -32,11 +32,11 @@ def test_a_preset_is_shown_by_its_name_where_nothing_is_typed(preset, features):
 
 
 @pytest.mark.parametrize("label", ["cd:id-hk1-bwn", "cd:exp-0.95-sum", "S-p", "hfa:2w", "fla:gla", "cd:no", "x:y"])
-def test_what_is_no_preset_is_shown_as_it_is(label):
+def test_labels_without_a_preset_are_their_own_display_names(label):
     assert DisplayNames().display(label) == label
 
 
-def test_what_was_typed_is_shown():
+def test_labels_are_displayed_as_the_user_typed_them():
     labels = ["cd:id-smhk1-bwn-cug", "cd:id-dg-cg", "cd:kelu-sum-c", "cd:id-wx-c"]
     specs = ["cd:gdn-cg", "cd:id-dg-cg", "cd:{linear,normalized}-c", "S", "training.epochs=3", "cd:not-one", "~cd:gdn"]
     assert expand(specs[:3]) == labels
@@ -79,7 +79,7 @@ def test_the_file_of_a_set_has_names(tmp_path):
 @pytest.mark.parametrize(
     "words", [["S"], ["S="], ["S=a", "S-p=a"], ["S-p=S"], ["G-cg-q-12o=HyperMLP"], ["cd:gdn-cg=cd:gla-cg"]]
 )
-def test_a_name_that_is_none_or_of_two_labels_is_an_error(words):
+def test_empty_and_ambiguous_display_names_are_refused(words):
     with pytest.raises(ConfigError):
         names_from_words(words)
 

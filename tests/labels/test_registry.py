@@ -113,7 +113,7 @@ def test_a_neighbourhood_is_the_family_s_own(installed):
     assert expand(["~num:1"]) == ["num:1", "num:2"]
 
 
-def test_labels_of_one_family_differ_in_its_factors_and_of_two_in_the_family_too(installed):
+def test_labels_differ_in_factors_and_those_of_two_families_also_in_the_family(installed):
     assert differing_factors(parse("num:1"), parse("num:2")) == ("parity",)
     assert differing_factors(parse("num:1"), parse("num:3")) == ()
     assert differing_factors(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
@@ -173,7 +173,7 @@ def test_a_family_that_cannot_be_loaded_says_why(installed):
         ('"""None."""', "width: int", "its 'Settings' have no default for 'width'"),
     ],
 )
-def test_what_a_family_lacks_or_has_of_another_kind_is_said_when_it_is_loaded(installed, line, instead, fault):
+def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(installed, line, instead, fault):
     source = installed / "numbers_family" / "family.py"
     assert line in source.read_text()
     source.write_text(source.read_text().replace(line, instead))
@@ -213,13 +213,13 @@ def test_factors_that_are_no_texts_are_refused(installed, answer):
         factors(parse("num:1"))
 
 
-def test_a_label_whose_family_says_nothing_is_unreadable_all_the_same(installed):
+def test_a_label_is_unreadable_if_its_family_raises_an_error_without_a_message(installed):
     source = installed / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"{digits!r} is no number"', ""))
     assert reading_problem("num:x") == "LabelError" and reading_problem("num:1") == ""
 
 
-def test_what_a_package_says_cannot_control_the_terminal(installed):
+def test_control_characters_in_messages_of_a_package_are_replaced(installed):
     source = installed / "numbers_family" / "family.py"
     raised = 'raise ValueError("\\x1b[31mred\\x07")'
     source.write_text(source.read_text().replace('raise LabelError(f"{digits!r} is no number")', raised))

@@ -135,7 +135,7 @@ def test_an_unknown_set_names_the_nearest():
         expand(["@tabel1"])
 
 
-def test_what_is_not_text_is_a_label_error():
+def test_expanding_a_value_that_is_not_text_is_a_label_error():
     with pytest.raises(LabelError):
         expand([None])
 

@@ -263,7 +263,7 @@ def test_the_verb_stores_prints_and_ranks(hens, monkeypatch, capsys):
         (["hens_lost"], "task hens_lost: cannot be loaded"),
     ],
 )
-def test_data_that_is_not_here_is_said_so(model, hens, tmp_path, names, message):
+def test_data_of_the_harness_that_is_not_on_this_machine_is_an_error(model, hens, tmp_path, names, message):
     for name, source in (("hens_remote", "nobody/hens"), ("hens_lost", "json")):
         text = (hens / "tasks" / "hens.yaml").read_text().replace("hens_choice", name).replace("hens.jsonl", "no.jsonl")
         (tmp_path / f"{name}.yaml").write_text(text.replace("dataset_path: json", f"dataset_path: {source}"))
@@ -271,7 +271,7 @@ def test_data_that_is_not_here_is_said_so(model, hens, tmp_path, names, message)
         list(measure(model, Tasks(names, tmp_path)))
 
 
-def test_what_a_model_cannot_do_is_refused(hens):
+def test_lengths_batches_and_runs_that_a_stored_model_cannot_take_are_refused(hens):
     results = str(hens / "results")
     with pytest.raises(ConfigError, match="seq_len 64: G-cg-q-12o has positions for the 32 tokens"):
         StoredModel("G-cg-q-12o", results, seq_len=64)

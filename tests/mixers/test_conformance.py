@@ -189,7 +189,7 @@ def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
 
 
 @every_label
-def test_a_mixer_built_on_meta_has_shapes_there(label):
+def test_a_mixer_built_on_meta_gives_the_shape_of_its_output(label):
     with torch.device("meta"):
         mixer, x = made(label, 5), torch.empty(3, 5, WIDTH)
     assert mixer(x).shape == (3, 5, WIDTH)
@@ -224,7 +224,7 @@ def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(label):
 
 
 @every_label
-def test_what_is_no_batch_of_sequences_is_refused(label):
+def test_inputs_of_another_rank_or_of_integers_are_refused(label):
     """Heads would be taken for a batch, and the rows of an integer output be cut."""
     mixer = made(label, 5)
     for x in (torch.ones(5, WIDTH), torch.ones(1, 2, 5, WIDTH), torch.ones(1, 5, WIDTH, dtype=torch.int64)):
@@ -370,14 +370,14 @@ def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
             assert held_numbers(cache) == state_size(mixer.allocation, tokens), tokens
 
 
-def test_every_family_found_is_here():
+def test_the_tested_labels_are_of_every_family():
     built = set(families()) - {"hybrid"}  # whose layers have the mixers of the others
     assert {family_of(each.values[0]).name for each in spread()} == built
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["lin:relu-g", "lin:elu"])
-def test_a_family_of_a_plugin_is_put_through_the_same(label, install_example):
+def test_labels_of_a_plugin_pass_the_tests_of_this_module(label, install_example):
     install_example("plugin")
     for name, test in list(globals().items()):
         if name.startswith("test_") and list(inspect.signature(test).parameters) == ["label"]:

@@ -61,7 +61,7 @@ def test_every_check_holds(label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["lin:elu", "lin:relu-g", "lin:id"])
-def test_it_is_the_sum_over_the_prefix(label):
+def test_the_mixer_of_the_plugin_equals_the_sum_over_the_prefix(label):
     torch.manual_seed(0)
     mixer = build(label, 8, 6, n_head=1).double()
     x = torch.randn(1, 6, 8).double()

@@ -34,7 +34,7 @@ def test_a_setting_that_the_family_does_not_take_is_an_error(settings, message):
         solve("S-c", 32, **settings)
 
 
-def test_a_size_that_is_none_is_an_error():
+def test_a_length_of_zero_is_refused():
     with pytest.raises(BudgetError, match="max_len must be a whole number of at least 1, got 0"):
         madbench.build("S", 32, 0)
 

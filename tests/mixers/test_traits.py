@@ -60,7 +60,7 @@ def start(make_mixer, n_layer: int = LAYERS) -> GPT:
 
 @pytest.mark.parametrize("out", ["o", "out_proj", "c_proj", "w2"])
 @pytest.mark.parametrize("kind", ["linear", "biased", "raw"])
-def test_a_deep_model_scales_the_output_map_down_whatever_it_is_called_and_nothing_else(out, kind):
+def test_a_deep_model_scales_only_the_output_map_down_for_any_name_of_it(out, kind):
     mixer = start(lambda: Plain(out, kind)).blocks[3].mixer
     for name, parameter in mixer.named_parameters():
         if parameter.ndim == 2:
@@ -73,14 +73,14 @@ def test_an_output_map_that_starts_at_zero_is_found():
     assert output_names(mixer, D) == ["out_proj.weight"]
 
 
-def test_a_mixer_that_does_not_show_its_output_map_has_to_be_told_of_by_its_family():
+def test_the_output_map_of_a_mixer_that_does_not_show_it_has_to_be_named():
     with pytest.raises(TrainingError, match=r"Plain: which .* residual stream does not show; its family must state it"):
         start(lambda: Plain(kind="normed"))
     told = start(lambda: attach(Plain(kind="normed"), Traits(outputs=()), "mine:x")).blocks[0].mixer
     assert told.last.std().item() == pytest.approx(0.02, rel=0.2)
 
 
-def test_a_mixer_that_fails_while_it_is_measured_has_to_be_told_of_too():
+def test_the_output_map_of_a_mixer_that_fails_while_it_is_measured_has_to_be_named():
     class Single(Plain):
         def forward(self, x):
             return super().forward(torch.eye(x.shape[1]) @ x)
@@ -90,14 +90,14 @@ def test_a_mixer_that_fails_while_it_is_measured_has_to_be_told_of_too():
     assert start(lambda: attach(Single(), Traits(outputs=("out_proj.weight",)), "mine:x"))
 
 
-def test_what_a_family_says_is_not_measured():
+def test_output_maps_that_a_family_names_are_not_measured():
     mixer = start(lambda: attach(Plain(), Traits(outputs=("value",)), "mine:x")).blocks[0].mixer
     assert mixer.value.weight.std().item() == pytest.approx(0.005, rel=0.2)
     assert mixer.last.std().item() == pytest.approx(0.02, rel=0.2)
 
 
 @pytest.mark.parametrize("label", [label for label in LABELS if "a" not in label.split(":")[-1]])
-def test_what_built_in_families_say_of_their_output_maps_is_what_is_measured(label):
+def test_output_maps_named_by_built_in_families_equal_the_measured_ones(label):
     torch.manual_seed(0)
     mixer = build(label, 16, 8, budget="paper")
     said = output_names(mixer, 16)

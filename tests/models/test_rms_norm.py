@@ -37,7 +37,7 @@ def test_a_row_of_zeros_has_finite_gradients():
     torch.testing.assert_close(x.grad, (norm.weight * 1e3).expand(2, 4))
 
 
-def test_rows_that_are_not_contiguous_and_transforms_give_the_same():
+def test_the_norm_of_rows_is_equal_for_strided_rows_and_under_vmap():
     norm, x = make(5), draw(3, 5, 4)
     expected = norm(x.mT.contiguous())
     torch.testing.assert_close(norm(x.mT), expected)

@@ -72,13 +72,13 @@ def test_top_k_draws_among_the_likeliest_only(make):
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-300, 5e-324])
-def test_a_temperature_near_zero_takes_the_likeliest_id_too(make, temperature):
+def test_a_temperature_near_zero_takes_the_likeliest_id(make, temperature):
     model = make("S")
     assert sample(model, temperature=temperature) == sample(model, temperature=0)
 
 
 @pytest.mark.slow
-def test_a_huge_temperature_draws_every_id_alike(make):
+def test_a_huge_temperature_draws_every_id_with_equal_probability(make):
     model, generator = make("S"), torch.Generator().manual_seed(0)
     drawn = [next(generate(model, [3, 1], 1, generator=generator, temperature=1e300)) for _ in range(220)]
     assert torch.bincount(torch.tensor(drawn), minlength=11).min() > 5
@@ -109,7 +109,7 @@ def test_text_goes_on_beyond_the_context_in_a_sliding_window(make):
     assert len(sample(make(seq_len=4), prompt=[1, 2, 3, 4, 5, 6], count=9)) == 9
 
 
-def test_an_id_is_drawn_when_it_is_asked_for(make):
+def test_generate_draws_each_id_lazily(make):
     assert next(generate(make(), [1], 10**9, generator=torch.Generator())) < 11
 
 

@@ -140,7 +140,7 @@ def test_figures_of_colliding_agents_train_their_embedding_alone(item):
         ),
     ],
 )
-def test_an_item_that_is_wrong_says_where(tmp_path, item, message):
+def test_an_error_in_an_item_names_the_place(tmp_path, item, message):
     path = tmp_path / "paper.yaml"
     path.write_text(f"title: t\nsource: s\nitems: [{{{item}}}]\n")
     (tmp_path / "table1.csv").write_text("label,compression\n")
@@ -188,7 +188,7 @@ def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
     assert state(with_it, of_rows) == "partly (2 of 4 rows)" and state(against, of_rows) == "contradicted"
 
 
-def test_a_statement_that_a_small_model_goes_against_says_so():
+def test_the_verdict_of_a_small_model_against_a_statement_names_the_size():
     paper = load_paper("coefficients")
     small, own = (Request(paper, paper.item("principle2"), size) for size in ("quick", "full"))
     assert statement_verdict(small, "contradicted") == "contradicted at this size"

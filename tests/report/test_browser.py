@@ -99,7 +99,7 @@ def test_a_phone_shows_every_cell_of_the_findings_without_scrolling_their_table(
     assert hidden == []
 
 
-def test_what_follows_a_number_weighs_no_more_than_the_text(show):
+def test_words_behind_a_number_on_the_page_have_the_font_weight_of_text(show):
     weights = "[...document.querySelectorAll('.rest')].map((one) => getComputedStyle(one).fontWeight)"
     assert set(show().evaluate(weights)) == {"400"}
 
@@ -177,7 +177,7 @@ def test_a_hash_opens_its_run_with_everything_about_it(show, store, profile):
     assert not page.locator("#view").is_visible()
 
 
-def test_runs_that_failed_or_are_missing_or_unknown_say_so(show, store: Store):
+def test_the_page_of_a_failed_missing_or_unknown_run_names_its_state(show, store: Store):
     failed = next(run for run in store.runs() if run.record.status == "failed")
     page = show(f"#run-{failed.job.id}")
     assert failed.record.error in page.locator("#view .error").inner_text()
@@ -279,7 +279,7 @@ def test_without_a_script_tables_and_figures_can_be_read(show):
     assert page.locator(".only-script").first.is_hidden() and page.locator("#filter").is_hidden()
 
 
-def test_it_prints_on_white_without_controls(show):
+def test_the_page_is_printed_on_white_without_controls(show):
     page = show(color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -120,7 +120,7 @@ def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
     assert (again.model_config(), again.training_config("float32")) == (run.job.model, run.job.training)
 
 
-def test_what_is_missing_of_a_profile_is_named_as_the_tables_name_it(language_run):
+def test_missing_runs_have_the_display_names_of_the_tables(language_run):
     run = language_run("cd:id-dg", [2.0])
     row = SuiteRow(Row("cd:id-dg"), language_protocol(run), [run.job])
     (single,) = missing_runs([row], ["cd:id-dg"], {run.job.id: run.record}, Path("results"))

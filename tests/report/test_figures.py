@@ -25,7 +25,7 @@ def test_every_figure_has_a_caption():
 
 
 @pytest.mark.slow
-def test_figures_have_ids_of_their_own_and_those_without_data_say_why(store, selected):
+def test_figures_of_a_page_have_distinct_ids_and_those_without_data_a_reason(store, selected):
     made = report_page(selected(store))
     assert [name for name, _, _ in made.content["figures"]] == ["loss", "budget"]
     assert any(one.text.startswith("No figure “Accuracy against difficulty”: every task is") for one in made.missing)
@@ -34,7 +34,7 @@ def test_figures_have_ids_of_their_own_and_those_without_data_say_why(store, sel
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
+def test_an_error_while_a_figure_is_drawn_is_raised(store, selected, monkeypatch):
     def fail(frame):
         raise ValueError(f"no figure of {sorted(frame.label.unique())}")
 

@@ -70,7 +70,7 @@ def test_the_embedded_runs_are_those_of_the_store(parsed, store):
 
 
 @pytest.mark.slow
-def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
+def test_the_run_with_the_chosen_rate_is_marked_and_has_a_thinned_curve_for_every_seed(parsed):
     of_s = [
         i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]
     ]
@@ -83,7 +83,7 @@ def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
     assert curves[True]["train_loss"][-1] == 0.05
 
 
-def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
+def test_the_page_names_the_protocol_the_device_and_the_versions(parsed):
     for text in (
         "two_rates",
         "corrected",
@@ -104,7 +104,7 @@ def test_runs_from_outside_a_git_checkout_have_no_commit(empty_store, fill, read
     assert provenance.split("Code")[1].split()[:2] == ["not", "recorded"]
 
 
-def test_what_is_missing_is_said_with_the_command_that_gives_it(parsed):
+def test_the_page_lists_missing_runs_with_the_command_that_trains_them(parsed):
     assert "2 of 18 jobs (MAD tasks) have no result, 1 of them failed: R-c." in parsed.text
     assert "madbench run R-c -t in_context_recall --seeds 0-1" in parsed.text
     assert "No runs (Language model): R-c." in parsed.text
@@ -217,7 +217,7 @@ def test_measurements_stand_with_their_run(empty_store, fill_language, read_page
 
 
 @pytest.mark.slow
-def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
+def test_the_page_names_the_damaged_folders_of_a_store(empty_store, fill, read_page):
     fill(empty_store)
     damaged = next((empty_store.root / "runs").iterdir())
     (damaged / "record.json").write_text("{}")

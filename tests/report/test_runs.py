@@ -47,7 +47,7 @@ def test_runs_of_both_suites_stand_beside_each_other():
     assert value_at(columns["metrics.accuracy"], 1) is None
 
 
-def test_one_and_true_and_numbers_that_are_none_stay_apart():
+def test_one_true_and_nan_stay_different_values_of_a_data_column():
     values = [1, True, 1.0, "1", math.nan, math.inf, None, "nan"]
     found = [value_at(data_column(values), i) for i in range(len(values))]
     assert found == [1, True, 1.0, "1", "nan", "inf", None, "nan"]

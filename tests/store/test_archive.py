@@ -73,7 +73,7 @@ def test_a_known_run_receives_the_measurements_that_it_lacks(other, path):
 
 
 @pytest.mark.parametrize("with_weights", [False, True])
-def test_what_is_packed_comes_back_to_the_last_bit(store, other, tmp_path, ids, with_weights):
+def test_runs_unpacked_from_an_archive_equal_the_packed_ones_bit_for_bit(store, other, tmp_path, ids, with_weights):
     pack(store, ids, tmp_path / "a.tar.xz", **{"with_weights": True} if with_weights else {})
     report = unpack(tmp_path / "a.tar.xz", other)
     assert (report.added, report.already_stored, report.conflicts, report.problems) == (ids, [], [], [])
@@ -279,7 +279,7 @@ def test_an_interrupted_import_keeps_whole_runs_and_goes_on(path, other, ids, la
     assert (report.already_stored, report.added) == (done, ids[last:])
 
 
-def test_what_a_killed_import_left_is_swept_up(path, other, ids):
+def test_an_import_removes_the_files_of_a_killed_one(path, other, ids):
     left = other.root / "work" / "archive" / "unpacked" / "runs" / ids[0]
     left.mkdir(parents=True)
     (left / "job.json").write_text("{")

@@ -203,7 +203,7 @@ def test_jobs_of_one_setting_share_it(store):
 @pytest.mark.parametrize(
     "change", [{"label": 3}, {"seed": "1"}, {"seed": True}, {"suite": "x"}, {"model": {}, "more": 1}, {"budget": "x"}]
 )
-def test_a_job_that_is_none_is_a_damaged_run_however_sound_its_checksum(store, change):
+def test_a_run_with_an_invalid_job_is_damaged_even_if_its_checksum_is_right(store, change):
     class Changed(Job):
         def to_dict(self):
             return super().to_dict() | change

@@ -363,7 +363,7 @@ def test_rows_of_another_version_are_not_used(store, monkeypatch):
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder", "a pipe", "locked", "no locks", "no probe"])
-def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch, obstacle):
+def test_files_are_read_if_the_index_cannot_be_written(store, monkeypatch, obstacle):
     expected = answers_of_files(store)
     folder = store.root / "index"
     monkeypatch.setattr(run_index, "TIMEOUT", 0.01)

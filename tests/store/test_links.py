@@ -57,7 +57,7 @@ def test_a_link_in_the_place_of_a_work_folder_is_refused_and_not_followed(store,
     assert store.read(JOB.id).record == RECORD
 
 
-def test_a_link_to_nothing_is_refused_and_nothing_is_made_there(store, tmp_path):
+def test_a_dangling_link_is_refused_and_its_target_is_not_made(store, tmp_path):
     (store.root / "work" / JOB.id).symlink_to(tmp_path / "gone")
     with pytest.raises(StoreError, match="a link"), store.lock(JOB):
         pass

@@ -46,7 +46,7 @@ def test_a_measurement_is_read_as_it_was_written(record, values, name):
         assert exactly(store.read(ID).record) == exactly(record)
 
 
-def test_of_the_same_name_and_settings_the_newest_counts(store):
+def test_the_newest_measurement_of_a_name_and_settings_is_returned(store):
     for n, (name, seq_len) in enumerate([("evaluation", 64), ("evaluation", 128), ("probe", 64), ("evaluation", 64)]):
         store.measure(ID, name, {"loss": n}, {"device": "cpu"}, {"seq_len": seq_len})
     found = {(one.name, one.settings["seq_len"]): one.values["loss"] for one in store.measurements(ID)}

@@ -197,7 +197,7 @@ def test_a_measurement_of_wrong_types_is_damaged(tmp_path, change):
     assert store.all_measurements([folder.name]) == {} and path.name in store.problems[0]
 
 
-def test_what_no_reader_accepts_is_written_as_text_or_refused(tmp_path):
+def test_details_that_json_cannot_hold_are_written_as_text_or_refused(tmp_path):
     nested: list[Any] = []
     for _ in range(100):
         nested = [nested]

@@ -51,7 +51,7 @@ def disk(monkeypatch) -> Callable[[], Disk]:
 
 
 @pytest.mark.slow
-def test_tables_of_parquet_are_on_disk_before_they_are_there(tmp_path, disk):
+def test_tables_of_parquet_are_synced_before_they_are_renamed(tmp_path, disk):
     pytest.importorskip("pyarrow")
     store = Store.open(tmp_path / "results")
     store.finish(make_job(), RECORD)
@@ -62,7 +62,7 @@ def test_tables_of_parquet_are_on_disk_before_they_are_there(tmp_path, disk):
 
 
 @pytest.mark.slow
-def test_an_exported_model_is_on_disk_before_it_is_there(tmp_path, disk):
+def test_an_exported_model_is_synced_before_it_is_renamed(tmp_path, disk):
     pytest.importorskip("transformers")
     from madbench.huggingface.export import export
     from madbench.suites import suite_of

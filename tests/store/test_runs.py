@@ -48,7 +48,7 @@ def test_a_failed_run_is_replaced_by_a_later_one(store, later):
     assert tree(store) == [*run_tree(make_job()), "work"]
 
 
-def test_what_a_run_did_not_write_is_named_also_in_its_folders(store):
+def test_files_that_a_run_did_not_write_are_problems_also_in_its_subfolders(store):
     with store.lock(make_job()) as work:
         (work / KEEP / "probes" / "deep").mkdir(parents=True)
         (work / KEEP / "probes" / "deep" / "a.npy").write_bytes(b"a")

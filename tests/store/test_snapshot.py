@@ -21,7 +21,7 @@ def store(tmp_path) -> Store:
     return store
 
 
-def test_it_answers_as_the_store_does(store):
+def test_a_snapshot_returns_the_runs_jobs_records_and_problems_of_the_store(store):
     (store.root / "runs" / JOBS[0].id / "record.json").write_text("{")
     snapshot = Snapshot.open(store.root, create=False)
     ids = [job.id for job in JOBS]

@@ -66,7 +66,7 @@ def test_a_label_without_o_has_no_such_kernels(setup):
         ([], "the kernels run on a CUDA GPU, and torch finds none"),
     ],
 )
-def test_what_cannot_be_measured_is_said(words, problem, monkeypatch, capsys):
+def test_the_study_of_cuts_refuses_wrong_words(words, problem, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cuts", *words])
     with pytest.raises(SystemExit):
         cuts.main()

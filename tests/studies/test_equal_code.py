@@ -77,7 +77,7 @@ def test_the_cheapest_runs_are_chosen_that_have_every_digest():
     assert choose(apart, (), lambda group: set()) == ([cheap, dear], set())
 
 
-def test_a_run_that_alone_executes_a_changed_function_is_chosen_too():
+def test_the_only_run_that_executes_a_changed_function_is_chosen():
     groups = [(group(label, 1.0 + i), frozenset({TASK})) for i, label in enumerate(("S", "R", "R-c", "G"))]
     executed = {"S": set(), "R": set(), "R-c": {STEP}, "G": {STEP}}
     chosen, missed = choose(groups, {STEP, DECODE}, lambda group: executed[group[0].job.label])

@@ -128,7 +128,7 @@ def test_a_missing_or_diverged_evaluation_is_an_error(last):
         bench.read_output(["step 2: train loss 1.0, val loss 1.0\n", last], training)
 
 
-def test_pairs_of_one_code_and_pairs_across_are_compared_alike():
+def test_pairs_of_runs_within_and_across_codes_have_one_measure_of_difference():
     runs = {"nanoGPT": [(1.0, 10.0), (3.0, 20.0)], "madbench": [(2.0, 30.0), (2.0, 30.0)]}
     result = bench.compare({code: [bench.Run({5: a}, b) for a, b in values] for code, values in runs.items()})
     assert result["same_code"] == pytest.approx(((2**2 + 0**2) / 2) ** 0.5)

@@ -88,7 +88,7 @@ def test_a_class_predicted_but_never_asked_for_costs_only_in_the_batch_macro():
     assert result["batch_macro_accuracy"] == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-def test_ignored_targets_do_not_count_whatever_is_predicted_there():
+def test_predictions_at_ignored_targets_do_not_count():
     targets = torch.tensor([[IGNORE, 1, IGNORE]])
     right_where_it_counts = torch.eye(3)[torch.tensor([[0, 1, 2]])]
     result = score(right_where_it_counts, targets)

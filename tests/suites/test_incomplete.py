@@ -42,7 +42,7 @@ def test_a_trial_without_some_methods_is_refused_by_its_suite():
     assert not MAD.Trial.__abstractmethods__
 
 
-def test_a_suite_without_examples_says_so():
+def test_asking_for_examples_of_a_suite_without_them_is_an_error():
     (job,) = MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"])
     with pytest.raises(ConfigError, match="compression.*suite mad gives no examples"):
         HalfTrial.examples(job, 1, {})

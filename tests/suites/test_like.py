@@ -26,7 +26,7 @@ def test_settings_of_tasks_are_merged(tmp_path):
     assert jobs[0].setting == others[0].setting and jobs[0].training.epochs == 3 != others[0].training.epochs
 
 
-def test_an_unknown_key_of_a_file_suggests_like_too(tmp_path):
+def test_like_is_among_the_suggested_keys_of_a_profile(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("like: evening\nzzz: 1\n")
     with pytest.raises(ConfigError, match="unknown key 'zzz'; expected one of: like, description"):

@@ -108,7 +108,7 @@ def overrides_of(label: str) -> tuple[str, ...]:
     ("label", "way"),
     [(label, way) for i, label in enumerate(LABELS) for way in range(3) if label in WITH_TRAINING or way == i % 3],
 )
-def test_what_an_override_gives_another_identity_trains_something_else(tiny, label, way):
+def test_overrides_that_change_the_id_of_a_job_change_its_training(tiny, label, way):
     how = WAYS[way]
     (plain,) = plan(tiny, [label], **how)
     accepted, refused = 0, 0
@@ -128,7 +128,7 @@ def test_what_an_override_gives_another_identity_trains_something_else(tiny, lab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
-def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
+def test_refused_overrides_would_not_change_training(tiny, label):
     """Seen by planning without the check."""
     (plain,) = plan(tiny, [label])
     for override in overrides_of(label):
@@ -144,7 +144,7 @@ def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
             assert what_is_trained(raw) == what_is_trained(plain), override
 
 
-def test_of_several_labels_those_that_a_setting_leaves_alone_keep_their_identity(tiny):
+def test_labels_that_an_override_does_not_affect_keep_their_ids(tiny):
     plain = {job.label: job.id for job in plan(tiny, ["S", "R-12!", "D-p"])}
     changed = {job.label: job.id for job in plan(tiny, ["S", "R-12!", "D-p"], "model.mix_rank=2")}
     assert changed["S"] == plain["S"] and changed["D-p"] == plain["D-p"] and changed["R-12!"] != plain["R-12!"]
@@ -183,7 +183,7 @@ def test_a_setting_that_decides_something_at_one_length_alone_is_part_of_the_job
         (["cd:gla"], ["model.init_std=0.5"], {"fidelity": "published"}, "model.init_std has no effect on 'cd:id-dg'"),
     ],
 )  # fmt: skip
-def test_what_decides_nothing_is_refused_by_key_and_label(tiny, labels, overrides, how, says):
+def test_overrides_without_effect_are_refused_with_key_and_label(tiny, labels, overrides, how, says):
     with pytest.raises(ConfigError, match="has no effect on") as caught:
         plan(tiny, labels, *overrides, **how)
     assert says in str(caught.value)
@@ -229,7 +229,7 @@ def corpus():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["S", "S-p", "R-12!", "cd:exp-sum-p", "hfa:C1"])
-def test_language_models_of_another_identity_train_something_else(label, corpus):
+def test_overrides_that_change_the_id_of_a_language_model_change_its_training(label, corpus):
     small = ["model.n_layer=1", "model.d_model=32", "model.seq_len=16", "training.tokens_per_step=64"]
     (plain,) = LANGUAGE.jobs([label], LANGUAGE.Profile.load("tiny", small), corpus=corpus)
     overrides = OF_MIXERS + (

@@ -118,7 +118,7 @@ def test_an_unknown_profile_names_the_nearest_one():
     assert "profile 'none/of/mine.yaml': no such profile or file" in refusal("none/of/mine.yaml")
 
 
-def test_overrides_change_what_they_name_and_nothing_else():
+def test_overrides_change_only_the_keys_that_they_name():
     plain = MadProfile.load("quick")
     changed = MadProfile.load(
         "quick",
@@ -182,7 +182,7 @@ def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write
     assert epochs(*both) == epochs(*reversed(both)) == [8, 7]
 
 
-def test_an_override_of_all_tasks_that_is_none_is_refused_beside_others():
+def test_an_invalid_override_of_tasks_is_refused_among_others():
     message = refusal("quick", "tasks={compression: 3}", "training.epochs=3", "learning_rates=0.5")
     assert "tasks: compression: expected a mapping of keys to values, got 3" in message
 
@@ -211,7 +211,7 @@ def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
 
 
 @pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
-def test_what_only_a_file_can_say_is_no_override(override):
+def test_keys_of_files_alone_are_refused_as_overrides(override):
     assert "has no effect on a run" in refusal("quick", override)
 
 

@@ -125,5 +125,5 @@ def test_the_built_in_suites_are_searched_for():
         ("'''Tasks of mad.'''", set()),
     ],
 )
-def test_what_names_a_suite_is_seen(source, named):
+def test_imports_and_names_of_suites_are_found_in_source(source, named):
     assert names_of_suites(source) == named

@@ -77,7 +77,7 @@ def test_a_setting_that_makes_no_sense_is_refused(task, change, says):
         SignalProfile.load("quick", [f"tasks.{task}.setting.{change}"])
 
 
-def test_jobs_are_told_apart_by_what_they_train_and_by_nothing_else():
+def test_jobs_have_different_ids_exactly_if_their_training_differs():
     (digits, series) = jobs("S-p")
     assert (digits.task, series.task) == TASKS and job_from_dict(digits.to_dict()).id == digits.id
     assert jobs("S-p", tasks=["digits"], more=["model.causal=true"])[0].id != digits.id

@@ -12,7 +12,7 @@ from madbench.tasks.base import IGNORE
 
 @pytest.mark.parametrize("vocab_size", [31, 32])
 @pytest.mark.parametrize("task", MAD_TASKS)
-def test_evaluation_asks_for_every_answer_and_for_nothing_else(task, vocab_size):
+def test_the_targets_of_an_evaluation_are_exactly_the_answers(task, vocab_size):
     setting = make_setting(task, {"vocab_size": vocab_size, "num_test_examples": 256}, "test")
     targets = generate(task, setting, "test", 0).targets
     assert len(np.unique(targets[targets != IGNORE])) == setting.num_answers

@@ -84,7 +84,7 @@ def test_the_commonest_answer_is_right_where_it_is_and_a_tie_is_a_coin(kind):
 
 
 @pytest.mark.parametrize("kind", [Echo, Whole])
-def test_where_the_commonest_answer_is_mostly_wrong_the_usual_one_is_better(kind):
+def test_the_usual_answer_is_the_heuristic_if_the_commonest_is_mostly_wrong(kind):
     """The commonest would be right in a quarter, always the same id is in half."""
     assert heuristic_accuracy(kind(**SIZES, share=0.0)) == pytest.approx(0.5, abs=0.01)
 
@@ -103,7 +103,7 @@ def test_a_position_that_always_asks_for_one_id_gets_it():
     assert heuristic_accuracy(Usual(**SIZES)) == pytest.approx((1 + 0.75) / 2, abs=0.01)
 
 
-def test_it_is_the_same_every_time():
+def test_the_heuristic_accuracy_is_equal_in_two_calls():
     assert heuristic_accuracy(Echo(**SIZES), 1000) == heuristic_accuracy(Echo(**SIZES), 1000)
 
 
@@ -180,7 +180,7 @@ def test_recall_counted_again_in_plain_python(task, profile):
     assert heuristic(task, setting) == pytest.approx(right / asked, abs=0.01)
 
 
-def test_of_shipped_settings_it_is_read_and_is_what_would_be_worked_out():
+def test_stored_heuristics_of_shipped_settings_equal_computed_ones():
     ours = [
         make_setting("selective_copying", each, "")
         for each in main_suite().Profile.load("quick").settings("selective_copying")

@@ -168,7 +168,7 @@ def test_a_file_longer_than_its_manifest_is_refused(prepared):
         open_corpus(prepared.folder)
 
 
-def test_what_is_no_corpus_says_what_is_missing(tmp_path, foreign):
+def test_a_folder_without_a_corpus_is_refused_with_the_missing_files(tmp_path, foreign):
     with pytest.raises(ConfigError, match="no such folder; madbench lm prepare makes one"):
         open_corpus(tmp_path / "absent")
     with pytest.raises(ConfigError, match=r"train.bin and val.bin missing"):

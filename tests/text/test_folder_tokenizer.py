@@ -100,7 +100,7 @@ def test_truncation_padding_and_dropout_of_the_file_do_not_touch_a_text(tmp_path
     assert len({tuple(tokenizer.encode("the cat " * 9).tolist()) for _ in range(8)}) == 1
 
 
-def test_a_pickled_one_is_the_same(folder):
+def test_a_pickled_folder_tokenizer_gives_equal_ids(folder):
     tokenizer = load_tokenizer(f"hf-tokenizer:{folder}")
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.digest == tokenizer.digest and copy.encode(TEXTS[1]).tolist() == tokenizer.encode(TEXTS[1]).tolist()

@@ -49,7 +49,7 @@ BAD = [None, 7, ["a"], {"text": "a"}]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson.gz", "array.json"])
-def test_bad_rows_are_skipped_and_counted_where_that_is_asked_for(tmp_path, name):
+def test_bad_rows_are_skipped_and_counted_with_skip_bad(tmp_path, name):
     rows = [json.dumps({"text": text}) for text in ["a", *BAD, "b", None, "", "c"]] + ['{"txt": "d"}', "7"]
     syntax = [] if name == "array.json" else ["{", '{"text": "e"', "\ufffe"]
     content = "[" + ",\n".join(rows) + "]" if name == "array.json" else "\n".join(rows + syntax)

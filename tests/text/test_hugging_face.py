@@ -50,7 +50,7 @@ def test_rows_without_a_text_can_be_skipped(hub):
     assert list(source.documents()) == ["a", "é"] and source.skipped == 2
 
 
-def test_what_the_hub_refuses_is_said_in_one_line(hub):
+def test_errors_of_the_hub_are_messages_of_one_line(hub):
     assert error_of("hf:huge").endswith("datasets cannot read it: Dataset 'huge' doesn't exist on the Hub")
     assert error_of("hf:tiny", "txt").endswith("no column 'txt' (choose it with --text-key); did you mean 'text'?")
     hub.rows.append({"text": None})

@@ -74,7 +74,7 @@ def test_text_with_an_object_in_it_is_text(tmp_path, text):
 
 @pytest.mark.parametrize("ending", [".txt", ".jsonl", ".json", ".txt.gz"])
 @pytest.mark.parametrize("kind", NOT_TEXT)
-def test_what_is_no_text_is_refused_for_what_it_is(tmp_path, kind, ending):
+def test_files_that_are_not_text_are_refused_with_their_format(tmp_path, kind, ending):
     content, says = NOT_TEXT[kind]
     path = pack(tmp_path / f"a{ending}", content)
     problem = error_of(path)

@@ -70,7 +70,7 @@ def test_copies_of_a_document_are_on_one_side(tmp_path):
     assert len(train | val) == 60
 
 
-def test_of_few_documents_the_end_of_each_is_for_validation(tmp_path):
+def test_the_end_of_every_document_is_for_validation_if_there_are_few_documents(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(name + "é" * 998 + name.upper())
     corpus = prepare(

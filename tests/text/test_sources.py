@@ -69,7 +69,7 @@ def test_a_word_that_names_nothing_is_an_error(tmp_path, monkeypatch, word, mess
     assert str(caught.value).startswith(message)
 
 
-def test_no_word_at_all_is_an_error():
+def test_an_empty_list_of_sources_is_refused():
     with pytest.raises(ConfigError, match="no source of text; expected files, folders, hf:NAME or stdlib"):
         find_sources([])
 
@@ -113,7 +113,7 @@ def test_a_file_of_the_standard_library_with_two_names_is_there_once(tmp_path, m
 
 
 @pytest.mark.parametrize("where", ["empty", "python311.zip"])
-def test_a_python_without_its_sources_says_so(tmp_path, monkeypatch, where):
+def test_a_python_without_source_files_is_refused(tmp_path, monkeypatch, where):
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / where))
     with pytest.raises(ConfigError, match="this Python has no source files"):

@@ -44,7 +44,7 @@ def test_ids_of_a_vocabulary_beyond_65536_are_read(write, type_):
     assert corpus.tokens("train").tolist() == LARGE[:5000].tolist()
 
 
-def test_ids_beyond_the_usual_vocabulary_are_named_as_they_are(write):
+def test_an_error_names_the_first_id_beyond_the_vocabulary(write):
     folder = write(LARGE[:5000].astype("<u4"), LARGE[5000:].astype("<u4"))
     first = int(np.argmax(LARGE >= 300))
     with pytest.raises(ConfigError, match=rf"token {first}: token id {LARGE[first]} is beyond the vocabulary of 300"):
@@ -137,7 +137,7 @@ def test_a_file_that_begins_with_something_else_is_refused(write, kind):
         open_corpus(folder, "none:65536")
 
 
-def test_text_is_ids_of_one_byte_where_that_is_said(write):
+def test_text_is_read_as_ids_of_one_byte_with_dtype_uint8(write):
     text = np.frombuffer(b"All of these are bytes of a text. " * 30, np.uint8)
     corpus = open_corpus(write(text, text[:99]), "bytes", dtype="uint8")
     assert corpus.tokenizer().decode(corpus.tokens("train")) == text.tobytes().decode()

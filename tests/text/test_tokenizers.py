@@ -163,7 +163,7 @@ def test_a_saved_bpe_is_read_by_spec_and_by_path(trained, tmp_path):
         assert (read.spec, read.digest) == (trained.spec, trained.digest)
 
 
-def test_a_bpe_of_another_size_is_not_taken_for_the_one_asked_for(trained, tmp_path):
+def test_loading_a_bpe_of_another_size_is_an_error(trained, tmp_path):
     trained.save(tmp_path)
     with pytest.raises(ConfigError, match=r"tokenizer.json: holds 280 tokens, expected 281"):
         load_tokenizer("bpe:281", tmp_path)

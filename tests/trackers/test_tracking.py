@@ -78,7 +78,7 @@ def test_jobs_still_at_work_when_the_sweep_ends_are_ended_without_a_result():
 
 
 @pytest.mark.parametrize("method", ["begin", "log", "end"])
-def test_a_tracker_that_fails_is_said_once_and_left_out(method):
+def test_a_tracker_that_fails_is_left_out_with_one_warning(method):
     bad, good = Notebook(fails_at=method), Notebook()
     events = [event for job in JOBS for event in (started(job), progress(job, 2, 0.25), finished(job))]
     warnings = follow({"bad": bad, "good": good}, *events)
@@ -156,6 +156,6 @@ def test_a_template_with_other_fields_names_those_that_there_are(wrong):
         Naming(run_name=wrong)
 
 
-def test_a_project_is_a_name_for_files_too():
+def test_a_project_name_with_a_path_is_refused():
     with pytest.raises(ConfigError, match="--track-project '../x': expected letters"):
         Naming("../x")

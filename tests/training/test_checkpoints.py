@@ -91,7 +91,7 @@ def test_the_checkpoint_of_another_job_is_refused(make_job, train, tmp_path, sto
 
 
 @pytest.mark.slow
-def test_a_run_with_a_truncated_checkpoint_starts_again_and_says_so(make_job, train, tmp_path, stop_at):
+def test_a_run_with_a_truncated_checkpoint_starts_again_with_a_warning(make_job, train, tmp_path, stop_at):
     job = make_job(label="S", epochs=1)
     expected = train(job)
     with pytest.raises(StopTraining):

@@ -89,7 +89,7 @@ def test_rates_are_the_schedule_of_each_member_from_where_it_is(make_job, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_cannot_go_through_fixed_buffers_trains_plainly_and_says_why(
+def test_training_that_fixed_buffers_cannot_take_is_plain_with_a_warning(
     make_job, losses, uncaptured, monkeypatch, tmp_path
 ):
     def refuse(stack):
@@ -220,7 +220,7 @@ def test_a_captured_language_model_accumulates_and_clips(tiny, corpus, losses):
 
 
 @pytest.mark.gpu
-def test_a_step_that_cannot_be_captured_is_launched_and_says_so(make_job, tmp_path, monkeypatch):
+def test_a_step_that_cannot_be_captured_is_launched_with_a_warning(make_job, tmp_path, monkeypatch):
     compute = Stack.compute
 
     def waiting(stack, batches):

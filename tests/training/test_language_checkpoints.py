@@ -156,7 +156,7 @@ class FullDisk(io.FileIO):
         return super().write(content)
 
 
-def test_a_full_disk_keeps_the_earlier_checkpoint_and_says_so(job, train, every_step, monkeypatch, stop_at):
+def test_a_full_disk_keeps_the_earlier_checkpoint_with_a_warning(job, train, every_step, monkeypatch, stop_at):
     with pytest.raises(StopTraining):
         train(job, stop_at(2))
     before = (train.work / NAME).read_bytes()

@@ -170,7 +170,7 @@ def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
     assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
 
 
-def test_a_warm_up_rises_to_the_learning_rate_before_the_cosine_and_changes_nothing_where_there_is_none():
+def test_a_warm_up_rises_to_the_learning_rate_and_the_cosine_follows_it():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
     rates = [config.schedule(100).rate(step) for step in range(101)]
     assert rates[:20] == pytest.approx([1e-3 * (step + 1) / 21 for step in range(20)])

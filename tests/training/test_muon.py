@@ -35,7 +35,7 @@ def orthogonalised(matrix):
 
 
 @pytest.mark.parametrize("label", ["S-pc", "G-cg-q-12o", "cd:gdn"])
-def test_muon_trains_the_linear_maps_of_the_blocks_and_adamw_all_else(label, make_job):
+def test_muon_trains_the_linear_maps_of_the_blocks_and_adamw_the_other_parameters(label, make_job):
     model = TokenTrial.build(make_job(label=label))
     parameters = dict(model.named_parameters())
     matrices = muon_parameters(model)

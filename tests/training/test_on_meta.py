@@ -92,6 +92,6 @@ def test_a_language_model_neither_mixes_devices_nor_waits(positions, make_step, 
     take_steps(make_step, job, corpora={corpus.digest: corpus}, micro_batch=3)
 
 
-def test_reading_a_loss_there_raises():
+def test_reading_a_number_on_the_meta_device_raises():
     with pytest.raises(RuntimeError, match="meta"):
         torch.zeros((), device="meta").item()

@@ -10,7 +10,7 @@ from madbench.training import distributed
 from madbench.training.member import GroupMember
 
 
-def test_a_run_resumed_with_another_torch_says_so_and_lists_both(make_job, tmp_path, monkeypatch):
+def test_a_run_resumed_with_another_torch_has_a_warning_and_lists_both_versions(make_job, tmp_path, monkeypatch):
     job = make_job(epochs=1)
     first = GroupMember(job, tmp_path, lambda progress: None)
     assert not first.warning

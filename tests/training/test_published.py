@@ -75,7 +75,7 @@ FIXED = ("v_up.weight", "o_up.weight")  # zero, so that adapters add nothing at 
 
 
 @pytest.mark.parametrize("label", EVERY_LETTER + EVERY_FAMILY)
-def test_what_an_operator_fixes_the_start_of_starts_so_in_both_fidelities(label, make_job):
+def test_initial_values_that_an_operator_fixes_are_equal_in_both_fidelities(label, make_job):
     """Adapters at zero, D's lambdas, registers, taps, A, B, p, gains, the gates' biases and rates: all but weights."""
     ours, theirs = (
         build(replace(make_job(label=label, fidelity=one, task="memorization"), budget="paper"))

@@ -202,7 +202,7 @@ def test_a_program_serves_the_seeds_of_a_job(member, monkeypatch):
     assert is_given_up or len(recorded) == 1  # the fourth batch is smaller and comes once
 
 
-def test_only_what_says_so_is_replayed(member, monkeypatch):
+def test_mixers_without_the_trait_is_replayable_are_not_replayed(member, monkeypatch):
     each = member()
     assert can_replay(each)
     for mixer in each.trial.mixers:
@@ -211,7 +211,7 @@ def test_only_what_says_so_is_replayed(member, monkeypatch):
     assert type(loop.step_of([each])) is PlainStep
 
 
-def test_a_loss_that_does_not_say_what_it_branches_on_is_not_replayed(member):
+def test_a_loss_that_does_not_declare_its_branches_is_not_replayed(member):
     each = member()
     each.trial.loss = torch.nn.Sequential(each.trial.loss)
     assert not can_replay(each)

@@ -74,7 +74,7 @@ def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(be
 
 
 @pytest.mark.slow
-def test_asked_for_more_threads_a_run_resumes_in_more(begun, train, in_threads):
+def test_an_interrupted_run_resumes_with_the_larger_number_of_threads_of_the_option(begun, train, in_threads):
     job = begun(1)
     record, [warning] = warnings_of(train, job, threads=2)
     assert "began in 1 thread and resumes in 2" in warning and record.details["threads"] == 2

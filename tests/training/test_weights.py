@@ -76,7 +76,7 @@ def test_no_flipped_bit_of_weights_is_loaded(saved, model):
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
-def test_a_missing_file_is_said_to_be_missing(tmp_path, name):
+def test_loading_a_missing_file_of_weights_is_an_error(tmp_path, name):
     with pytest.raises(TrainingError, match="there is no such file"):
         load_model(tmp_path / name)
 

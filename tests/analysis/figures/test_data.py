@@ -35,7 +35,7 @@ def means(frame):
     return frame[frame.mark == "mean"]
 
 
-def test_what_has_no_mean_says_why_and_diverged_seeds_count_at_chance(scores, tmp_path):
+def test_cells_without_a_mean_have_a_state_and_diverged_seeds_count_as_chance(scores, tmp_path):
     values = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
     frame = score_frame(scores(values), "p")
     assert means(frame).state.tolist() == ["", "diverged", "not run"]

@@ -46,7 +46,7 @@ def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
     ] == [90.0]
 
 
-def test_what_has_no_mean_says_why_in_its_row(points):
+def test_a_label_without_a_mean_has_the_reason_in_its_row_of_the_figure(points):
     rows = [MEAN | {"label": "S", "accuracy": 27.0, "n": 2}, MEAN | {"label": "R", "state": "1/2 diverged"}]
     rows += [MEAN | {"mark": "seed", "label": "R", "accuracy": 20.0}]
     (axes,) = score_figure(frame_of("scores", rows)).axes
@@ -102,7 +102,7 @@ def test_every_label_that_stopped_keeps_its_line_to_the_end_of_the_panel(points,
     assert sorted(points(axes)) == [(10.0, 100.0), (20.0, 100.0), (40.0, 50.0)]  # where they stopped
 
 
-def test_grey_labels_keep_their_lines_too(curves):
+def test_grey_labels_have_lines(curves):
     runs = {(label, 0, "finished"): [90.0, 99.0] for label in TABLE[:9]} | {("R-2!", 0, "finished"): [5.0]}
     (axes,) = learning_figure(learning(runs)).axes
     (grey,) = curves(axes, 0.7)

@@ -84,7 +84,7 @@ def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its
 
 
 @pytest.mark.slow
-def test_what_a_store_lacks_is_said(fill, store, language_run, data):
+def test_figures_without_data_in_the_store_have_a_reason(fill, store, language_run, data):
     run = language_run("S", [], status="diverged")
     store.finish(run.job, run.record)
     _, reasons = drawn(data(tasks=["language_model"], budget=None))

@@ -99,7 +99,7 @@ def test_labels_of_other_families_have_one_style_of_their_text():
     assert (one.color, one.marker) == ("#557df8", "D")  # on every machine
 
 
-def test_colours_differ_to_everybody_and_most_where_the_dashes_are_the_same():
+def test_colours_differ_under_colour_blindness_and_most_for_equal_dashes():
     for one, other in itertools.combinations(itertools.product(COLORS, range(8)), 2):
         (base, i), (other_base, j) = one, other
         has_dashes_too = (i + 2 * "SRG".index(base) - j - 2 * "SRG".index(other_base)) % 5 != 0
@@ -127,7 +127,7 @@ def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
 
 @pytest.mark.parametrize("is_lower_better", [False, True])
 @pytest.mark.parametrize("count", [9, 33])
-def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_better):
+def test_s_and_the_seven_best_of_many_labels_are_in_colour(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
     shown = Highlights.from_results(results, is_lower_better)

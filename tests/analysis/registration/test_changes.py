@@ -58,7 +58,7 @@ def with_claim(content: dict, **changes) -> dict:
 
 
 @pytest.mark.slow
-def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
+def test_a_complete_and_unchanged_registration_has_a_verdict_without_reservations(judged):
     said, verdicts = judged()
     assert (
         verdicts == ["supported"] and "provisional" not in said and "changed" not in said and "not stored" not in said

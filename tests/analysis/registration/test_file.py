@@ -31,7 +31,7 @@ def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tm
                 assert found.thresholds.get(name.lower()) == value, name
 
 
-def test_what_a_registration_names_beside_them(path, tmp_path):
+def test_a_registration_has_the_names_of_every_value_behind_its_verdicts(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     named = {
         "seeds",
@@ -93,7 +93,7 @@ def test_runs_that_would_be_others_now_are_refused(path, tmp_path):
 
 
 @pytest.mark.slow
-def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_registered(tmp_path):
+def test_a_registration_has_the_threshold_and_published_numbers_of_every_claim_and_quantity(tmp_path):
     everything = [label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))]
     (tmp_path / "all.yaml").write_text(f"labels: {json.dumps(sorted(set(everything)))}\nseeds: 0\n")
     found, made, _ = register(tmp_path / "all.yaml", tmp_path / "results")
@@ -180,7 +180,7 @@ def test_a_file_that_was_edited_is_refused(change, file, whole):
 @pytest.mark.parametrize(
     "text", ["[]", "null", "3", '"id"', "{}", '{"id": "x", "level": NaN}', '{"id": "x", "a": 1e999}']
 )
-def test_what_is_no_registration_is_refused(text, file, whole):
+def test_files_that_are_not_registrations_are_refused(text, file, whole):
     file.write_text(text)
     with pytest.raises(registration.ConfigError, match="not a registration|changed after"):
         load_registration(file, whole / "results")

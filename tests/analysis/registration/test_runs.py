@@ -107,7 +107,7 @@ def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(en
 
 
 @pytest.mark.slow
-def test_a_registration_after_its_runs_says_so_in_the_verdict(whole, tmp_path):
+def test_the_verdict_names_a_registration_that_is_newer_than_its_runs(whole, tmp_path):
     shutil.copytree(whole / "results", tmp_path / "results")
     store = Store(tmp_path / "results")
     for run in list(store.runs()):

@@ -136,7 +136,7 @@ def test_the_loops_are_the_library_s_own(module, function, order):
     torch.testing.assert_close(by_loops(f"chunk_{module}")(*inputs, scale=1.0)[0], expected)
 
 
-def test_what_it_lacks_is_said():
+def test_path_fla_is_refused_with_the_missing_condition():
     with pytest.raises(TrainingError, match="path 'fla' needs a readout that is linear in the state, not cd:exp"):
         build("cd:exp-sum", 16, 8, path="fla")
     x = torch.randn(1, 8, 16)

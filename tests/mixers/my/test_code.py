@@ -235,7 +235,7 @@ UNRELATED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
-def test_what_the_class_does_not_reach_changes_nothing(text):
+def test_code_that_the_class_does_not_reach_does_not_change_its_identity(text):
     write(HELPED)
     first = identity()
     write({"mixer.py": text})
@@ -295,7 +295,7 @@ REACHED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "old", "new"), REACHED.values(), ids=REACHED)
-def test_what_the_class_reaches_by_name_counts(text, old, new):
+def test_code_that_the_class_reaches_by_name_changes_its_identity(text, old, new):
     assert old in text
     write({"mixer.py": text})
     first = identity()

@@ -218,14 +218,14 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
         ("Pair", "a tuple; .* return only the first value"),
     ],
 )
-def test_what_is_no_mixer_is_refused_with_what_to_do(name, problem):
+def test_a_class_that_is_not_a_mixer_is_refused_with_advice(name, problem):
     with pytest.raises(BudgetError, match=problem):
         solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Mean", "Dropped", "Masked", "Positive", "mean"])
-def test_a_sound_module_is_none_of_that(name):
+def test_a_sound_module_has_no_leak(name):
     assert not solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32).leak
 
 
@@ -261,12 +261,12 @@ def test_verify_says_that_rows_are_not_alone(name):
         ("nn", "got <module 'torch.nn'"),
     ],
 )
-def test_what_makes_no_module_is_no_label(name, problem):
+def test_a_name_that_does_not_give_a_module_is_a_label_error(name, problem):
     with pytest.raises(LabelError, match=problem):
         label_identity(f"my:own_mixers.{name}")
 
 
-def test_what_other_processes_cannot_import_is_no_label():
+def test_a_class_that_other_processes_cannot_import_is_a_label_error():
     from own_mixers import Mean
 
     class Local(Mean):
@@ -281,7 +281,7 @@ def test_what_other_processes_cannot_import_is_no_label():
             madbench.parse(value)
 
 
-def test_another_source_is_another_job_and_one_that_is_gone_is_said(modules):
+def test_a_label_has_another_identity_after_an_edit_and_none_without_its_module(modules):
     first = label_identity("my:mean")
     modules.write_text(MODULES.replace("x.cumsum(1", "2 * x.cumsum(1"))
     with pytest.raises(LabelError, match="edited after this process imported it"):

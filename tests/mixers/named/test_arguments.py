@@ -74,7 +74,7 @@ def test_a_name_is_read_in_any_case_and_its_arguments_in_any_order(text, label):
         ("named:MadeUp(n=2,n=2)", 17, "stands twice"),
     ],
 )
-def test_what_is_wrong_in_a_label_is_pointed_at(text, at, hint):
+def test_the_message_on_wrong_arguments_points_at_the_wrong_character(text, at, hint):
     with pytest.raises(LabelError) as error:
         parse(text)
     first, second = str(error.value).splitlines()

@@ -65,7 +65,7 @@ def test_the_published_start_keeps_the_operator_s_own():
 
 
 @torch.no_grad()
-def test_it_reads_the_state_before_the_decay():
+def test_rwkv7_reads_the_state_before_the_decay():
     layer, x = filled_mixer(lambda: build("RWKV-7", 16, 9, n_head=2), batch=1)
     d = layer.operator.rows(layer, x, None).dynamics
     state = torch.zeros(1, 2, layer.dims.key, layer.dims.value, dtype=torch.float64)

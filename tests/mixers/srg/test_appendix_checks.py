@@ -35,7 +35,7 @@ def test_they_hold(label):
 
 
 @pytest.mark.slow
-def test_what_says_nothing_about_a_label_says_why():
+def test_checks_that_do_not_apply_to_a_label_have_a_reason():
     assert "softmax" in checks_of("S")["pool"].reason and "RoPE" in checks_of("R-p")["pool"].reason
     assert "GLU" in checks_of("G")["added document"].reason and "documents" in checks_of("R-c")["added document"].reason
     assert "R(1)" in checks_of("R")["explicit construction"].reason and checks_of("R-q-12")["convolution"].is_difference
@@ -206,7 +206,7 @@ def filter_ahead(monkeypatch):
         (select_above_a_threshold, "R", "summary by one head"),
     ],
 )  # fmt: skip
-def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatch):
+def test_each_sabotage_fails_the_check_that_is_named_for_it(sabotage, label, caught_by, monkeypatch):
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "pass"
     sabotage(monkeypatch)
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "fail"
@@ -214,7 +214,7 @@ def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", [0, 1])
-def test_what_is_no_number_in_one_head_is_within_no_bound(head, monkeypatch):
+def test_nan_in_one_head_fails_every_bound(head, monkeypatch):
     broken = torch.tensor([1.0, torch.nan] if head else [torch.nan, 1.0]).double()[:, None, None]
     sound_mix, sound_read = SequenceMixing.right, DynamicMLP.read_out
     monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound_mix(self, y, s) * broken.to(y))
@@ -236,7 +236,7 @@ def test_a_gate_on_slots_in_place_of_atoms_adds_variation():
 
 
 @pytest.mark.parametrize("rank", [1, 3, 11])
-def test_no_mixing_of_low_rank_comes_closer_to_a_shift_than_is_said(rank):
+def test_no_mixing_of_low_rank_is_closer_to_a_shift_than_the_stated_bound(rank):
     shift = torch.eye(24, dtype=torch.float64).roll(1, 1).triu()
     diagonal = torch.zeros_like(shift)
     for _ in range(100):  # the best low rank for a diagonal, the best diagonal for it

@@ -201,7 +201,7 @@ def test_softmax_attention_is_exactly_the_budget(d):
     assert solve(parse("S-pc"), d, 2, 512).total == 4 * d * d + 8 * d
 
 
-def test_what_one_side_gives_up_the_other_gets():
+def test_ranks_saved_on_one_side_are_given_to_the_other():
     assert solve(parse("S-c-q"), 128, 2, 128).ranks == {"qk": 32, "vo": 224, "mix": 0}
     assert solve(parse("S-c-v"), 128, 2, 128).ranks == {"qk": 224, "vo": 32, "mix": 0}
 

@@ -126,7 +126,7 @@ def test_two_continuations_of_one_prompt_do_not_see_each_other(label, make_mixer
         torch.testing.assert_close(torch.stack(rows, dim=1), mixer(torch.cat((prompt, end), dim=1))[:, 3:])
 
 
-def test_what_stands_in_free_rows_does_not_matter(make_mixer, randn):
+def test_free_rows_of_the_cache_are_not_read(make_mixer, randn):
     for label in ("S-p", "R-12o!", "G-cg-q-12", "D-gka-q-12o"):
         mixer, x = make_mixer(label, max_len=8), randn(2, 6, 16)
         y, cache = mixer.prefill(x[:, :4])
@@ -208,7 +208,7 @@ def test_a_mixer_may_change_its_dtype_within_a_text(make_mixer, randn):
     torch.testing.assert_close(row, mixer(x.double())[:, 5], rtol=1e-5, atol=1e-5)
 
 
-def test_prompts_that_are_none_and_other_batches_are_refused(make_mixer, randn):
+def test_empty_prompts_wrong_shapes_and_other_batches_are_refused(make_mixer, randn):
     mixer = make_mixer("G-cg-q-12o", max_len=4)
     with pytest.raises(TrainingError, match="0 tokens; a sequence has at least one"):
         mixer.prefill(randn(2, 0, 16))

@@ -40,7 +40,7 @@ def test_every_path_and_the_steps_are_the_loops(label, make, randn):
     torch.testing.assert_close(mixer.step(x[:, 3], cache)[0], expected[:, 3])
 
 
-def test_it_is_the_published_equation_whose_pairs_are_interleaved(make, randn):
+def test_diff_v2_equals_the_published_equation_with_interleaved_pairs(make, randn):
     """attn[0::2] - sigmoid(x W) attn[1::2] with 2 h query heads, of which each pair shares a key and a value."""
     mixer, x = make("D-m", d_model=32, n_head=4, kv_heads=2, differential="v2"), randn(2, 5, 32)
     p = mixer.project(x, 0)

@@ -123,7 +123,7 @@ def test_a_variant_outside_the_grammar_cannot_be_constructed(fields):
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, b"S", ["S"], object()])
-def test_what_is_not_text_is_a_label_error(value):
+def test_parsing_a_value_that_is_not_text_is_a_label_error(value):
     with pytest.raises(LabelError, match="a label is text"):
         parse(value)
 

@@ -94,7 +94,7 @@ def test_all_tokens_cost_all_pairs():
 @pytest.mark.parametrize(
     ("label", "change"), [("R-c", "gates=qk"), ("R-k-q", "register_place=last"), ("R-q-12o", "register_place=last")]
 )
-def test_a_choice_that_decides_nothing_of_a_label_is_refused(label, change):
+def test_a_setting_without_effect_on_a_label_is_refused(label, change):
     name, _, value = change.partition("=")
     with pytest.raises(ConfigError, match=f"{name} has no effect"):
         build(label, 16, 8, **{name: value})
@@ -102,7 +102,7 @@ def test_a_choice_that_decides_nothing_of_a_label_is_refused(label, change):
         MAD.jobs([label], MadProfile.load("quick", [f"model.{change}"]), tasks=["compression"])
 
 
-def test_a_choice_off_its_default_is_another_job_and_at_its_default_the_same():
+def test_a_setting_changes_the_id_of_a_job_unless_it_is_the_default():
     def ids(*changes):
         return [job.id for job in MAD.jobs(["R-gk-q-12o"], MadProfile.load("quick", changes), tasks=["compression"])]
 
@@ -111,7 +111,7 @@ def test_a_choice_off_its_default_is_another_job_and_at_its_default_the_same():
     assert len({usual, *ids("model.gates=vo"), *ids("model.gates=qk"), *ids("model.register_place=last")}) == 4
 
 
-def test_rope_order_decides_nothing_where_there_is_no_gate_of_queries():
+def test_rope_order_has_no_effect_without_a_gate_of_queries():
     def jobs(*changes):
         return MAD.jobs(["R-pg-q"], MadProfile.load("quick", changes), tasks=["compression"])
 

@@ -57,7 +57,7 @@ def test_the_cache_holds_each_shared_key_and_value_once(make, randn):
     assert allocation.state_bytes_per_token(1) == 2 * (allocation.qk_width + allocation.vo_width)
 
 
-def test_what_shared_heads_save_widens_qk():
+def test_parameters_saved_by_shared_heads_increase_the_rank_of_qk():
     """d 64 and 4 heads: W_q and W_o of 64 ranks, W_k and W_v of a quarter of them."""
     allocation = solve("S-m", 64, 4, 32)
     assert (allocation.r_qk, allocation.r_k, allocation.r_vo, allocation.r_v) == (140, 35, 64, 16)
@@ -81,7 +81,7 @@ def test_counts_are_those_of_the_built_module_and_no_admissible_rank_is_left(lab
     assert 0 <= allocation.slack < 2 * 60 * (12 + 12)
 
 
-def test_what_cannot_be_shared_evenly_is_refused():
+def test_numbers_of_kv_heads_that_do_not_divide_the_heads_are_refused():
     with pytest.raises(BudgetError, match="3 heads of keys and values .* by 4 heads; use kv_heads of 1, 2, 4"):
         build("S-m", 32, 8, n_head=4, kv_heads=3)
     with pytest.raises(ConfigError, match="kv_heads has no effect on 'S-p'"):

@@ -26,7 +26,7 @@ def test_output_and_gradients_are_those_of_the_equation(length, numbers, monkeyp
     torch.testing.assert_close(*found)
 
 
-def test_inputs_before_and_a_transform_give_the_same(randn):
+def test_a_short_convolution_equals_itself_with_zeros_before_and_under_vmap(randn):
     conv, x = ShortConv(5).double(), randn(3, 6, 5)
     conv.weight.data = randn(5, 4, seed=3)
     expected = conv(x)

@@ -115,7 +115,7 @@ def test_labels_without_mixing_decode_beyond_max_len(label, make_mixer, randn):
     torch.testing.assert_close(decode(mixer, x), mixer(x))
 
 
-def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing_too(make_mixer, randn):
+def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing(make_mixer, randn):
     mixer, x = make_mixer("R-p", max_len=4), randn(2, 9, 16)
     torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 

@@ -190,7 +190,7 @@ def test_float32_with_products_by_onednn_is_near_the_truth(label, small_tiles, m
 
 
 @pytest.mark.parametrize("length", [20, 2 * tiled.TILE_ROWS])
-def test_what_memory_held_before_does_not_matter(length, make_mixer, randn, monkeypatch):
+def test_path_tiled_does_not_read_uninitialized_memory(length, make_mixer, randn, monkeypatch):
     """In one tile and in two."""
     mixer, x = make_mixer("G-cg-q-12o", max_len=length), randn(2, length, 16)
     cotangent = randn(2, length, 16, seed=2)
@@ -258,7 +258,7 @@ def test_tiled_is_refused_for_the_other_letters(label):
 
 
 @pytest.mark.slow
-def test_where_torch_transforms_or_compiles_auto_takes_a_path_that_it_sees_through(randn):
+def test_auto_takes_a_traceable_path_under_transforms_and_compilation(randn):
     mixer, x = build("R-12o!", 16, 128), randn(32, 128, 16).float()
     taken = []
 
@@ -272,7 +272,7 @@ def test_where_torch_transforms_or_compiles_auto_takes_a_path_that_it_sees_throu
     assert taken == ["tiled", "dense", "dense"]
 
 
-def test_asked_for_under_a_transform_tiled_is_an_error_that_names_auto(make_mixer, randn):
+def test_path_tiled_under_a_transform_is_refused_with_the_advice_to_use_auto(make_mixer, randn):
     mixer = make_mixer("R-12o!", path="tiled")
     with pytest.raises(TrainingError, match="path 'tiled' has no rules for the transforms of torch.func; use 'auto'"):
         torch.func.grad(lambda x: mixer(x).sum())(randn(2, 6, 16))

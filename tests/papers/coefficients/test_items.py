@@ -99,7 +99,7 @@ def test_kernels_of_figure_5_are_causal_attention_and_ssd_needs_a_gpu():
         (("principle3", "S"), "S has no effect on principle 3, which has its labels"),
     ],
 )
-def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, message):
+def test_options_without_effect_on_a_list_or_a_timing_of_a_paper_are_refused(main, words, message):
     ended = main("paper", "coefficients", *words)
     assert (ended.code, ended.stderr) == (2, f"{message}\n")
 

@@ -43,7 +43,7 @@ def test_a_constant_factor_of_b_is_invisible_where_something_divides_by_it(label
 
 
 @pytest.mark.parametrize("label", ("cd:exp-1.05-b1", "cd:exp-1.05-b1-pow", "cd:softplus-1.05-b1", "cd:exp-0.95-pow"))
-def test_growth_is_reported_as_such(label):
+def test_unbounded_coefficients_are_reported_as_a_difference(label):
     (check,) = [check for check in checks(parse(label)) if check.name == "V11 bounded"]
     assert check.is_difference and check.holds(check.run())
 

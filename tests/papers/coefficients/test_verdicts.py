@@ -59,7 +59,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
 
 
 @pytest.mark.slow
-def test_mirrors_above_gates_is_tested_with_unit_keys_on_both_sides_too(tmp_path):
+def test_mirrors_above_gates_is_also_tested_with_unit_keys_on_both_sides(tmp_path):
     def accuracy(label):
         return 0.7 if "-h" in label else 0.55 if label.endswith("-cug") else 0.4
 
@@ -69,7 +69,7 @@ def test_mirrors_above_gates_is_tested_with_unit_keys_on_both_sides_too(tmp_path
 
 
 @pytest.mark.slow
-def test_the_harder_task_of_principle_4_is_left_out_where_another_task_is_asked_for(tmp_path):
+def test_principle_4_leaves_out_its_harder_task_if_a_task_is_given(tmp_path):
     paper = load_paper("coefficients")
     for tasks, lengths in (((), {64}), (("memorization",), {32})):
         request = Request(paper, paper.item("principle4"), tasks=tasks, results=tmp_path)

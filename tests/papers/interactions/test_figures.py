@@ -95,7 +95,7 @@ def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
 
 
 @pytest.mark.slow
-def test_seeds_that_diverged_are_counted_below(drawn):
+def test_diverged_seeds_are_counted_below_the_figure(drawn):
     assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
     assert "iverged" not in drawn("finished", "double").get_supxlabel()
 

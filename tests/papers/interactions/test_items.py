@@ -195,7 +195,7 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
         (("training.epochs=3",), "unknown key 'epochs'"),
     ],
 )
-def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
+def test_items_of_worlds_refuse_wrong_options_and_options_without_effect(refuse, given, message):
     assert message in refuse(paper, *WORLDS, *given)
 
 

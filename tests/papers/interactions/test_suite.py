@@ -248,7 +248,7 @@ def test_the_precision_is_the_profile_s():
         profile("precision=bfloat16")
 
 
-def test_what_cannot_be_trained_is_refused():
+def test_wrong_labels_tasks_and_settings_of_interactions_are_refused():
     with pytest.raises(LabelError, match="cd:id-dg sees only earlier tokens"):
         jobs("cd:gla", task="hunters")
     with pytest.raises(BudgetError, match="n_head 1 is not a multiple of 2"):

@@ -64,7 +64,7 @@ def test_prey_costs_its_hunter_nothing_and_is_lost_to_it():
     assert ((x - y - u) % 4 == 0).all()
 
 
-def test_alliances_count_pairs_of_allies_that_are_none_of_each_other():
+def test_alliances_count_pairs_of_allies_that_are_not_allied_with_each_other():
     world = Alliances(types=5, test_samples=20)
     g = world.allied
     assert (g == g.T).all() and (g.diagonal() == 1).all()
@@ -145,7 +145,7 @@ def test_the_kronecker_embedding_has_couplings_that_give_the_plane():
     np.testing.assert_allclose((world.vectors @ c @ world.vectors.T) * (world.vectors @ w), world.effects, atol=1e-12)
 
 
-def test_an_allele_is_as_active_as_the_share_of_its_activators_that_is_there():
+def test_the_activity_of_an_allele_is_the_share_of_its_present_activators():
     world = Genotype(alleles=9, length=5, fewest=2, samples=60, test_samples=60)
     kinds = {needed if needed is None else len(needed) for needed in world.activators}
     assert kinds >= {None, 0} and max(kinds - {None}) > 1
@@ -219,7 +219,7 @@ def test_distinct_positions_never_repeat_and_have_no_longer_lengths():
         Colliding(positions=7, length=12, control="distinct")
 
 
-def test_what_makes_no_world_is_refused():
+def test_settings_that_define_no_world_are_refused():
     with pytest.raises(ConfigError, match="even"):
         Colliding(positions=7, embedding="sinusoidal")
     with pytest.raises(ConfigError, match="distinct lengths"):

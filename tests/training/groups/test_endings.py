@@ -68,7 +68,7 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
 
 
 @pytest.mark.slow
-def test_of_two_members_one_that_fails_leaves_the_other_its_record(make_job, together, monkeypatch):
+def test_a_failed_member_of_a_group_of_two_leaves_the_other_its_record(make_job, together, monkeypatch):
     finish, records = token_trial.TokenTrial.finish, []
 
     def broken(self, curve):
@@ -136,7 +136,7 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
 
 
 @pytest.mark.slow
-def test_an_interrupted_pair_stays_together_even_if_its_step_is_not_faster_now(make_job, together, monkeypatch):
+def test_an_interrupted_pair_resumes_as_a_group_even_if_its_step_is_slower(make_job, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     for name, value in (("WORTHWHILE_SECONDS", 0), ("OVERHEAD_SECONDS", math.inf), ("FASTER", 0)):
         monkeypatch.setattr(measured, name, value)  # measured now, no step would be fast enough
@@ -154,7 +154,7 @@ def test_an_interrupted_pair_stays_together_even_if_its_step_is_not_faster_now(m
 
 
 @pytest.mark.slow
-def test_of_jobs_that_train_one_after_another_those_that_are_done_are_not_trained_again(three, together, monkeypatch):
+def test_ended_jobs_are_not_trained_again_if_jobs_train_one_after_another(three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
     def stop(job, progress):

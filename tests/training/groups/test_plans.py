@@ -16,7 +16,7 @@ from madbench.training.stack import groups_of, shape_of
 
 
 @pytest.mark.slow
-def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):
+def test_jobs_that_cannot_share_a_step_train_one_after_another_with_a_warning(three, together, alone, monkeypatch):
     monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     warnings = set()
@@ -83,7 +83,7 @@ def test_a_common_step_is_taken_where_it_is_measured_faster(measure, tmp_path):
         assert measure({1: 1.0, 3: seconds}, tmp_path / str(i)) == (expected, [1, 3])
 
 
-def test_what_trains_for_less_than_a_measurement_repays_is_not_measured(measure):
+def test_training_shorter_than_a_measurement_is_not_measured(measure):
     assert measure({1: 0.01, 3: 0.001}) == (False, [1])  # 3 x 8 steps are 0.24 s
 
 

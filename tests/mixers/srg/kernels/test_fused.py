@@ -145,7 +145,7 @@ def test_auto_takes_kernels_where_they_are_fast(monkeypatch):
         ("R-2!", "mixing rank up to 32", {"mix_rank": 33}),
     ],
 )
-def test_what_has_no_kernel_is_refused(label, about, size):
+def test_path_fused_refuses_labels_without_a_kernel(label, about, size):
     with pytest.raises(TrainingError, match=about):
         build(label, **{"d_model": 16, "max_len": 8, "path": "fused"} | size)
 

@@ -101,6 +101,6 @@ def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wro
     assert said[0]["warning"] == f"{problem}; path dense is used instead"
 
 
-def test_a_path_that_is_asked_for_is_taken_as_it_is(fast, wrong_sums):
+def test_the_path_fused_is_taken_without_a_proof_if_it_is_named(fast, wrong_sums):
     mixer = build("R-q-2", 16, 32, budget="paper", path="fused")
     assert mixer.resolve_path(1, 32) == "fused" and mixer.kernel_problem == ""

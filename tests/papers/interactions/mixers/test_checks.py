@@ -96,7 +96,7 @@ def test_a_prompt_whose_last_token_the_running_sums_leave_out_fails_prefill(monk
     assert {"prefill", "prefill, linear_time"} <= failing("hfa:L2-p", "prefill", "prefill, linear_time")
 
 
-def test_what_applies_to_which_label():
+def test_each_check_applies_to_the_labels_it_is_about():
     def outcome(label, name):
         return run_check({check.name: check for check in checks(family_of(label), parse(label))}[name])
 

@@ -104,7 +104,7 @@ def test_products_are_float32_under_autocast():
         assert coupling(x).dtype == torch.float32
 
 
-def test_what_cannot_be_computed_is_refused_before_it_is_allocated():
+def test_couplings_that_are_too_large_or_undefined_are_refused_before_allocation():
     with pytest.raises(
         TrainingError, match="degree 3 at 64 x 5,000 tokens, path 'dense', needs .* these would fit: one sequence"
     ):

@@ -119,7 +119,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
              ^ expected '+', 'u', 's', 'a', '-', '!' or the end after '3'; did you mean 'ha:2+3'?""",
     ],
 )
-def test_what_is_no_label_is_pointed_at(message):
+def test_the_message_on_a_wrong_label_points_at_the_wrong_character(message):
     text = message.split("'")[1].encode().decode("unicode_escape")
     with pytest.raises(LabelError) as error:
         parse(text)

@@ -275,7 +275,7 @@ def test_the_path_that_auto_takes():
     assert build("hfa:2", 32, 64, path="chunked").resolve_path(2, 64) == "chunked"
 
 
-def test_what_cannot_be_computed_is_refused_before_it_is_allocated():
+def test_tuples_that_are_too_many_and_wrong_paths_are_refused_before_allocation():
     with pytest.raises(TrainingError, match="degree n = 3 at 8 x 8,000 tokens, path 'dense', needs .* sequence of"):
         build("ha:3", 32, 8000, path="dense")(torch.zeros(8, 8000, 32))
     with pytest.raises(TrainingError, match="entries per head, at most 1,048,576"):
