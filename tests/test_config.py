@@ -155,7 +155,7 @@ def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
     assert says in str(caught.value)
 
 
-def test_a_file_that_is_no_text_is_no_yaml_file(tmp_path):
+def test_a_yaml_file_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_bytes(b"\xaa\xff")
     with pytest.raises(ConfigError, match="bad.yaml: cannot be read: it is not text in UTF-8"):

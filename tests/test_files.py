@@ -160,7 +160,7 @@ def test_a_disk_without_locks_is_named_with_advice(without_locks, tmp_path):
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_a_corpus_on_a_disk_without_locks_is_no_traceback(without_locks, tmp_path):
+def test_preparing_a_corpus_on_a_disk_without_locks_is_an_error_of_the_user(without_locks, tmp_path):
     from madbench.text.prepare import prepare
 
     (tmp_path / "text.txt").write_text("words and words\n" * 100)

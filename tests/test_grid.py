@@ -129,7 +129,7 @@ AXES = st.dictionaries(
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(LABELS, AXES, st.data())
-def test_a_product_has_every_row_once_whatever_the_baseline(labels, vary, data):
+def test_a_product_has_every_row_once_for_any_baseline(labels, vary, data):
     baseline = {key: data.draw(st.sampled_from(values)) for key, values in vary.items()}
     baseline["label"] = data.draw(st.sampled_from(labels))
     made = grid(labels=labels, vary=vary, baseline=baseline)

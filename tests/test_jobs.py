@@ -94,7 +94,7 @@ def test_changing_any_one_field_changes_the_id():
 
 @pytest.mark.slow
 @given(jobs, jobs)
-def test_two_jobs_share_an_id_only_if_they_are_the_same(one, two):
+def test_two_jobs_share_an_id_exactly_if_their_contents_are_equal(one, two):
     assert (one.id == two.id) == (flat(one.to_dict()) == flat(two.to_dict()))
 
 

@@ -99,7 +99,7 @@ def test_two_builds_are_the_same_bytes(wheel, copied, tmp_path):
     assert later.read_bytes() != wheel.read_bytes()  # the date is in it
 
 
-def test_data_are_in_the_wheel_and_nothing_else_is(wheel):
+def test_the_wheel_has_exactly_the_data_of_the_repository(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("variants", "tasks", *(f"examples/{kind}" for kind in kinds_of_examples())):
         paths = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]

@@ -156,7 +156,7 @@ def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
     assert [row["kind"] for row in table.records()].count("interaction") == 1
 
 
-def test_pairs_are_shown_when_asked_for_and_in_the_records_anyway():
+def test_pairs_are_rows_with_shows_pairs_and_always_records():
     frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
     table = attribution_table(frame, shows_pairs=True)
     rows = shown(table)
@@ -167,7 +167,7 @@ def test_pairs_are_shown_when_asked_for_and_in_the_records_anyway():
     assert ("S-c", "S") in pairs and ("R-c", "R") in pairs
 
 
-def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its_own():
+def test_attribution_has_a_column_of_the_average_of_complete_seeds_and_one_of_the_loss():
     frame = scored({"S": (10.0, 20.0), "S-c": (40.0, 40.0)}, MAD_TASKS)
     frame = frame[~(frame.column.isin(["memorization", MAD_AVERAGE]) & (frame.seed == 1))]
     table = attribution_table(pd.concat([frame, lost({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))

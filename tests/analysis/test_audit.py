@@ -84,7 +84,7 @@ def test_a_study_leaves_out_what_is_level_or_noise_and_the_dearer_of_two_with_on
 
 
 @pytest.mark.slow
-def test_a_task_that_all_seeds_of_all_labels_solve_alike_is_left_out_as_solved(grid_results):
+def test_an_audit_leaves_out_a_task_that_every_seed_solves(grid_results):
     rows = audit(grid_results(LABELS, lambda job: 1.0))
     assert left_out(rows) == {"in_context_recall": "most labels solve it"}
     assert rows[0].seeds_needed is None and math.isnan(rows[0].seconds_per_bit)
@@ -113,7 +113,7 @@ def test_labels_that_no_paper_has_are_left_out_of_the_published_correlation(grid
     assert row.labels == len(LABELS) + 1 and row.published.labels == len(LABELS)
 
 
-def test_a_bit_costs_more_where_a_run_says_less(rows):
+def test_a_bit_costs_more_on_a_task_with_noisy_runs(rows):
     clear, noisy = rows["in_context_recall"], rows["selective_copying"]
     assert clear.seconds == pytest.approx(10) and clear.seconds_per_bit < noisy.seconds_per_bit
     assert clear.bits == pytest.approx(-math.log2(1 - clear.reliability.value) / 2)

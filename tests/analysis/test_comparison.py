@@ -109,7 +109,7 @@ def test_a_verdict_is_a_direction_or_the_reason_for_none(values, verdict):
     assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
 
 
-def test_the_average_is_a_row_of_its_own_that_only_seeds_with_all_tasks_have():
+def test_the_row_of_the_average_counts_only_seeds_with_all_tasks():
     frame = scored({"S": [50.0, 51.0, 52.0], "R": [60.0, 61.0, 63.0]}, MAD_TASKS)
     rows = by_quantity(comparison_table("S", ["R"], frame))
     assert list(rows) == [*MAD_TASKS, MAD_AVERAGE] and rows[MAD_AVERAGE].difference.n == 3

@@ -91,7 +91,7 @@ def test_a_square_has_both_then_the_second_alone_then_the_first_alone_then_neith
     assert of_contrasts == [("S-pc", "S-c", "S-p", "S")]
 
 
-def test_three_of_four_labels_are_no_square():
+def test_three_of_four_labels_do_not_form_a_square():
     assert find_squares(find_pairs(["S-c", "S-pc", "S-p"])) == {}
 
 

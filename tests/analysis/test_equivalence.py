@@ -80,7 +80,7 @@ CLOSE = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [60.1, 60.0, 60.2, 60.1, 59.9
 BELOW = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [30.1, 30.0, 30.2, 30.1, 29.9]}
 
 
-def test_a_comparison_has_a_verdict_on_its_margin_and_a_loss_is_worse_where_it_is_higher():
+def test_a_comparison_has_a_verdict_on_its_margin_for_accuracies_and_losses():
     rows = margin_rows(CLOSE, {"compression": 10.0, LOSS: 0.08})
     assert [row.equivalence_verdict for row in rows.values()] == ["equivalent"] * 2
     assert all(row.verdict == "not significant" for row in rows.values())

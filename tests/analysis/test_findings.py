@@ -91,7 +91,7 @@ def test_without_any_runs_every_claim_names_its_shortest_command():
     assert partly.missing == ("G-12!",) and partly.command == "madbench run G-12o! G-12! --seeds 0-4"
 
 
-def test_the_published_table_is_against_the_claims_whose_note_says_so():
+def test_published_numbers_contradict_exactly_the_claims_with_such_a_note():
     against = {(one.claim.name, one.quantity) for one in findings() if not one.published_agrees}
     assert against == {
         ("rank", MAD_AVERAGE),

@@ -92,7 +92,7 @@ def test_a_loss_that_no_model_has_ends_no_table(language_run, language_table, lo
     assert shown["R"]["Val"] == "1.600†" and "inf" not in " ".join(shown["S"].values())
 
 
-def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
+def test_a_table_of_runs_without_bytes_has_no_column_of_bits_per_byte(language_run, language_table):
     run = language_run("S")
     curve = [{k: v for k, v in row.items() if k != "validation_bits_per_byte"} for row in run.record.curve]
     assert "Bits/byte" not in language_table([replace(run, record=replace(run.record, curve=curve))]).text_rows()[0]
@@ -142,7 +142,7 @@ def test_other_profiles_and_changed_ones_have_no_perplexities(language_run, lang
     ("name", "value"),
     [("device", "an abacus"), ("world_size", 2), ("micro_batch", 8), ("threads", 4), ("compiled", True), ("group", 4)],
 )
-def test_times_are_left_out_where_they_cannot_be_compared(language_run, language_table, name, value):
+def test_tables_leave_out_times_of_runs_under_different_conditions(language_run, language_table, name, value):
     table = language_table([language_run("S"), language_run("R", details={name: value})])
     assert not any("Val," in heading or "Tokens" in heading for heading in table.text_rows()[0])
     assert f"the runs differ in {name.replace('_', ' ')}." in table.notes and "Val, 6 s" not in table.notes

@@ -103,7 +103,7 @@ def test_a_table_without_rows_has_its_headings():
     assert "Label & x" in latex_table(["Label", "x"], [], "", "tab:a")
 
 
-def test_the_label_is_what_was_asked_for_and_one_that_latex_cannot_read_is_refused():
+def test_the_latex_label_is_the_given_one_and_invalid_ones_are_refused():
     assert r"\label{tab:ablation_2}" in made(2, label="tab:ablation_2")
     for label in ("a b", "a%", "{a}", "\\a", "#1", ""):
         with pytest.raises(ConfigError, match="expected letters, digits"):

@@ -108,7 +108,7 @@ def test_means_that_are_equal_as_they_are_counted_are_both_the_best():
 
 
 @pytest.mark.parametrize("missing", ["", "-"])
-def test_a_label_that_never_gets_to_a_loss_does_not_compete_whatever_its_cell_says(missing):
+def test_a_label_that_never_reaches_a_loss_is_not_compared(missing):
     steps = dataclasses.replace(column("steps_to_2.5"), missing=missing)
     scale = Scale(chance=1000.0, limits=(0.0, np.inf), resolution=10.0, is_counted=True)
     samples_of_labels = {
@@ -121,7 +121,7 @@ def test_a_label_that_never_gets_to_a_loss_does_not_compete_whatever_its_cell_sa
     assert marks == {"never": "", "late": "within_noise", "soon": "best"}
 
 
-def test_the_average_has_its_tasks_as_parts_even_where_it_alone_is_shown():
+def test_the_parts_of_an_average_are_its_tasks_even_if_only_the_average_is_shown():
     scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
     (cell,) = cells_of(scores, MAD.columns(MAD_TASKS)[-1:])["S"].values()
     assert len(cell.sample.parts) == 6 and cell.interval == samples_of(scores)[MAD_AVERAGE]["S"].interval

@@ -265,7 +265,7 @@ def test_a_label_that_scatters_gains_nothing_from_several_rates():
     assert abs(np.mean(gaps["held"])) < 3 * error and np.mean(gaps["own"]) > 5
 
 
-def test_notes_say_how_rates_are_chosen_where_there_are_several():
+def test_notes_state_the_choice_of_rates_if_there_are_several():
     several, one = (MAD.Profile.load("quick", words) for words in (["learning_rates=[1e-3,2e-3]"], []))
     for profile, fidelity, said in ((several, "corrected", 0), (several, "published", 1), (one, "corrected", None)):
         protocol = Protocol(MAD, profile, "quick", (), ("compression",), fidelity, "strict", "float32")
@@ -350,7 +350,7 @@ def test_captions_call_a_row_matched_only_where_it_is():
     assert "S-c-q 0.63" in below and "S 1" not in below
 
 
-def test_table_and_captions_say_the_same_mean_budget(grid_results):
+def test_table_and_captions_have_one_mean_budget(grid_results):
     ratios = {"in_context_recall": 1.1, "memorization": 1.4}
     of_task = {"S": dict.fromkeys(ratios, 1.0), "R-12!": ratios}
     results = grid_results(of_task, tasks=[*ratios], budget_ratio=lambda job: of_task[job.label][job.task])

@@ -169,7 +169,7 @@ def test_the_only_stored_profile_is_shown_if_none_is_named(fill, selected):
     assert (results.rows[0].protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
 
 
-def test_the_only_profile_stored_is_shown_with_the_changes_that_are_asked_for(fill, selected):
+def test_the_only_stored_profile_is_shown_with_the_given_changes(fill, selected):
     fill("S", profile="quick", overrides=["training.epochs=7"])
     results, _ = selected(overrides=["training.epochs=7"])
     assert results.rows[0].protocol.name == "quick training.epochs=7"
@@ -319,7 +319,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
     assert results.rows[0].protocol.overrides == parse_overrides(["training.steps=600"]) and warnings == []
 
 
-def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill, fill_language, selected):
+def test_several_protocols_of_language_models_are_left_out_unless_chosen(fill, fill_language, selected):
     fill("S")
     fill_language("S")
     fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})

@@ -256,7 +256,7 @@ def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
 @pytest.mark.parametrize(
     "shows, meaning", [("interval", "half-width of the 95% interval"), ("sd", "standard deviation")]
 )
-def test_with_notes_nothing_is_said_twice(shows, meaning):
+def test_notes_explain_every_sign_once(shows, meaning):
     rows = [*complete(), *complete(seed=1, accuracy=60.0)]
     made = replace(table(*rows, tasks=MAD_TASKS), shows=shows, shows_notes=True, other_code=frozenset({"S"}))
     for text in (made.below, result_page_table(made).note):

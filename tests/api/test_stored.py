@@ -44,7 +44,7 @@ def test_a_table_is_a_row_a_label_and_column(stored):
 
 
 @pytest.mark.slow
-def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
+def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(stored):
     compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored)
     effects, found = madbench.attribute(**stored), madbench.findings(**stored)
     pairs = effects[effects.kind == "pair"]

@@ -40,7 +40,7 @@ def test_run_accepts_one_label_one_task_and_one_seed_without_a_list(tmp_path, tr
 
 
 @pytest.mark.slow
-def test_threads_are_those_asked_for(tmp_path, trained):
+def test_the_argument_threads_reaches_training(tmp_path, trained):
     choices = {"device": "cpu", "threads": 3}
     tiny = {"overrides": TINY, "tasks": "compression", **choices}
     madbench.run("S", results=tmp_path / "run", **tiny)

@@ -131,7 +131,7 @@ def test_the_path_that_is_timed_is_the_one_that_is_checked(wrong, plant):
     assert ("step_ms" in row, "wrong" in row.get("error", "")) == (wrong != "chunked", wrong == "chunked")
 
 
-def test_a_path_that_does_not_run_here_is_left_out_unless_asked_for():
+def test_bench_leaves_out_a_path_that_cannot_run_unless_it_is_named():
     one = dataclasses.replace(SETUP, labels=["R-cg-q-12o"])
     assert not {"sdpa", "fused"} & {row["path"] for row in mixer.measure_paths(one)}
     asked = {row["path"]: row for row in mixer.measure_paths(dataclasses.replace(one, paths=("sdpa", "tield")))}

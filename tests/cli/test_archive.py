@@ -97,7 +97,7 @@ def test_a_damaged_run_is_named_and_changes_the_exit_code_of_archive(filled, sto
     assert "do not match their checksum" in ended.stderr
 
 
-def test_parquet_is_a_folder_of_tables_of_the_rows_that_are_asked_for(filled, tiny):
+def test_parquet_is_a_folder_of_tables_of_the_chosen_runs(filled, tiny):
     parquet = pytest.importorskip("pyarrow.parquet")
     words = ("archive", "S", "-p", tiny, "-t", "compression", "--format", "parquet", "--output", "tables")
     assert filled(*words).stdout == "tables: runs, curves and measurements of 2 runs\n"

@@ -93,7 +93,7 @@ def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tin
     assert isinstance(error, StoreError) and "evening" in str(error)
 
 
-def test_a_profile_without_runs_is_answered_with_what_trains_it_alone(fill, refuse, tiny):
+def test_audit_names_only_the_command_that_trains_a_profile_without_runs(fill, refuse, tiny):
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     for words in ([], ["S", "S-p"]):
         message = refuse(audit, *words, "--profile", tiny, "--against", "evening")

@@ -127,7 +127,7 @@ def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
 
 
 @pytest.mark.slow
-def test_rows_are_sorted_by_the_columns_of_the_table_that_is_asked_for(complete, fill, fill_language, main, tiny):
+def test_completion_of_sort_offers_the_columns_of_the_table(complete, fill, fill_language, main, tiny):
     assert complete("madbench table --sort ") == []  # there is no store
     fill(["S", "S-c"])
     fill_language("S", [3.0, 2.0])

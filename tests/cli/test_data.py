@@ -29,7 +29,7 @@ def shown_positions(text):
     return positions
 
 
-def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
+def test_data_without_a_task_lists_all_six_with_their_descriptions(invoke):
     text = invoke(data).output
     for task in MAD_TASKS:
         assert f"{task}\n  {load_task(task).description}" in text

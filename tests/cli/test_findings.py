@@ -72,7 +72,7 @@ def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, 
 
 
 @pytest.mark.slow
-def test_several_language_protocols_have_to_be_told_apart(fill_language, invoke, refuse):
+def test_findings_ask_for_the_option_protocol_if_there_are_several_of_language_models(fill_language, invoke, refuse):
     fill_language("R-12o!")
     fill_language("R-12o!", setting=OTHER)
     shown = invoke(findings, columns=100)

@@ -77,7 +77,7 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
 
 
 @pytest.mark.slow
-def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_both, shown, invoke):
+def test_a_table_has_the_language_model_unless_other_tasks_are_given(fill_both, shown, invoke):
     fill_both("S", [0.5], [2.0])
     assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
     alone = invoke(table, "-t", "language_model", columns=160)

@@ -51,7 +51,7 @@ def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
-def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, filled, tiny):
+def test_the_option_rename_names_rows_in_every_format(format, main, filled, tiny):
     words = ("--rename", "cd:gdn-cg=Gated DeltaNet", "--rename", "S=Softmax", "--format", format)
     using_names = main("table", "--profile", tiny, *TASKS, *words)
     text = using_names.stdout.replace("~", " ")  # LaTeX does not break a name

@@ -27,7 +27,7 @@ def rows_of(page: str) -> list[list[tuple[str, str, str]]]:
 
 
 @pytest.mark.slow
-def test_rows_of_two_archives_share_a_table_and_say_whose_they_are(main, fill, store):
+def test_rows_of_two_archives_share_a_table_and_name_their_archive(main, fill, store):
     fill(["S", "R-c"], 0.5, seeds=(0, 1), profile="quick")
     fill("S-c", 0.75, seeds=(0, 1), profile="quick")
     ours = archived(store, "ours", lambda job: job.label != "S-c")

@@ -411,7 +411,7 @@ def test_csv_of_two_tables_is_refused(main, here):
     assert not (here / "results" / "runs").exists()
 
 
-def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
+def test_a_model_with_several_runs_must_be_named_by_id(main, here, language_run):
     store = Store.open(here / "results")
     for seed in (0, 1):
         run = language_run("S", seed=seed)
@@ -453,7 +453,7 @@ def test_a_tiny_temperature_writes_the_likeliest_text(main, untrained):
 
 
 @pytest.mark.slow
-def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
+def test_a_prompt_that_is_not_unicode_is_continued(main, untrained):
     sampled = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "a\udcff", "--device", "cpu")
     assert sampled.code == 0 and sampled.stdout.startswith("a\ufffd")
 

@@ -123,7 +123,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
 
 
 @pytest.mark.slow
-def test_the_overview_counts_everything(listed, results):
+def test_the_overview_counts_every_kind_of_listing(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
     assert set(counts) == set(listings())
     assert (counts["labels"], counts["tasks"], counts["runs"]) == (len(every_label()), len(MAD_TASKS) + 10, 4)

@@ -17,7 +17,7 @@ from madbench.store.runs import Store
 PAPER = load_paper("hypermlp")
 
 
-def test_the_papers_size_has_the_papers_ranks_and_a_budget_that_is_asked_for_goes_first():
+def test_the_papers_size_has_the_papers_ranks_unless_a_budget_is_given():
     def budget(item, profile, asked=None):
         return Request(PAPER, PAPER.item(item), profile, budget=asked).effective_budget
 

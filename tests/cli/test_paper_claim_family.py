@@ -64,7 +64,7 @@ def test_an_item_of_another_protocol_names_the_findings_that_quote_it(main, ship
 
 
 @pytest.mark.slow
-def test_verdicts_from_chosen_settings_say_so_beside_the_verdict(main, shipped):
+def test_verdicts_from_chosen_settings_have_a_note(main, shipped):
     ended = main("paper", "hypermlp", "quick", "--seeds", "0-2", "--no-figures", "--results", shipped)
     note = "settings chosen by the published order of @choosing"
     assert f"supported ({note}): Sequence mixing is a large gain" in ended.stdout

@@ -36,7 +36,7 @@ def test_every_slide_of_the_talk_has_an_item():
     assert [slide for slide in SLIDES if slide not in places] == []
 
 
-def test_a_tie_is_no_gain_and_two_measures_that_disagree_decide_nothing():
+def test_ties_are_not_gains_and_measures_that_disagree_give_no_verdict():
     made = verdicts()
     others = {statement: verdict for statement, verdict in made.items() if verdict != REPRODUCED}
     assert others == {

@@ -132,7 +132,7 @@ def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(sto
 
 
 @pytest.mark.slow
-def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_path, read):
+def test_plot_refuses_a_store_without_finished_runs(store, tmp_path, read):
     words = of_states(store, tmp_path, CASES["every run failed"]).words
     assert read("plot", "scores", *words).stderr == "results: scores: no run is finished\n"
     left_out = read("plot", *words).stderr.splitlines()
@@ -158,7 +158,7 @@ def test_power_names_the_missing_complete_seeds_of_a_pair_of_labels(store, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(seed, store, monkeypatch, read):
+def test_worlds_of_agents_are_tabulated_and_drawn_for_any_number_of_stored_runs(seed, store, monkeypatch, read):
     """Another process is at work on the rest."""
     monkeypatch.setattr(local, "run_jobs", lambda groups, *_, **__: Summary(busy=sum(map(len, groups))))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))

@@ -81,7 +81,7 @@ def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, t
 
 
 @pytest.mark.slow
-def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
+def test_plot_refuses_a_named_figure_without_data(fill, refuse, tiny):
     fill("S", 0.1)
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)

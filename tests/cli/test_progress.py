@@ -73,7 +73,7 @@ def test_jobs_of_one_name_are_told_apart_by_what_differs():
     assert job_name(SweepState({}, JOBS).jobs[JOBS[0].id]) == "R-cg-q-12o fuzzy_in_context_recall seed 0"
 
 
-def test_progress_prints_nothing_where_there_is_no_terminal():
+def test_progress_prints_nothing_without_a_terminal():
     progress = {"step": 3, "total_steps": 9, "accuracy": 0.1}
     events = [{"event": "started", "job": JOBS[0], "slot": 0}]
     events += [{"event": "progress", "job": JOBS[0], "slot": 0, "progress": progress}] * 100

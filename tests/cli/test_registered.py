@@ -234,7 +234,7 @@ def test_register_refuses_wrong_grids_and_labels(grid, refuse, tmp_path, text, l
     assert not (tmp_path / FILE).exists()
 
 
-def test_without_names_the_claims_are_those_whose_labels_are_all_there(grid, invoke, tmp_path):
+def test_register_takes_the_claims_with_all_labels_if_none_is_named(grid, invoke, tmp_path):
     grid("")
     invoke(register, "lag.yaml")
     assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]

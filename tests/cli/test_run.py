@@ -160,7 +160,7 @@ def test_the_verb_table_prints_what_the_run_printed(main, first, tiny):
 
 
 @pytest.mark.slow
-def test_weights_are_kept_on_request_and_stored_runs_without_say_what_to_do(main, tiny, fill, tmp_path):
+def test_weights_are_kept_with_the_option_and_stored_runs_without_them_are_named(main, tiny, fill, tmp_path):
     fill("S", profile=tiny)
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--slots", "1", "--keep-weights")
     stored = main(*words)
@@ -207,7 +207,7 @@ def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tin
     ("words", "threads", "said", "is_trained"),
     [((), 3, "OMP_NUM_THREADS=3", False), (("--threads", "2"), 2, "--threads 2", True)],
 )
-def test_threads_are_those_of_the_environment_or_the_option_and_the_plan_and_the_start_say_so(
+def test_the_plan_and_the_start_show_the_threads_of_the_environment_or_the_option(
     words, threads, said, is_trained, main, tiny, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")

@@ -113,7 +113,7 @@ def test_baselines_stand_below_the_labels_and_in_every_record(of_three, tiny):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
-def test_the_report_has_them_too(of_three, tmp_path):
+def test_the_report_shows_deviations_and_baselines_with_their_options(of_three, tmp_path):
     write = partial(of_three, "report", "-o", str(tmp_path / "page.html"))
     assert write().code == 0
     assert "standard deviation over seeds" not in (tmp_path / "page.html").read_text()

@@ -80,7 +80,7 @@ def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
     assert planned["cells"][0]["estimated_seconds"] == 0 < planned["estimated_seconds"]
 
 
-def test_trackers_are_told_what_the_rows_of_a_grid_vary(main, stand_in, tiny, monkeypatch):
+def test_trackers_get_the_varied_settings_of_the_rows_of_a_grid(main, stand_in, tiny, monkeypatch):
     told = []
 
     class Tracker:

@@ -233,7 +233,7 @@ def test_a_profile_too_narrow_for_the_papers_labels_is_noted_and_allowed(invoke,
     assert "note: no ranks at seq_len 256 under the strict budget: R-cg-q-12o" in result.output
 
 
-def test_the_kind_of_a_file_is_told_by_its_content_and_then_by_its_folder(problems, write):
+def test_the_kind_of_a_file_follows_from_its_content_or_else_its_folder(problems, write):
     assert problems(write("a.yaml", "x: 1\n"))[0].startswith("cannot tell what this is")
     assert "key 'task' is missing" in problems(write("tasks/a.yaml", "x: 1\n"))
     assert "key 'labels' is missing" in problems(write("variants/a.yaml", "x: 1\n"))
@@ -259,7 +259,7 @@ def test_validate_checks_the_file_of_an_installed_task(invoke, install_example):
     assert "seq_len must be at least 2" in invoke(validate, file).output
 
 
-def test_a_repeated_problem_is_no_reason_to_stop(problems, write):
+def test_validate_names_problems_after_a_repeated_one(problems, write):
     text = "learning_rates: [a, a, a]\nweight_decays: []\nbeside: {language_model: 3}\n"
     assert [
         problem.partition(",")[0]

@@ -106,7 +106,7 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_backend_is_told_to_drop_a_result_once_it_is_stored_and_still_locked(fake, store, size):
+def test_a_backend_drops_a_result_after_it_is_stored_and_before_its_lock_is_released(fake, store, size):
     jobs, dropped = [fake.make_job(seed) for seed in range(size)], []
 
     class Keeper(Desk):

@@ -141,7 +141,7 @@ ODD = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
-def test_a_journal_of_wrong_types_is_damaged_however_sound_its_checksum(begin, tmp_path, name, value):
+def test_a_journal_with_wrong_types_is_damaged_even_if_its_checksum_is_right(begin, tmp_path, name, value):
     with begin() as journal:
         train(journal, JOBS[0])
     content = unseal(journal.path.read_bytes())

@@ -60,7 +60,7 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
 
 
 @pytest.mark.slow
-def test_the_same_call_again_does_only_what_is_missing(fake, store, tmp_path):
+def test_a_second_call_trains_only_missing_jobs(fake, store, tmp_path):
     jobs = [fake.make_job(seed, status="diverged" if seed == 1 else "finished") for seed in range(4)]
     flaky = fake.make_job(9, trouble="once", marker=str(tmp_path / "marker"))
     assert run_jobs([*jobs[:2], flaky], store, fake.train) == Summary(finished=1, diverged=1, failed=1)
@@ -247,7 +247,7 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
         ({"threads": 2, "passive": True}, {"GOMP_SPINCOUNT": "7"}, [None, "7"]),
     ],
 )
-def test_threads_on_busy_cores_sleep_while_they_wait_unless_the_user_says_otherwise(how, own, expected, monkeypatch):
+def test_waiting_threads_on_busy_cores_sleep_unless_the_user_sets_a_variable(how, own, expected, monkeypatch):
     for name in WAITING:
         monkeypatch.delenv(name, raising=False)
     for name, value in own.items():

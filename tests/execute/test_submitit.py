@@ -32,7 +32,7 @@ def results(store):
     return {run.job.seed: run.record for run in store.runs()}
 
 
-def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
+def test_the_script_requests_the_configured_resources_of_slurm(slurm, tmp_path):
     extra = {"account": "me", "exclusive": True}
     executor = slurm_executor(
         SlurmConfig("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, sbatch=extra), slots=7

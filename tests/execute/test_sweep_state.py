@@ -54,7 +54,7 @@ def test_the_time_left_is_worked_out_from_tokens_not_from_jobs():
     assert state.seconds_left() == pytest.approx(90)
 
 
-def test_the_time_left_after_a_resume_counts_only_what_is_done_here():
+def test_the_time_left_after_a_resume_uses_only_the_speed_of_this_sweep():
     """98 of 100 jobs are stored and one has a checkpoint at 80%: what remains are 20 + 100 of 10,000 tokens."""
     state = SweepState({str(i): 100.0 for i in range(100)})
     for i in range(98):

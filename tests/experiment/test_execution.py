@@ -145,7 +145,7 @@ def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
         ({"OMP_NUM_THREADS": "3"}, 2, (2, 2), "1 at a time, 2 threads each (--threads 2)"),
     ],
 )
-def test_threads_reach_the_local_executor_and_are_told(
+def test_threads_reach_the_local_executor_and_are_in_the_message(
     variables, asked, expected, said, tmp_path, executor, monkeypatch
 ):
     for name in devices.THREAD_VARIABLES:

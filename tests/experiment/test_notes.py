@@ -95,7 +95,7 @@ def test_a_note_names_an_unreached_end_or_a_rise_of_the_schedule_of_a_language_m
         ([0, 1, 2], [], ""),
     ],
 )
-def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text):
+def test_a_note_of_a_plan_states_that_several_rates_cost_a_seed(tmp_path, seeds, words, text):
     grid = Grid((Row("S"),), ("compression",), tuple(seeds), "quick", overrides=parse_overrides(words))
     notes = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)).notes
     assert [note.endswith(text) or text in note for note in notes] == ([True] if text else [])
@@ -114,7 +114,7 @@ def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text
         (["R/ha:2+3-p"], 96, 3, "ha:2+3-p has 4 heads in place of 3"),
     ],
 )
-def test_a_plan_says_that_heads_do_not_share_a_width_evenly(tmp_path, labels, d_model, n_head, text):
+def test_a_note_of_a_plan_names_heads_that_do_not_divide_the_width(tmp_path, labels, d_model, n_head, text):
     words = (f"model.d_model={d_model}", f"model.n_head={n_head}")
     grid = Grid(tuple(map(Row, labels)), ("compression",), (0,), "quick", overrides=parse_overrides(words))
     notes = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path)).notes

@@ -106,7 +106,7 @@ def test_text_past_the_context_is_warned_of_once(make_model, caplog):
     assert sum("context of 11 tokens" in record.message for record in caplog.records) == 1
 
 
-def test_learned_positions_end_where_they_end_with_caches_and_without(make_model):
+def test_generation_with_learned_positions_ends_at_seq_len_with_and_without_caches(make_model):
     model = make_model("S", seq_len=CONTEXT, positions="learned")
     options = {"do_sample": False, "eos_token_id": None}
     for use_cache in (True, False):

@@ -80,7 +80,7 @@ def test_every_text_has_the_ids_of_training(pair):
     assert (theirs.eos_token_id, len(theirs)) == (ours.end_of_text, ours.vocab_size)
 
 
-def test_padding_and_truncation_are_those_that_a_call_asks_for(pair):
+def test_padding_and_truncation_follow_the_arguments_of_a_call(pair):
     ours, theirs = pair
     padded = theirs(["the cat", "the"], padding=True)
     assert [sum(mask) for mask in padded.attention_mask] == [len(ours.encode(text)) for text in ("the cat", "the")]

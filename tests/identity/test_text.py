@@ -58,7 +58,7 @@ def test_different_code_has_a_different_normal_form(one, other):
     assert normal(one) != normal(other)
 
 
-def test_docstrings_stay_where_they_are_read():
+def test_docstrings_that_code_reads_change_the_digest():
     texts = ["def f():\n    'a'\n    return f.__doc__", "def f():\n    'b'\n    return f.__doc__"]
     first, second = (SourceText(text.encode(), Path(), Path()).digest("*") for text in texts)
     assert first != second

@@ -54,7 +54,7 @@ def test_reading_labels_changes_no_name(tmp_path):
         assert display_name("S") == "S"
 
 
-def test_a_name_that_is_asked_for_wins_and_messages_keep_labels():
+def test_display_names_of_the_user_come_first_and_messages_keep_labels():
     with using_names(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
         assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet"
         assert typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"

@@ -134,7 +134,7 @@ def test_an_unknown_family_names_the_nearest_installed_one(installed):
     assert str(caught.value) == "label 'nun:7'\n       ^ unknown family 'nun' before the colon; did you mean 'num'?"
 
 
-def test_a_family_that_cannot_be_loaded_says_why(installed):
+def test_an_error_names_the_reason_that_a_family_cannot_be_loaded(installed):
     with pytest.raises(LabelError, match="'gone'.*cannot be loaded.*no_such_module_at_all"):
         parse("gone:1")
 

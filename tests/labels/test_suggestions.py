@@ -99,7 +99,7 @@ LIBRARY_NAMES = {
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
 @pytest.mark.parametrize("exclamation", ["", "!"])
-def test_a_layer_of_the_library_is_answered_by_its_label(name, exclamation):
+def test_an_error_on_a_layer_of_the_library_suggests_its_label(name, exclamation):
     label = LIBRARY_NAMES[name]
     assert label in OPERATORS and parse(f"{label}{exclamation}")
     with pytest.raises(LabelError, match=rf"unknown family 'fla' .* did you mean '{label}{exclamation}'"):
@@ -114,7 +114,7 @@ def test_a_slip_within_a_family_is_answered_by_that_family(text):
 
 
 @pytest.mark.parametrize("text", ["hello", "xyz", "?"])
-def test_a_text_that_begins_like_no_label_is_answered_by_labels_of_all_kinds(text):
+def test_an_error_on_text_unlike_any_label_lists_all_kinds_of_labels(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     message = str(caught.value)
@@ -125,7 +125,7 @@ def test_a_text_that_begins_like_no_label_is_answered_by_labels_of_all_kinds(tex
 @pytest.mark.parametrize(
     ("name", "answer"), [("begins", lambda text: text == "cd:S"), ("labels", lambda: ["cd:exp", "cd:Sparse"])]
 )
-def test_a_family_says_itself_which_letters_its_labels_begin_with(name, answer, monkeypatch):
+def test_the_first_letters_that_a_family_names_decide_the_suggestion(name, answer, monkeypatch):
     with pytest.raises(LabelError, match="did you mean 'S-p'"):
         parse("cd:S-p")
     monkeypatch.setattr(family_of("cd:exp"), name, answer, raising=False)

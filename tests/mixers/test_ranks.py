@@ -37,7 +37,7 @@ def outcome(label: str, size: Size) -> list[object]:
 
 
 @pytest.mark.slow
-def test_the_ranks_of_every_label_stay_as_they_are():
+def test_the_ranks_of_every_label_have_the_recorded_digests():
     found: dict[str, list[object]] = {name: [] for name in DIGESTS}
     for label in expand(SETS):
         name = label.partition(":")[0] if ":" in label else ""

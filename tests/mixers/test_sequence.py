@@ -179,7 +179,7 @@ def test_a_module_that_requires_its_layer_gets_it_and_costs_by_it(layered):
 
 
 @pytest.mark.slow
-def test_a_layer_with_a_default_keeps_it_because_ids_do_not_say_otherwise(layered):
+def test_a_module_with_a_default_layer_gets_no_layer_index(layered):
     made = list(build_blocks("my:layered.WithDefault", 2, 8, 4, {}, {}))
     assert [mixer.module.layer for mixer in made] == [(7, None)] * 2
     assert len(solve_blocks("my:layered.WithDefault", 2, 8, 2, 4).kinds) == 1

@@ -134,7 +134,7 @@ def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
         (Traits(is_stackable=True), "resolve_path"),
     ],
 )
-def test_a_trait_that_asks_for_what_the_mixer_lacks_is_refused(traits, name):
+def test_a_trait_that_requires_a_missing_member_is_refused(traits, name):
     with pytest.raises(ConfigError, match=f".*: its mixer has no '{name}', which the trait requires"):
         attach(Plain(), traits, "mine:x")
     mixer = Plain()
@@ -177,7 +177,7 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize(("traits", "decays"), [(Traits(), True), (Traits(without_decay=("mix1.p",)), False)])
-def test_a_matrix_decays_whatever_it_is_called_unless_its_family_says_otherwise(traits, decays):
+def test_a_matrix_of_any_name_decays_unless_its_family_excludes_it(traits, decays):
     for mixer in (Named(), attach(Named(), traits, "mine:x")):
         model = Backbone(11, D, 1, lambda mixer=mixer: mixer)
         expected = decays or traits_of(mixer) != traits
@@ -188,7 +188,7 @@ def test_a_matrix_decays_whatever_it_is_called_unless_its_family_says_otherwise(
         assert any(one is mixer.mix1["p"] for one in group) is expected
 
 
-def test_parameters_of_a_mixer_are_grouped_by_what_its_family_says_and_not_by_their_names():
+def test_traits_of_a_family_decide_the_group_of_a_parameter_not_its_name():
     class Gated(Plain):
         def __init__(self):
             super().__init__()

@@ -134,7 +134,7 @@ def test_output_and_embedding_are_separate_weights():
     assert not torch.equal(model.head.weight, model.backbone.embedding.weight)
 
 
-def test_each_block_has_a_mixer_of_its_own():
+def test_blocks_do_not_share_mixers():
     mixers = make(MadModel, n_layer=3).backbone.layers[::2]
     assert len({id(mixer) for mixer in mixers}) == 3
     assert not torch.equal(mixers[0].q.weight, mixers[1].q.weight)

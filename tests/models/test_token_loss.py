@@ -214,7 +214,7 @@ def test_a_compiled_loss_in_parts_is_one_graph_and_gives_the_same_gradients(monk
 
 
 @pytest.mark.parametrize("most_logits", [1, 2**26])
-def test_the_output_layer_is_called_where_it_is_more_than_its_weights(most_logits, monkeypatch):
+def test_an_output_layer_with_hooks_or_other_code_is_called(most_logits, monkeypatch):
     monkeypatch.setattr(token_loss, "MOST_LOGITS", most_logits)
     model = GPT(11, 8, 1, lambda: build("S", 8, 6, n_head=2), 6, output="untied")
     tokens, targets = torch.randint(11, (2, 6)), torch.randint(11, (2, 6))

@@ -152,7 +152,7 @@ def test_a_number_opens_its_runs_and_escape_gives_the_focus_back(show):
     assert "#" not in page.url
 
 
-def test_a_hash_opens_its_run_with_everything_about_it(show, store, profile):
+def test_a_hash_in_the_address_opens_the_page_of_its_run(show, store, profile):
     runs = (run for run in store.runs(suite="mad") if run.job.label == "S-c" and run.record.status == "finished")
     run = next(runs)
     page = show(f"#run-{run.job.id}")
@@ -207,7 +207,7 @@ def test_effects_open_their_pairs_and_language_models_their_curves(show):
     assert page.locator("#view code.command").inner_text().startswith("madbench run S-c -t language_model ")
 
 
-def test_the_keyboard_reaches_everything_and_focus_shows(show):
+def test_every_control_is_reached_by_keyboard_and_shows_its_focus(show):
     page = show()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"

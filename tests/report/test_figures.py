@@ -45,7 +45,7 @@ def test_an_error_while_a_figure_is_drawn_is_raised(store, selected, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkeypatch):
+def test_a_figure_is_drawn_again_if_its_stored_drawing_is_not_a_file(store, selected, monkeypatch):
     monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     drawn = report_page(selected(store)).content["figures"]
     (stored,) = (store.root / "index" / "figures").glob("budget-*.svg")

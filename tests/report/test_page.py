@@ -231,12 +231,12 @@ def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, r
     assert re.search(r"Of 2 labels S-c \(62\.0.*\) has the highest compression\.", text)
 
 
-def test_with_too_few_seeds_the_sentence_says_that_nothing_is_best(parsed):
+def test_the_page_names_no_best_label_with_too_few_seeds(parsed):
     assert "has the highest compression yet: this needs two labels with at least three seeds" in parsed.text
 
 
 @pytest.mark.slow
-def test_the_labels_are_compared_with_the_first_one_asked_for_as_the_verb_does(empty_store, fill, read_page, selected):
+def test_the_page_compares_labels_with_the_first_one_given(empty_store, fill, read_page, selected):
     fill(empty_store, ["S", "S-c", "R-c"], seeds=(0, 1, 2))
     for asked, baseline in [((), "S"), (("S-c", "S"), "S-c")]:
         parsed = read_page(empty_store, *asked, tasks=MAD)

@@ -95,7 +95,7 @@ def test_a_row_that_was_cut_short_does_not_shift_the_others(thin):
     assert found == {"step": [1, 4], "train_loss": [3.0, 0.5]}
 
 
-def test_rows_that_are_no_evaluation_and_values_that_are_no_number_do_not_mislead(thin):
+def test_thinned_curves_leave_out_rows_without_evaluation_and_values_that_are_not_finite(thin):
     found = thin("step,train_loss,validation_token_accuracy\n1,2.0,\n2,nan,0.300049\n3,1.0,inf\n")
     assert found == {"step": [2, 3], "train_loss": [None, 1.0], "validation_token_accuracy": [0.3, None]}
 

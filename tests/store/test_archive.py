@@ -87,7 +87,7 @@ def test_runs_unpacked_from_an_archive_equal_the_packed_ones_bit_for_bit(store, 
         assert other.kept_file(make_job(0).id, WEIGHTS).read_bytes() == b"weights" * 1000
 
 
-def test_the_same_runs_give_the_same_bytes_whenever_they_were_stored(store, other, tmp_path, path, ids):
+def test_archives_of_equal_runs_have_equal_bytes_in_any_order_of_storing(store, other, tmp_path, path, ids):
     unpack(path, other)
     (tmp_path / "again").mkdir()
     pack(other, reversed(ids), tmp_path / "again" / path.name)
@@ -130,7 +130,7 @@ def test_folders_with_spaces_are_not_in_an_archive(store, other, tmp_path):
     assert other.read(job.id).record.details["notes"] == expected
 
 
-def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path, monkeypatch):
+def test_an_archive_has_no_paths_of_the_machine_without_an_option(store, other, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/srv/some body")
     texts = ["/home/somebody/corpora/a.txt", "hf:/home/somebody/tok", "see ~/private/b.log", "at /srv/somebody/c: d"]
     texts += ["madbench @ file:///home/somebody/madbench", "file://host/home/somebody/d"]
@@ -175,7 +175,7 @@ def test_a_damaged_run_is_not_packed(store, tmp_path, ids):
     assert [*tmp_path.glob("*.xz")] == []
 
 
-def test_results_that_are_there_stay_and_are_told_apart(path, other):
+def test_unpacking_keeps_stored_results_and_reports_conflicts(path, other):
     other.finish(make_job(0), replace(RECORD, details={"device": "another"}))
     other.finish(make_job(1), DIVERGED)
     other.finish(make_job(2), Record("finished", {"test_accuracy": 0.5, "test_loss": 0.1}))

@@ -60,7 +60,7 @@ def test_array_scalars_are_stored_as_numbers_and_paths_as_text(store):
     assert record.details == {"path": "/a", "sizes": [1, 2], "n": 3, "array": [0, 1]}
 
 
-def test_a_metric_that_is_no_number_is_refused_before_anything_is_written(store):
+def test_a_metric_that_is_not_a_number_is_refused_before_a_file_is_written(store):
     with pytest.raises(TypeError, match="expected a number, got None"):
         store.finish(make_job(), Record("finished", {"x": None}))
     assert os.listdir(store.root / "runs") == []
@@ -147,7 +147,7 @@ def write_as_version(store, monkeypatch):
         (SCHEMA + 1, "read it with the madbench that wrote it"),
     ],
 )
-def test_a_folder_of_another_version_is_refused_with_what_to_do(store, write_as_version, schema, remedy):
+def test_a_store_of_another_version_is_refused_with_advice(store, write_as_version, schema, remedy):
     write_as_version(schema, make_job())
     for create in (True, False):
         with pytest.raises(StoreError) as error:

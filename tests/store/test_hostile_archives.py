@@ -182,7 +182,7 @@ def test_names_as_gnu_tar_and_pax_write_them_are_read(store, tmp_path):
         assert Store(tmp_path / form).measurements(make_job().id) == theirs.measurements(make_job().id)
 
 
-def test_a_name_that_is_no_text_does_not_keep_runs_out(store, tmp_path):
+def test_runs_beside_a_name_that_is_not_text_are_unpacked(store, tmp_path):
     theirs = Store.open(tmp_path / "theirs")
     theirs.finish(make_job(), RECORD)
     path = tmp_path / "runs.tar"

@@ -489,7 +489,7 @@ def test_runs_have_an_entry_if_the_index_cannot_be_written(store):
     assert snapshot.jobs().keys() == snapshot.index_entries.keys() == {job.id for job in JOBS}
 
 
-def test_a_file_of_a_run_that_is_no_run_is_named_with_and_without_the_index(store):
+def test_files_and_folders_that_are_not_runs_are_named_with_and_without_the_index(store):
     (store.root / "runs" / "notes.txt").write_text("x")
     files = encode(JOBS[0], RECORDS[0])
     (store.root / "runs" / "0123456789abcdef").mkdir()

@@ -109,7 +109,7 @@ def test_a_measurement_of_another_run_is_not_taken_for_this_ones(store):
         store.measurements(make_job(1).id)
 
 
-def test_a_file_that_was_begun_is_no_measurement(store):
+def test_an_unfinished_file_is_not_read_as_a_measurement(store):
     store.measure(ID, "x", {"loss": 1})
     (path,) = files(store)
     path.with_name(f".{path.name}.0123.tmp").write_bytes(b"{")

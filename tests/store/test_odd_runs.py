@@ -123,7 +123,7 @@ def test_a_malformed_curve_is_damage_also_where_curves_are_not_read(tmp_path, cu
 
 @pytest.mark.parametrize("count", ["step", "epoch", "tokens", "evaluation"])
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "1.5", "1e300", "9" * 309])
-def test_a_count_that_is_no_whole_number_is_damage(tmp_path, count, number):
+def test_a_run_with_a_count_that_is_not_whole_is_damaged(tmp_path, count, number):
     assert read_run(write_run(tmp_path, curve=f"{count},a\n3.0,1e308\n".encode()))[1].curve[0][count] == 3
     with pytest.raises(DamagedRunError, match="curve.csv"):
         read_run(write_run(tmp_path, curve=f"a,{count}\n1,3\n1,{number}\n".encode()))
@@ -223,7 +223,7 @@ def test_a_seed_or_label_that_nothing_could_print_is_damage(tmp_path, change, mo
 
 
 @pytest.mark.parametrize("schema", [[], "4", 4.5, {}])
-def test_a_format_that_is_no_number_is_damage(tmp_path, schema):
+def test_a_run_with_a_format_that_is_not_a_number_is_damaged(tmp_path, schema):
     folder = write_run(tmp_path)
     job_file = json.loads((folder / "job.json").read_text())
     (folder / "job.json").write_text(json.dumps(job_file | {"schema": schema}))

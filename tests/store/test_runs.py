@@ -202,7 +202,7 @@ def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path)
 
 
 @pytest.mark.parametrize("inside", [".", "results"])
-def test_a_file_in_the_place_of_the_folder_is_a_store_error(tmp_path, inside):
+def test_opening_a_file_as_a_store_is_an_error(tmp_path, inside):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="file: is a file, not a results folder"):
         Store.open(tmp_path / "file", create=False)

@@ -38,7 +38,7 @@ def test_the_sides_take_turns_and_medians_are_divided(study, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_the_time_of_a_command_is_that_of_its_workers_too(study, monkeypatch, tmp_path):
+def test_the_time_of_a_command_includes_its_workers(study, monkeypatch, tmp_path):
     busy = "import time\nwhile time.process_time() < 0.5: pass\n"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
     side = study.Side("here", tmp_path)

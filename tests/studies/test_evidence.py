@@ -31,7 +31,7 @@ def page(tmp_path) -> Path:
     return path
 
 
-def test_a_block_is_made_anew_and_what_stands_around_it_is_kept(page):
+def test_the_study_of_evidence_replaces_a_block_and_keeps_the_text_around_it(page):
     evidence.main([str(page)])
     headings = "| File | Runs | From a changed checkout | Made by |"
     table = f"{headings}\n| --- | ---: | ---: | --- |"  # of a folder without an archive

@@ -188,7 +188,7 @@ def test_one_label_of_each_family_is_trained(golden):
     assert named == {*families()} - {"named", "hybrid"}, "which the commit that is compared with does not have"
 
 
-def test_stores_of_different_machines_are_told_apart(golden, stores):
+def test_stores_of_different_machines_have_different_descriptions(golden, stores):
     assert len(golden.machines(stores[0]) | golden.machines(stores[1])) == 1
     write_run(stores[1], JOBS[0], replace(RECORD, details=RECORD.details | {"versions": {"torch": "2.6"}}))
     assert len(golden.machines(stores[0]) | golden.machines(stores[1])) == 2

@@ -8,7 +8,7 @@ import heuristics
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--seeds", "3"]])
-def test_words_are_answered_before_anything_is_worked_out(words, monkeypatch, capsys):
+def test_the_study_of_heuristics_refuses_wrong_words_before_it_computes(words, monkeypatch, capsys):
     monkeypatch.setattr(heuristics, "shipped_settings", lambda: pytest.fail("settings were worked out"))
     with pytest.raises(SystemExit):
         heuristics.main(words)

@@ -24,7 +24,7 @@ def test_the_runs_are_those_of_the_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_store_resumes_where_it_was_left(tmp_path):
+def test_writing_a_large_store_again_adds_only_missing_runs(tmp_path):
     bench.write_store(tmp_path, 50)
     first = {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}
     assert bench.write_store(tmp_path, 55) == 55

@@ -78,7 +78,7 @@ def test_the_references_means_over_batches_weigh_a_batch_by_its_examples():
     assert result["loss"] == pytest.approx(math.log(8) / 3)
 
 
-def test_a_class_predicted_but_never_asked_for_costs_only_in_the_batch_macro():
+def test_a_predicted_class_without_targets_lowers_only_the_batch_macro():
     """Targets 0, 0, 0, 1; predictions 0, 0, 2, 1: recalls 2/3 and 1, and 0 for class 2 in the batch macro."""
     targets = torch.tensor([[0, 0, 0, 1]])
     logits = torch.eye(4)[torch.tensor([[0, 0, 2, 1]])]

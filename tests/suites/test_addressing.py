@@ -38,7 +38,7 @@ def test_a_task_that_holds_the_letters_of_a_word_far_apart_is_not_suggested():
         tasks_by_suite(["nope"])  # not genotype
 
 
-def test_a_profile_of_another_suite_is_answered_with_its_suite():
+def test_an_error_on_a_profile_of_another_suite_names_the_suite():
     language = find_suite("language")
     with pytest.raises(
         ConfigError, match="^profile 'evening': no such profile of the suite language; it belongs to mad;"

@@ -240,7 +240,7 @@ def test_an_override_without_its_section_names_the_whole_key(override, key):
 
 
 @pytest.mark.parametrize("value", ["2024-13-45", "[[", "[" * 3000])
-def test_an_override_that_is_no_yaml_is_refused(value):
+def test_an_override_that_is_not_yaml_is_refused(value):
     with pytest.raises(ConfigError, match="is not a value"):
         MadProfile.load("quick", [f"training.epochs={value}"])
 

@@ -79,7 +79,7 @@ def test_no_suite_is_built_on_another_one():
     assert found == {}
 
 
-def test_a_package_may_import_the_token_base_from_where_it_was():
+def test_the_token_base_can_be_imported_from_its_former_module():
     assert (mad.TokenSuite, mad.setting_of) == (tokens.TokenSuite, tokens.setting_of)
     assert issubclass(mad.MadProfile, tokens.TokenProfile)
 

@@ -47,7 +47,7 @@ def test_more_validation_windows_than_places_still_lie_within_the_split():
     assert set(evaluation_starts("val", 1, 100, n_tokens=12, seq_len=8)) == {0, 1, 2, 3}
 
 
-def test_training_evaluations_are_drawn_anew_and_apart_from_the_steps():
+def test_each_training_evaluation_draws_other_windows_than_earlier_ones_and_the_steps():
     first, second = (evaluation_starts("train", number, 40, 10**6, 128) for number in (1, 2))
     assert np.array_equal(first, evaluation_starts("train", 1, 40, 10**6, 128))
     assert not np.array_equal(first, second)

@@ -102,7 +102,7 @@ def test_ids_without_a_tokenizer_leave_bytes_unknown(foreign):
             open_corpus(foreign, tokenizer=spec)
 
 
-def test_a_char_level_corpus_asks_for_its_vocabulary_and_its_pickle_is_not_loaded(foreign, tmp_path):
+def test_a_char_level_corpus_needs_a_vocabulary_size_and_its_pickle_is_not_loaded(foreign, tmp_path):
     bomb = f"cpathlib\nPath\n(S'{tmp_path / 'loaded'}'\ntR."
     (foreign / "meta.pkl").write_text(bomb)
     with pytest.raises(ConfigError, match="--tokenizer none:65"):
@@ -144,7 +144,7 @@ def test_nanogpt_files_are_read_again_only_when_they_change(foreign, tmp_path, m
     assert opened("bytes") == changed and len(reads) == 2
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(foreign, tmp_path):
+def test_a_corpus_opens_without_a_writable_cache(foreign, tmp_path):
     (tmp_path / "file").write_text("")
     assert open_corpus(foreign, tokenizer="bytes", cache=tmp_path / "file").vocab_size == 257
 

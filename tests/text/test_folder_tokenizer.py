@@ -206,7 +206,7 @@ def test_a_folder_without_the_file_says_what_it_lacks(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"null", b"\xff", b'{"model": 1}', b'{"model": {"vocab": {"a": "b"}}}', BROKEN]
 )
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
+def test_a_folder_with_an_invalid_tokenizer_file_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     with pytest.raises(ConfigError, match="tokenizer.json: "):

@@ -164,7 +164,7 @@ def test_a_flipped_byte_in_a_zstd_frame_with_checksum_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(("values", "got"), [([1, 2], "int"), (["a", None], "nothing")])
-def test_a_parquet_row_that_is_no_text_is_named(tmp_path, values, got):
+def test_an_error_names_the_value_of_a_parquet_row_that_is_not_text(tmp_path, values, got):
     write_parquet(tmp_path / "a.parquet", text=values)
     assert error_of(tmp_path / "a.parquet").endswith(f"column 'text': expected text, got {got}")
 

@@ -36,7 +36,7 @@ def test_json_lines_have_several_endings(tmp_path, ending):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64, 1000])
-def test_an_array_is_the_same_however_its_bytes_come(tmp_path, monkeypatch, chunk):
+def test_an_array_is_read_equally_for_any_size_of_chunks(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(formats, "CHUNK_BYTES", chunk)
     rows = [{"text": text} for text in ('é\\"\n', "\U0001f600" * 9, "", "x" * 300)] + [
         {"text": "b", "n": [1.5e3, None]}

@@ -33,7 +33,7 @@ def bins(folder) -> list[bytes]:
     return [(folder / f"{split}.bin").read_bytes() for split in ("train", "val")]
 
 
-def test_documents_are_in_order_and_on_the_side_their_hash_says(whole, words):
+def test_documents_are_in_order_and_their_hash_decides_the_split(whole, words):
     documents = [json.loads(line)["text"] for word in words[:3] for line in Path(word).read_text().splitlines()]
     documents.append(Path(words[3]).read_text())
     share = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64 for text in documents]

@@ -124,7 +124,7 @@ def test_different_vocabularies_have_different_digests(trained):
     assert other.digest != trained.digest
 
 
-def test_training_gives_exactly_the_vocabulary_asked_for(trained):
+def test_training_gives_a_vocabulary_of_the_given_size(trained):
     assert (trained.spec, trained.vocab_size, trained.end_of_text) == ("bpe:280", 280, 279)
     assert sorted(trained.tokens[:256]) == [bytes([byte]) for byte in range(256)]
     assert len(trained.encode(WORDS[0])) < len(WORDS[0]) / 2
@@ -281,7 +281,7 @@ def test_a_file_whose_ids_we_would_not_reproduce_is_refused(trained, tmp_path, c
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"[" * 200_000, b"null", b"\xff", b'{"model": 1}'])
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_byte_level_bpe_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"tokenizer.json: not a byte-level BPE"):
         load_tokenizer(str(tmp_path / "tokenizer.json"))

@@ -134,7 +134,7 @@ def test_the_option_takes_several_and_refuses_what_has_no_effect():
 
 
 @pytest.mark.parametrize("source", ["x = = 1", "int('seven')", "raise SystemExit(3)"])
-def test_a_tracker_that_is_installed_and_broken_is_not_said_to_be_missing(tmp_path, monkeypatch, source):
+def test_the_error_on_a_broken_tracker_names_its_failed_import(tmp_path, monkeypatch, source):
     (tmp_path / "trackio.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "trackio", raising=False)

@@ -45,7 +45,7 @@ def cpuinfo(monkeypatch):
     return set_text
 
 
-def test_auto_takes_the_gpu_where_there_is_one(gpus):
+def test_device_auto_is_the_gpu_if_there_is_one(gpus):
     gpus(1)
     assert resolve_device("auto") == "cuda"
     gpus(0)
@@ -176,7 +176,7 @@ def test_free_are_the_cores_that_others_leave(own, quota, busy, free, monkeypatc
     assert devices.free_cores(busy) == free
 
 
-def test_a_system_that_does_not_say_its_load_has_been_busy_for_a_minute(monkeypatch):
+def test_the_load_average_is_infinite_if_the_system_does_not_give_it(monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (0.25, 9.0, 9.0))
     assert devices.load_average() == 0.25
     monkeypatch.delattr(os, "getloadavg")

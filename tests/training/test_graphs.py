@@ -77,7 +77,7 @@ def test_a_stack_through_fixed_buffers_gives_the_numbers_of_each_alone(make_job,
         assert one == pytest.approx(expected, **ROUNDING)
 
 
-def test_rates_are_the_schedule_of_each_member_from_where_it_is(make_job, tmp_path):
+def test_rates_follow_the_schedule_of_each_member_from_its_step(make_job, tmp_path):
     jobs = [make_job(seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-3), (1, 3e-3))]
     members = [GroupMember(job, tmp_path, print) for job in jobs]
     for member in members:

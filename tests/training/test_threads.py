@@ -81,7 +81,7 @@ def test_an_interrupted_run_resumes_with_the_larger_number_of_threads_of_the_opt
 
 
 @pytest.mark.slow
-def test_a_fresh_run_has_the_threads_asked_for_and_leaves_the_process_its_own(make_job, train, in_threads):
+def test_a_fresh_run_has_the_given_threads_and_restores_those_of_the_process(make_job, train, in_threads):
     in_threads(1)
     record, warnings = warnings_of(train, make_job(epochs=1), threads=2)
     assert record.details["threads"] == 2 and warnings == {None} and torch.get_num_threads() == 1

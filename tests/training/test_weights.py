@@ -152,7 +152,7 @@ def test_weights_of_a_mad_run_are_kept_on_request_and_give_its_numbers_again(tas
     assert trial._scores("test")["test_loss"] == pytest.approx(record.metrics["test_loss"], rel=1e-6)
 
 
-def test_a_mad_run_keeps_no_weights_unasked(make_job, train, tmp_path):
+def test_a_mad_run_keeps_no_weights_by_default(make_job, train, tmp_path):
     train(make_job())
     assert not (tmp_path / "keep").exists()
 

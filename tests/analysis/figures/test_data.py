@@ -242,7 +242,7 @@ def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
     assert found == pytest.approx(expected)
 
 
-def test_seeds_with_jobs_to_do_are_no_difficulties_and_diverged_ones_count_at_chance(collected):
+def test_incomplete_seeds_are_left_out_of_difficulties_and_diverged_ones_count_as_chance(collected):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
     frame = difficulty_frame(scoring_of(MAD), collected(rows), "p")
     assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]

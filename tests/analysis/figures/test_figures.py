@@ -161,7 +161,7 @@ def test_training_losses_are_drawn_as_they_are_and_smoothed_to_l5(curves):
 
 
 @pytest.mark.parametrize(("x", "last"), [("step", 80), ("tokens", 5120), ("seconds", 24.0)])
-def test_the_x_axis_is_what_was_asked_for(curves, x, last):
+def test_the_x_axis_of_loss_curves_is_the_given_quantity(curves, x, last):
     left, right = loss_figure(loss({("S", 0, "finished"): LOSSES}, seconds=3.0), x).axes
     assert curves(left, 0.7)[0][0][-1] == curves(right, 1.8)[0][0][-1] == last
     assert X_LABELS[x] == left.get_xlabel() == right.get_xlabel()

@@ -53,7 +53,7 @@ def test_powers_on_a_logarithmic_axis_are_text(laid_out):
 
 
 @pytest.mark.slow
-def test_a_character_that_no_font_has_is_an_error_with_what_to_do(scores, tmp_path, monkeypatch):
+def test_a_character_without_a_font_is_an_error_with_advice(scores, tmp_path, monkeypatch):
     monkeypatch.setattr(fonts, "fonts_with", lambda code: [])
     with pytest.raises(ConfigError, match=r"DejaVu Sans, has no character 模 \(U\+6A21\).*MADBENCH_FONT.*file"):
         save_figure(drawn("模型", scores), tmp_path / "scores")

@@ -131,7 +131,7 @@ def pages(figure):
 
 
 @pytest.mark.slow
-def test_title_and_caption_are_left_out_where_that_is_asked_for(boxes):
+def test_a_layout_can_leave_out_title_and_caption(boxes):
     frame = synthetic.scores(["S"], MAD_TASKS[:1])
     whole, bare = (FIGURES["scores"].draw(frame, layout=one) for one in (Layout(), Layout(None, False, False)))
     assert bare.get_suptitle() == bare.get_supxlabel() == ""
@@ -178,7 +178,7 @@ def test_marks_are_within_their_axes(name):
 
 
 @pytest.mark.slow
-def test_panels_keep_their_size_however_long_their_names_are():
+def test_long_names_do_not_change_the_size_of_panels():
     for name in ("S", "long" * 20):
         with style():
             panels = Panels(Layout(), "some", "A title", [2, 1], (1.5, 1.0))

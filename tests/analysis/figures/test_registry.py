@@ -28,7 +28,7 @@ def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_frame_gives_the_same_bytes_whatever_the_users_style(tmp_path):
+def test_a_figure_has_equal_bytes_for_any_style_of_the_user(tmp_path):
     frame = synthetic.budget(["S", "R-12o!", "G"], MAD_TASKS[:1])
     first = save_figure(FIGURES["budget"].draw(frame), tmp_path / "a" / "one")
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "savefig.dpi": 30}):

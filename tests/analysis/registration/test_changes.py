@@ -135,7 +135,7 @@ def test_five_values_that_changed_are_listed_and_the_others_counted(count, more)
     assert registration.changed_sentence(named) == expected
 
 
-def test_values_that_came_or_went_are_changes_too():
+def test_added_and_removed_values_are_changes():
     then, now = {"a": {"b": 1, "c": [1, 2]}, "d": 0.5}, {"a": {"c": [1, 3], "e": 2}, "d": 0.5}
     assert changed_inputs(then, now) == ["a.b 1, now missing", "a.c [1, 2], now [1, 3]", "a.e missing, now 2"]
     assert changed_inputs(then, then) == []
@@ -177,7 +177,7 @@ def test_a_changed_line_of_a_claim_is_noticed(field, value, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_verdicts_of_a_registration_with_another_test_say_so(filled, judged_again):
+def test_verdicts_of_a_registration_with_another_test_name_it(filled, judged_again):
     content = json.loads(filled.read_text())
     del content["test"]
     content |= {"form": 2, "analysis": "0" * 16}

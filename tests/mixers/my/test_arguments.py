@@ -216,7 +216,7 @@ def test_wrong_arguments_are_pointed_at(text, at):
 
 
 @pytest.mark.parametrize("value", ["...", ".inf", "-.inf", ".nan", "1e999", "2024-13-45", "9" * 5000, "-", "!!x"])
-def test_texts_that_are_no_value_are_refused(value):
+def test_texts_that_are_not_values_are_refused(value):
     with pytest.raises(LabelError, match="a finite number, true, false, null or a word"):
         parse(f"my:a.B(x={value})")
 

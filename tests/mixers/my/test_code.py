@@ -178,7 +178,7 @@ def test_a_module_in_a_folder_without_an_init_file_has_an_identity(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("files", PLACES.values(), ids=PLACES)
-def test_a_helper_counts_wherever_it_is(files):
+def test_a_helper_in_any_folder_is_part_of_the_identity(files):
     write(files)
     first = identity()
     helper = next(Path(name) for name in files if name.endswith("helper.py"))

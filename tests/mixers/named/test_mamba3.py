@@ -33,7 +33,7 @@ def test_without_rotation_and_with_the_whole_weight_now_it_is_mamba_2():
 
 
 @torch.no_grad()
-def test_with_no_weight_now_a_token_reads_only_what_earlier_tokens_write():
+def test_a_token_reads_only_earlier_writes_if_the_weight_of_its_own_is_zero():
     layer, x = filled_mixer(lambda: build("Mamba-3", 16, 11, n_head=2), batch=2)
     x[..., -1] = 1
     with_logits(layer, share=-99)

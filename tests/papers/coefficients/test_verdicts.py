@@ -34,7 +34,7 @@ def test_an_expected_gap_is_supported_for_every_readout(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
+def test_an_opposite_gap_contradicts_and_a_missing_one_gives_no_verdict(tmp_path):
     def accuracy(label):
         gap = {"exp": -0.15, "softplus": 0.0, "relu": 0.15}[label[3:].split("-")[0]]
         return 0.5 + gap * ("-p" in label or "0.9" in label)

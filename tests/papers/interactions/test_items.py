@@ -88,7 +88,7 @@ def test_figure_2_says_how_far_the_learned_c_is_from_the_devised_one(main, monke
     assert "not reproduced at this size: sinusoidal: the learned C is not" in main(*command).stdout
 
 
-def test_a_factor_of_all_of_c_is_no_distance():
+def test_the_distance_of_c_ignores_a_common_factor():
     c, other = pd.Series([1.0, 0.0, 2.0]), pd.Series([0.0, 3.0, 0.0])
     assert measure.distance_of_c(-2 * c, c) < 1e-7 and measure.distance_of_c(c, other) == 1
     assert measure.distance_of_c(c + other, c) == pytest.approx(3 / 14**0.5)

@@ -142,7 +142,7 @@ def test_linear_attention_starts_from_no_couplings_and_a_value_of_one(embedding)
     torch.testing.assert_close(model.vectors @ model.mixer.w[0, 0, :, 0], torch.ones(8).double())
 
 
-def test_a_relu_layer_starts_as_the_smaller_of_one_and_the_sum_and_is_a_setting_of_its_own():
+def test_a_relu_layer_changes_the_job_and_starts_as_the_smaller_of_one_and_the_sum():
     plain, clipped = jobs(
         "hfa:C1", task="genotype", more=["tasks.genotype.variants={}", "tasks.genotype.setting.length=4"]
     )

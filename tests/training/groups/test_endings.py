@@ -28,7 +28,7 @@ def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stacking", ["always", "never"])
-def test_a_record_is_told_when_its_job_ends_and_not_when_the_group_does(stacking, three, together, monkeypatch):
+def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stacking, three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     is_done = token_trial.TokenTrial.is_done
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))

@@ -78,7 +78,7 @@ def measure(three, folders, monkeypatch, tmp_path):
     return call
 
 
-def test_a_common_step_is_taken_where_it_is_measured_faster(measure, tmp_path):
+def test_a_common_step_is_taken_if_it_is_measured_faster(measure, tmp_path):
     for i, (seconds, expected) in enumerate([(1.0, True), (2.9, False), (None, False)]):
         assert measure({1: 1.0, 3: seconds}, tmp_path / str(i)) == (expected, [1, 3])
 
