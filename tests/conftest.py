@@ -38,7 +38,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """Neighbors run in one process while there is work, so that what they share is made once."""
+    """Run neighboring tests in one process while there is work, so that their shared fixtures are made once."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
@@ -74,7 +74,7 @@ def _has_gpu() -> bool:
 
 @pytest.fixture(scope="session")
 def language_run():
-    """``language_run(label, train_losses, ...)``: a run as the store gives it, without training."""
+    """``language_run(label, train_losses, ...)``: a run as the store returns it, without training."""
     from dataclasses import replace
 
     from madbench.jobs import Record
@@ -88,7 +88,7 @@ def language_run():
     usual = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "device": "a slide rule"}
 
     def call(label="S", train=(3.0, 2.5, 2.0), validation=None, *, seconds=2.0, status="finished", details=(), **job):
-        """Two rows an evaluation, which takes ``seconds``; a validation loss is 0.1 above the training one."""
+        """Each evaluation adds two rows and takes ``seconds``. A validation loss is the training loss plus 0.1."""
         curve = []
         for i, loss in enumerate(train, 1):
             of_val = validation[i - 1] if validation else loss + 0.1
@@ -105,8 +105,10 @@ def language_run():
 
 @pytest.fixture
 def install_example(tmp_path_factory, monkeypatch):
-    """``install_example("task")``: a package of ``examples/``, or in a folder, as pip installs it, here and in new
-    processes."""
+    """``install_example("task")``: install a package of ``examples/``, or of a folder, as pip does.
+
+    It is installed for this process and for new ones.
+    """
 
     def install(name: str | Path) -> Path:
         folder = Path(__file__).resolve().parents[1] / "examples" / name

@@ -17,7 +17,7 @@ import typer
 
 import madbench
 from command_line import main as main
-from docs_folder import load
+from docs_folder import load_script
 from installed import forget_installed
 from madbench.cli import app
 from madbench.cli.shared.words import labels_and_overrides
@@ -247,7 +247,7 @@ def test_the_glossary_defines_each_core_noun_in_one_sentence():
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
 def test_every_row_of_a_paper_s_items_has_five_cells(name):
     """A title such as "|T| = c" adds none."""
-    page = load("filled").fill(TEXTS[f"docs/pages/papers/{name}.md"], Path("papers", f"{name}.md"))
+    page = load_script("filled").fill(TEXTS[f"docs/pages/papers/{name}.md"], Path("papers", f"{name}.md"))
     rows = [row for row in page[page.index("| Item |") :].splitlines() if row.startswith("|")]
     assert len(rows) > 20 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
@@ -267,7 +267,7 @@ def test_broken_links_of_a_page_are_named(tmp_path):
         '<a href="#gone">gone</a><a href="https://example.org">away</a>'
     )
     (tmp_path / "c.html").write_text('<script src="https://example.org/x.js"></script>')
-    broken = load("links").broken_links(tmp_path)
+    broken = load_script("links").broken_links(tmp_path)
     assert [line.partition(": ")[2] for line in sorted(broken)] == [
         "no anchor for #gone", "no anchor for c.html#there", "no file for b.html", "no file for p.png",
         "loads https://example.org/x.js from the network",
@@ -275,7 +275,7 @@ def test_broken_links_of_a_page_are_named(tmp_path):
 
 
 def test_the_pictures_of_the_pages_are_those_of_their_command():
-    pictures = load("pictures")
+    pictures = load_script("pictures")
     folder = ROOT / "docs" / "pages" / "pictures"
     assert (folder / "label.svg").read_text() == pictures.label_picture("G-cg-q-12o")
     assert (folder / "house.svg").read_text() == pictures.house_picture()
@@ -294,11 +294,11 @@ def test_the_pictures_of_the_pages_are_those_of_their_command():
 )
 def test_words_without_a_picture_end_in_a_message(words, message):
     with pytest.raises(SystemExit, match=re.escape(message)):
-        load("pictures").main(words)
+        load_script("pictures").main(words)
 
 
 def test_the_command_of_a_label_prints_its_picture():
-    pictures = load("pictures")
+    pictures = load_script("pictures")
     assert pictures.main(["HyperGLU"]) == pictures.label_picture("G-cg-q-12o")
     assert pictures.main(["house"]) == pictures.house_picture()
 
@@ -307,7 +307,7 @@ def test_the_command_of_a_label_prints_its_picture():
 def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_path):
     pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
     pytest.importorskip("zensical", reason="pip install '.[docs]' brings what builds the site")
-    assert load("build").build(tmp_path / "docs") == []
+    assert load_script("build").build(tmp_path / "docs") == []
 
 
 def test_the_profiles_page_lists_profiles_that_mad_trains():
@@ -322,7 +322,7 @@ def test_the_page_of_operators_has_counted_and_measured_costs_of_each():
     from madbench.mixers import solve
     from madbench.mixers.named.operators import OPERATORS
 
-    filled = load("filled")
+    filled = load_script("filled")
     width, heads, length = filled.OPERATOR_SIZE
     rows = [line.strip("| ").split(" | ") for line in filled.operator_table().splitlines() if line.startswith("| `")]
     costs = {name.strip("`"): numbers for name, *numbers in rows[len(OPERATORS) :]}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from docs_folder import load
+from docs_folder import load_script
 from madbench.analysis.inference import VarianceTerms, terms_of_mean
 
-filled, checked = load("filled"), load("checked")
+filled, checked = load_script("filled"), load_script("checked")
 PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
 PRINTED = """Label   Sel. copy    Why
 S-p     85.94 ±1.7

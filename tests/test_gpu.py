@@ -13,7 +13,7 @@ from madbench.suites.mad.suite import MAD, ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job, mad_job, train_job
-from waiting import never_waiting
+from waiting import forbid_waiting
 
 pytestmark = pytest.mark.gpu
 
@@ -49,7 +49,7 @@ def test_a_prompt_and_steps_agree_with_the_reference_and_never_wait_for_the_devi
     with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
         y, cache = mixer.prefill(x[:, :100])
         rows = [y]
-        with never_waiting():
+        with forbid_waiting():
             for token in x[:, 100:].unbind(1):
                 row, cache = mixer.step(token, cache)
                 rows.append(row[:, None])
@@ -72,7 +72,7 @@ def test_a_training_step_never_waits_for_the_device(job):
         optimizer.step()
 
     step()
-    with never_waiting():
+    with forbid_waiting():
         step()
 
 

@@ -16,7 +16,7 @@ from madbench.labels import expand, parse
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from references import interval_of, terms
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (29.1, 29.2, 29.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
 SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
@@ -27,7 +27,7 @@ PLANTED = {"base": {"G": 4.0}, "conv": {True: 16.0}, "rank": {"v": -5.0}, "mix1"
 
 def of_labels(**values: list[float | None]) -> pd.DataFrame:
     """``_`` stands for the hyphen of a label."""
-    return scored({label.replace("_", "-"): of_label for label, of_label in values.items()})
+    return frame_of_scores({label.replace("_", "-"): of_label for label, of_label in values.items()})
 
 
 def by_name(found: list[Effect]) -> dict[str, Effect]:
@@ -44,7 +44,7 @@ def shown(table) -> dict[str, list[str]]:
 
 def test_an_effect_is_the_mean_over_pairs_with_the_interval_of_what_is_added_and_subtracted():
     values = {"S": [10.0, 12.0, 11.0], "S-c": [15.0, 18.0, 17.0], "G-p": [1.0, 5.0, 2.0], "G-pc": [9.0, 9.5, 10.0, 9.2]}
-    effect = by_name(attribute(scored(values)))["c"]
+    effect = by_name(attribute(frame_of_scores(values)))["c"]
     sides = [sum((terms(values[name], 0.5) for name in names), []) for names in (("S-c", "G-pc"), ("S", "G-p"))]
     gains = {("S-c", "S"): 50 / 3 - 11, ("G-pc", "G-p"): 9.425 - 8 / 3}
     estimate = sum(gains.values()) / 2
@@ -75,7 +75,7 @@ def test_fewer_than_three_seeds_give_no_test_and_no_star(seeds, reason):
 
 def test_an_interaction_is_the_difference_of_differences():
     values = {"S-pc": [9.0, 11.0, 13.0], "S-c": [1.0, 2.0, 6.0], "S-p": [20.0, 20.5, 21.0], "S": [0.0, 0.1, 0.2]}
-    *_, interaction = attribute(scored(values))
+    *_, interaction = attribute(frame_of_scores(values))
     sides = [sum((terms(values[name]) for name in names), []) for names in (("S-pc", "S"), ("S-c", "S-p"))]
     expected = interval_of((11.0 - 3.0) - (20.5 - 0.1), sides)
     assert interaction.name == "p x c" and list(interaction.cases) == [("S-pc", "S-c", "S-p", "S")]
@@ -84,12 +84,12 @@ def test_an_interaction_is_the_difference_of_differences():
 
 def test_an_interaction_needs_three_seeds_of_all_four_labels():
     values = {label: list(of_label) for label, of_label in SQUARE.items()}
-    assert len(attribute(scored(values | {"S-c": [30.1, 30.2]}))) == 2
-    assert [one.is_interaction for one in attribute(scored(values))] == [False, False, True]
+    assert len(attribute(frame_of_scores(values | {"S-c": [30.1, 30.2]}))) == 2
+    assert [one.is_interaction for one in attribute(frame_of_scores(values))] == [False, False, True]
 
 
 def test_effects_and_interactions_are_two_families_that_share_the_error():
-    effects = attribute(scored(SIX, ["compression", "memorization"]))
+    effects = attribute(frame_of_scores(SIX, ["compression", "memorization"]))
     for family, share in ((False, EFFECTS_SHARE), (True, 1 - EFFECTS_SHARE)):
         members = [one for one in effects if one.is_interaction is family]
         assert members
@@ -120,7 +120,7 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
     covered, false, found_conv = [], [], []
     for _ in range(25):
         values = {label: (40 + planted(label) + rng.normal(0, 2, 4)).tolist() for label in labels}
-        effects = [one for one in attribute(scored(values)) if not one.is_interaction]
+        effects = [one for one in attribute(frame_of_scores(values)) if not one.is_interaction]
         for effect in effects:
             truth = np.mean([planted(given) - planted(without) for given, without in effect.cases])
             covered.append(effect.estimate.low <= truth <= effect.estimate.high)
@@ -136,7 +136,7 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
 
 
 def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
-    table = attribution_table(scored(SIX))
+    table = attribution_table(frame_of_scores(SIX))
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
     assert list(rows)[:3] == ["base: R vs. S", "rope: p vs. none", "conv: c vs. none"]
@@ -148,7 +148,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
 
 
 def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
-    flat = scored(
+    flat = frame_of_scores(
         {"S": (10.0, 13.0, 11.0), "S-c": (30.0, 32.0, 35.0), "S-p": (14.0, 12.0, 16.0), "S-pc": (32.0, 38.0, 33.0)}
     )
     table = attribution_table(flat)
@@ -157,7 +157,7 @@ def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
 
 
 def test_pairs_are_rows_with_shows_pairs_and_always_records():
-    frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
+    frame = frame_of_scores({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
     table = attribution_table(frame, shows_pairs=True)
     rows = shown(table)
     assert rows["  S-c − S"][0].startswith("+5.0 ±") and rows["  R-c − R"] == ["(+3.0)", "", "1"]
@@ -168,9 +168,9 @@ def test_pairs_are_rows_with_shows_pairs_and_always_records():
 
 
 def test_attribution_has_a_column_of_the_average_of_complete_seeds_and_one_of_the_loss():
-    frame = scored({"S": (10.0, 20.0), "S-c": (40.0, 40.0)}, MAD_TASKS)
+    frame = frame_of_scores({"S": (10.0, 20.0), "S-c": (40.0, 40.0)}, MAD_TASKS)
     frame = frame[~(frame.column.isin(["memorization", MAD_AVERAGE]) & (frame.seed == 1))]
-    table = attribution_table(pd.concat([frame, lost({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
+    table = attribution_table(pd.concat([frame, frame_of_losses({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
     *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
     assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("−0.550 ±")
@@ -180,7 +180,7 @@ def test_attribution_has_a_column_of_the_average_of_complete_seeds_and_one_of_th
 
 
 def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_chance():
-    frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, math.nan, 15.0)})
+    frame = frame_of_scores({"S": (10.0, 12.0, 11.0), "S-c": (15.0, math.nan, 15.0)})
     frame.loc[frame.label.eq("S") & frame.seed.eq(2), "expected"] = 2
     table = attribution_table(frame)
     (effect,) = table.rows
@@ -190,19 +190,21 @@ def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_ch
 
 
 def test_notes_name_the_source_of_the_intervals():
-    two = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."])
+    two = attribution_table(
+        frame_of_scores({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."]
+    )
     assert two.notes.startswith("A protocol. ")
     assert all(words in two.notes for words in ("95% interval over seeds", "In brackets: no interval"))
     assert "no two factors have all four combinations" in two.notes
     assert two.caption.startswith("Mean difference between labels that differ only in this factor")
     assert (
         "Holm-corrected over 1 effect," in two.notes
-        and "Of 2 tested interactions" in attribution_table(scored(SIX)).notes
+        and "Of 2 tested interactions" in attribution_table(frame_of_scores(SIX)).notes
     )
 
 
 def test_every_format_is_written_and_120_columns_are_enough():
-    table = attribution_table(pd.concat([scored(SIX, MAD_TASKS), lost(SQUARE)]), shows_pairs=True)
+    table = attribution_table(pd.concat([frame_of_scores(SIX, MAD_TASKS), frame_of_losses(SQUARE)]), shows_pairs=True)
     console = Console(width=120)
     with console.capture() as captured:
         console.print(table.to_rich(120))

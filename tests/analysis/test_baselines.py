@@ -17,7 +17,7 @@ from madbench.store.runs import Store
 from madbench.suites.addressing import parse_overrides
 from protocols import language_protocol
 from references import interval_of, loss_terms, terms
-from score_frames import scored
+from score_frames import frame_of_scores
 
 HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]
 
@@ -30,7 +30,7 @@ def swept(grid_results):
 
 def test_differences_are_those_of_the_means_with_their_interval():
     values = {"a": [10.0, 14.0, 18.0], "b": [12.0, 15.0, 20.0, None, 22.0]}
-    found = differences_from(scored(values, ["compression"]), "a")
+    found = differences_from(frame_of_scores(values, ["compression"]), "a")
     difference = found.pop(("b", "compression"))
     sides = terms([12, 15, 20, 22]), terms([10, 14, 18])
     assert found == {}
@@ -40,10 +40,10 @@ def test_differences_are_those_of_the_means_with_their_interval():
 
 
 def test_one_seed_has_no_interval_and_none_no_difference():
-    found = differences_from(scored({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
+    found = differences_from(frame_of_scores({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
     assert set(found) == {("b", "compression"), ("c", "compression")}
     assert difference_text(found["b", "compression"], "compression") == "(−0.5)"
-    assert differences_from(scored({"b": [9.5]}), "a") == {}
+    assert differences_from(frame_of_scores({"b": [9.5]}), "a") == {}
 
 
 def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):

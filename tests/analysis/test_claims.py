@@ -18,7 +18,7 @@ from madbench.report.tables import page_claims
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 RIVALS = {"conv": ("conv",), "RoPE": ("rope",), "GLU": ("base",)}
 
@@ -137,8 +137,8 @@ def test_the_default_claims_are_those_of_the_papers_with_a_stored_pair():
 
 
 def test_the_correction_for_many_claims_stays_within_a_paper():
-    tasks = scored({"R-12o!": [57.0, 59.0, 55.0], "R-12!": [50.0, 54.0, 51.0]}, MAD_TASKS)
-    losses = lost({"ha:3": [3.0, 3.02, 3.01], "S": [3.02, 3.05, 3.03]}, column="perplexity")
+    tasks = frame_of_scores({"R-12o!": [57.0, 59.0, 55.0], "R-12!": [50.0, 54.0, 51.0]}, MAD_TASKS)
+    losses = frame_of_losses({"ha:3": [3.0, 3.02, 3.01], "S": [3.02, 3.05, 3.03]}, column="perplexity")
     scores = pd.concat([tasks, losses], ignore_index=True)
     both = findings_by_paper(scores, claims_by_paper())
     for paper, claims in claims_by_paper().items():

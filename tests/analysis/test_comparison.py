@@ -15,7 +15,7 @@ from madbench.analysis.quantities import interval_text
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from references import interval_of, p_of, terms
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 
 def by_quantity(table, label="R"):
@@ -24,25 +24,25 @@ def by_quantity(table, label="R"):
 
 def test_a_difference_is_that_of_the_one_test_over_seeds():
     values = {"S": [50.0, 51.0, 53.0], "R": [60.0, 61.0, 60.5, 62.0]}
-    (row,) = comparison_table("S", ["R"], scored(values)).rows
+    (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     sides = terms(values["R"]), terms(values["S"])
     assert row.difference.estimate == pytest.approx(np.mean(values["R"]) - np.mean(values["S"]))
     expected = interval_of(row.difference.estimate, sides)
     assert (row.difference.low, row.difference.high) == pytest.approx(expected)
     assert row.difference.p == row.p_holm == pytest.approx(p_of(row.difference.estimate, sides))
     assert (row.difference.n, row.verdict) == (3, "higher")
-    (turned,) = comparison_table("R", ["S"], scored(values)).rows
+    (turned,) = comparison_table("R", ["S"], frame_of_scores(values)).rows
     assert turned.verdict == "lower" and turned.difference.estimate == -row.difference.estimate
 
 
 def test_notes_speak_of_lower_values_only_where_a_column_has_them():
     values = {"S": [50.0, 51.0, 52.0], "R": [60.0, 62.0, 61.0]}
-    assert "Lower is better" not in comparison_table("S", ["R"], scored(values)).notes
+    assert "Lower is better" not in comparison_table("S", ["R"], frame_of_scores(values)).notes
 
 
 def budget_text(**ratios: float) -> str:
     """The sentence of the caption on labels with these budgets. The first one is the baseline."""
-    frame = scored({label: [50.0, 51.0, 52.0] for label in ratios})
+    frame = frame_of_scores({label: [50.0, 51.0, 52.0] for label in ratios})
     frame = frame.assign(budget_ratio=frame.label.map(ratios))
     baseline, *others = ratios
     return comparison_table(baseline, others, frame).caption.partition("p: Holm-corrected.")[2]
@@ -58,7 +58,7 @@ def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
 
 
 def test_a_label_with_another_budget_than_the_baselines_is_marked_in_its_row_and_in_records():
-    frame = scored({label: [50.0, 51.0, 52.0] for label in ("S", "R", "G")})
+    frame = frame_of_scores({label: [50.0, 51.0, 52.0] for label in ("S", "R", "G")})
     table = comparison_table(
         "S", ["R", "G"], frame.assign(budget_ratio=frame.label.map({"S": 1.0, "R": 1.26, "G": 1.0}))
     )
@@ -70,7 +70,7 @@ def test_a_label_with_another_budget_than_the_baselines_is_marked_in_its_row_and
 
 def test_budgets_of_two_suites_are_not_averaged():
     values = {"S": [5.0, 5.1, 5.2], "R": [5.0, 5.2, 5.3]}
-    frame = pd.concat([scored(values), lost(values)])
+    frame = pd.concat([frame_of_scores(values), frame_of_losses(values)])
     frame["budget_ratio"] = [
         1.0 if x == "S" else 1.23 if suite == "mad" else 1.63 for x, suite in zip(frame.label, frame.suite)
     ]
@@ -83,7 +83,9 @@ def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
     false_verdicts = 0
     for _ in range(20):
-        frames = [scored({label: rng.normal(50, 3, 5).tolist() for label in "SR"}, [task]) for task in MAD_TASKS[:3]]
+        frames = [
+            frame_of_scores({label: rng.normal(50, 3, 5).tolist() for label in "SR"}, [task]) for task in MAD_TASKS[:3]
+        ]
         verdicts = {row.verdict for row in comparison_table("S", ["R"], pd.concat(frames)).rows}
         false_verdicts += verdicts != {"not significant"}
     assert false_verdicts <= stats.binom.ppf(0.999, 20, 0.05)
@@ -104,13 +106,13 @@ def test_labels_that_do_not_differ_are_seldom_significant():
     ],
 )
 def test_a_verdict_is_a_direction_or_the_reason_for_none(values, verdict):
-    (row,) = comparison_table("S", ["R"], scored(values)).rows
+    (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     assert row.verdict == verdict
     assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
 
 
 def test_the_row_of_the_average_counts_only_seeds_with_all_tasks():
-    frame = scored({"S": [50.0, 51.0, 52.0], "R": [60.0, 61.0, 63.0]}, MAD_TASKS)
+    frame = frame_of_scores({"S": [50.0, 51.0, 52.0], "R": [60.0, 61.0, 63.0]}, MAD_TASKS)
     rows = by_quantity(comparison_table("S", ["R"], frame))
     assert list(rows) == [*MAD_TASKS, MAD_AVERAGE] and rows[MAD_AVERAGE].difference.n == 3
     without = frame[~((frame.seed == 2) & (frame.column.isin(["memorization", MAD_AVERAGE])))]
@@ -120,7 +122,7 @@ def test_the_row_of_the_average_counts_only_seeds_with_all_tasks():
 
 
 def test_an_unfinished_seed_does_not_count_and_a_diverged_one_counts_at_chance():
-    frame = scored({"S": [50.0, 51.0, 52.0, 50.0], "R": [51.0, 52.0, 53.0, math.nan]})
+    frame = frame_of_scores({"S": [50.0, 51.0, 52.0, 50.0], "R": [51.0, 52.0, 53.0, math.nan]})
     frame.loc[(frame.label == "S") & (frame.seed == 0), "expected"] = 2
     (row,) = comparison_table("S", ["R"], frame).rows
     assert (row.sample.n, row.of_baseline.n, row.difference.n) == (4, 3, 3)
@@ -129,12 +131,12 @@ def test_an_unfinished_seed_does_not_count_and_a_diverged_one_counts_at_chance()
 
 
 def test_a_column_that_one_of_them_lacks_is_left_out():
-    frame = pd.concat([scored({"S": [50.0], "R": [51.0]}), scored({"S": [50.0]}, ["memorization"])])
+    frame = pd.concat([frame_of_scores({"S": [50.0], "R": [51.0]}), frame_of_scores({"S": [50.0]}, ["memorization"])])
     assert list(by_quantity(comparison_table("S", ["R"], frame))) == ["compression"]
 
 
 def test_a_comparison_of_single_seeds_has_a_difference_and_no_verdict():
-    table = comparison_table("S", ["R"], scored({"S": [10.0], "R": [90.0]}))
+    table = comparison_table("S", ["R"], frame_of_scores({"S": [10.0], "R": [90.0]}))
     _, (label, line) = table.text_rows()
     assert label == ["R", "", "", "", "", ""]
     assert line == ["  Compr.", "0/1:0/1", "+80.0", "", "", "single seed"]
@@ -145,7 +147,7 @@ def test_a_comparison_of_single_seeds_has_a_difference_and_no_verdict():
 def test_comparisons_of_losses_have_the_verdict_lower():
     values = [2.0, 2.03, 2.01, 2.02]
     frames = [
-        lost({"S": values, "R": [x - 0.1 for x in values], "G": [3.0, math.nan]}, column=name)
+        frame_of_losses({"S": values, "R": [x - 0.1 for x in values], "G": [3.0, math.nan]}, column=name)
         for name in ("loss_l5", "validation_loss")
     ]
     table = comparison_table("S", ["R", "G"], pd.concat(frames))
@@ -162,9 +164,9 @@ def test_comparisons_of_losses_have_the_verdict_lower():
 def test_the_family_is_all_rows_that_are_tested():
     rng = np.random.default_rng(2)
     labels = ("S", "R-c", "G-c")
-    of_tasks = scored({label: rng.normal(50 + 5 * len(label), 2, 4).tolist() for label in labels})
-    of_text = lost({label: rng.normal(2, 0.1, 4).tolist() for label in labels})
-    untested = scored({label: [100.0] * 4 for label in labels}, ["memorization"])
+    of_tasks = frame_of_scores({label: rng.normal(50 + 5 * len(label), 2, 4).tolist() for label in labels})
+    of_text = frame_of_losses({label: rng.normal(2, 0.1, 4).tolist() for label in labels})
+    untested = frame_of_scores({label: [100.0] * 4 for label in labels}, ["memorization"])
     table = comparison_table("S", ["R-c", "G-c"], pd.concat([of_tasks, of_text, untested]))
     assert [(row.label, row.quantity) for row in table.rows] == [
         (label, name) for label in ("R-c", "G-c") for name in ("compression", "memorization", "loss_l5")
@@ -176,7 +178,9 @@ def test_the_family_is_all_rows_that_are_tested():
 
 
 def test_notes_begin_with_the_protocol_and_say_how_rows_are_tested():
-    notes = comparison_table("S", ["R"], scored({"S": [50.0, 51.0], "R": [60.0, 61.0]}), ["Profile pico."]).notes
+    notes = comparison_table(
+        "S", ["R"], frame_of_scores({"S": [50.0, 51.0], "R": [60.0, 61.0]}), ["Profile pico."]
+    ).notes
     assert notes.startswith("Profile pico. Each seed is one observation")
     words = ("Student's t", "the same for every profile", "for 0 tests", "at least 3 seeds")
     assert all(each in notes for each in words)
@@ -185,9 +189,9 @@ def test_notes_begin_with_the_protocol_and_say_how_rows_are_tested():
 def test_text_and_records_of_a_comparison_have_equal_values():
     frame = pd.concat(
         [
-            scored({"S": [50.0] * 5, "R": [51.0, 53.0, 55.0, 57.0, 59.0]}),
-            scored({"S": [20.0] * 5, "R": [99.0] * 5}, ["memorization"]),
-            lost({"S": [2.0], "R": [2.125]}),
+            frame_of_scores({"S": [50.0] * 5, "R": [51.0, 53.0, 55.0, 57.0, 59.0]}),
+            frame_of_scores({"S": [20.0] * 5, "R": [99.0] * 5}, ["memorization"]),
+            frame_of_losses({"S": [2.0], "R": [2.125]}),
         ]
     )
     table = comparison_table("S", ["R"], frame)

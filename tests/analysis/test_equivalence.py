@@ -17,7 +17,7 @@ from madbench.analysis.inference import LEVEL, Sample, Scale, difference, equiva
 from madbench.errors import ConfigError
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 PERCENT = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 NATS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
@@ -72,7 +72,9 @@ def test_hypotheses_of_a_group_exclude_each_other():
 
 
 def margin_rows(values, within, **changes):
-    frame = pd.concat([scored(values), lost({label: np.array(v) / 30 for label, v in values.items()})])
+    frame = pd.concat(
+        [frame_of_scores(values), frame_of_losses({label: np.array(v) / 30 for label, v in values.items()})]
+    )
     return {row.quantity: row for row in comparison_table("S", ["R"], frame, within=within).rows}
 
 
@@ -102,7 +104,7 @@ def test_one_margin_is_of_the_columns_in_points():
 
 
 def test_both_verdicts_of_a_row_share_the_error_of_the_table():
-    frames = [scored(CLOSE, [task]) for task in MAD_TASKS[:4]]
+    frames = [frame_of_scores(CLOSE, [task]) for task in MAD_TASKS[:4]]
     table = comparison_table("S", ["R"], pd.concat(frames), within=10.0)
     assert "Margin: 10 points, in every column measured in points." in table.caption
     raw = equivalence(table.rows[0].sample, table.rows[0].of_baseline, 10.0)
@@ -111,13 +113,13 @@ def test_both_verdicts_of_a_row_share_the_error_of_the_table():
 
 
 def test_every_format_has_the_margin_and_its_verdict():
-    table = comparison_table("S", ["R"], scored(CLOSE), within=10.0)
+    table = comparison_table("S", ["R"], frame_of_scores(CLOSE), within=10.0)
     (record,) = table.records()
     assert (record["margin"], record["equivalence"]) == (10.0, "equivalent") and record["p_equivalence"] <= LEVEL
     for text in (table.to_csv(), table.to_markdown(), table.to_latex(), table.to_html()):
         assert "equivalent" in text
     assert "Margin: Compr. 10." in table.caption and "two one-sided tests" in table.notes
-    (plain,) = comparison_table("S", ["R"], scored(CLOSE)).records()
+    (plain,) = comparison_table("S", ["R"], frame_of_scores(CLOSE)).records()
     assert "equivalence" not in plain
 
 
@@ -131,12 +133,12 @@ def test_every_format_has_the_margin_and_its_verdict():
 )
 def test_a_margin_of_nothing_is_refused(within, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
-        comparison_table("S", ["R"], scored(CLOSE), within=within)
+        comparison_table("S", ["R"], frame_of_scores(CLOSE), within=within)
 
 
 def test_one_margin_without_a_column_in_points_is_refused():
     with pytest.raises(ConfigError, match="no column here is in points; name one of loss_l5"):
-        comparison_table("S", ["R"], lost({"S": [2.0, 2.1, 2.2], "R": [2.0, 2.1, 2.3]}), within=2.0)
+        comparison_table("S", ["R"], frame_of_losses({"S": [2.0, 2.1, 2.2], "R": [2.0, 2.1, 2.3]}), within=2.0)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_a_claim_of_no_difference_is_a_sentence(sentence, expects, on_close, on_
     claim, entry = parse_claim(sentence)
     assert claim.expects == expects and entry["within"] == 10
     for values, verdict in ((CLOSE, on_close), (BELOW, on_below)):
-        (found,) = findings(scored(values), claims=[claim])
+        (found,) = findings(frame_of_scores(values), claims=[claim])
         assert found.verdict == verdict
         if values is CLOSE:
             assert found.detail == "equal within the margin"
@@ -167,5 +169,5 @@ def test_three_seeds_that_agree_show_a_wide_margin_only():
     three = {label: values[:3] for label, values in CLOSE.items()}
     for margin, verdict in ((5, "not enough data"), (20, "supported")):
         claim, _ = parse_claim(f"R >= S on compression within {margin}")
-        (found,) = findings(scored(three), claims=[claim])
+        (found,) = findings(frame_of_scores(three), claims=[claim])
         assert found.verdict == verdict

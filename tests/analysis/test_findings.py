@@ -18,7 +18,7 @@ from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
 COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
@@ -26,7 +26,7 @@ COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
 
 def averaged(values) -> pd.DataFrame:
     """The same accuracies on all six tasks, and their averages."""
-    return scored(values, MAD_TASKS)
+    return frame_of_scores(values, MAD_TASKS)
 
 
 def of(found: list[Finding], name: str, quantity: str = MAD_AVERAGE) -> Finding:
@@ -62,12 +62,12 @@ def test_a_claim_of_a_large_gain_is_not_supported_by_a_small_one():
 
 def test_a_lower_loss_is_a_gain_and_a_collapse_the_other_way_contradicts():
     values = {"R-12o!": [3.0, 3.02, 3.04], "R-12!": [5.0, 5.2, 5.1]}
-    found = findings(lost(values))
+    found = findings(frame_of_losses(values))
     lag = of(found, "lag", LOSS)
     assert {one.quantity for one in found} == {LOSS}
     assert lag.ours.estimate == pytest.approx(2.08) and lag.verdict == "supported"
-    assert lag.ours.low == pytest.approx(-difference(*samples_of(lost(values))[LOSS].values()).high)
-    turned = of(findings(lost({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]})), "lag", LOSS)
+    assert lag.ours.low == pytest.approx(-difference(*samples_of(frame_of_losses(values))[LOSS].values()).high)
+    turned = of(findings(frame_of_losses({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]})), "lag", LOSS)
     assert turned.verdict == "contradicted" and "below" in turned.reason
 
 
@@ -108,7 +108,7 @@ def test_diverged_seeds_count_at_chance_and_unfinished_ones_not_at_all():
     found = findings(frame, claims=[BY_NAME["lag"], BY_NAME["softmax"]])
     assert of(found, "lag").ours.estimate == 57.0 and of(found, "lag").n == 3
     assert of(found, "softmax").missing == ("S-pc",)
-    alone = scored({label: values[label] for label in ("R-12o!", "R-12!")}, ["compression"])
+    alone = frame_of_scores({label: values[label] for label in ("R-12o!", "R-12!")}, ["compression"])
     claim = replace(BY_NAME["lag"], quantities=("compression",), reach=0.0)
     (lag,) = findings(alone, claims=[claim])
     assert lag.p < 0.001 and lag.verdict == "supported"
@@ -163,21 +163,23 @@ def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
 def test_a_solved_task_has_nothing_to_gain_and_an_unlearned_one_says_nothing():
     solved = {"R-cg-q-12o": [100.0] * 3, "R-cg-q": [99.9] * 3}
     names = ("noisy_in_context_recall", "memorization")
-    noisy, memorization = findings(scored(solved, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]])
+    noisy, memorization = findings(
+        frame_of_scores(solved, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]
+    )
     assert (noisy.verdict, noisy.detail) == ("not testable", BOTH_SOLVE) and math.isnan(noisy.p)
     assert memorization.verdict == "not enough data" and memorization.p > 0.05
     nothing = {"R-cg-q-12o": [4.1, 4.2, 4.3], "R-cg-q": [3.9, 4.0, 4.1]}
-    for one in findings(scored(nothing, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]):
+    for one in findings(frame_of_scores(nothing, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]):
         assert (one.verdict, one.detail) == ("not testable", NEITHER_LEARNED)
 
 
 def test_steps_to_a_loss_are_a_gain_where_fewer_are_needed():
     steps = {"R-cg-q-12o": [5000.0, 5500.0, 5500.0], "R-cg-q": [21000.0, 22000.0, 21500.0]}
-    (earlier,) = findings(lost(steps, column="steps_to_3.1", chance=50000.0), claims=[BY_NAME["earlier"]])
+    (earlier,) = findings(frame_of_losses(steps, column="steps_to_3.1", chance=50000.0), claims=[BY_NAME["earlier"]])
     assert earlier.ours.estimate == pytest.approx(21500 - 16000 / 3) and earlier.verdict == "supported"
     never = {"R-cg-q-12o": [5000.0, 5500.0, 5500.0], "R-cg-q": [math.nan] * 3}
     claim = replace(BY_NAME["earlier"], reach=0.0)
-    (earlier,) = findings(lost(never, column="steps_to_3.1", chance=50000.0), claims=[claim])
+    (earlier,) = findings(frame_of_losses(never, column="steps_to_3.1", chance=50000.0), claims=[claim])
     assert earlier.p < 0.05 and earlier.verdict == "supported"
 
 
@@ -217,14 +219,16 @@ def simulated(rng: np.random.Generator, seeds: int, spread: float, means) -> lis
     """A store of every label that a claim needs, with a noise of 3 points and 0.02 nats times exp(spread normal)."""
     factor = np.exp(spread * rng.normal(size=len(LABELS)))
     frames = [
-        scored(
+        frame_of_scores(
             {x: (50 + means(x, task) + rng.normal(0, 3 * f, seeds)).tolist() for x, f in zip(LABELS, factor)}, [task]
         )
         for task in MAD_TASKS
     ]
     tasks = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
     losses = {x: (3 - means(x, LOSS) + rng.normal(0, 0.02 * f, seeds)).tolist() for x, f in zip(LABELS, factor)}
-    return findings(pd.concat([tasks, mean_over(tasks, MAD_TASKS, MAD_AVERAGE), lost(losses)], ignore_index=True))
+    return findings(
+        pd.concat([tasks, mean_over(tasks, MAD_TASKS, MAD_AVERAGE), frame_of_losses(losses)], ignore_index=True)
+    )
 
 
 def no_differences(label: str, quantity: str) -> float:

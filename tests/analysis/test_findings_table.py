@@ -13,7 +13,7 @@ from rich.console import Console
 from hypermlp_claims import CLAIMS, findings
 from madbench.analysis.findings_table import explanation, findings_table, open_commands
 from madbench.suites.mad.suite import MAD_TASKS
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 VALUES = {
     "R-12o!": [57.0, 59.0, 55.0],
@@ -26,7 +26,7 @@ VALUES = {
 
 
 def table(values=VALUES, losses=None):
-    frames = [*([scored(values, MAD_TASKS)] if values else []), *([lost(losses)] if losses else [])]
+    frames = [*([frame_of_scores(values, MAD_TASKS)] if values else []), *([frame_of_losses(losses)] if losses else [])]
     return findings_table(findings(pd.concat(frames) if frames else None), ["A protocol."])
 
 
@@ -57,7 +57,7 @@ def test_a_finding_is_a_row_below_the_heading_of_its_group():
 
 def test_an_interval_stands_beside_what_is_not_tested():
     unequal = {"R-cg-q-12o": [99.0] * 3, "R-cg-q": [98.0] * 8}
-    text = rows(findings_table(findings(scored(unequal))))["Mixing helps compression"]
+    text = rows(findings_table(findings(frame_of_scores(unequal))))["Mixing helps compression"]
     assert "±" in text[1] and text[3] == "not testable"
 
 
@@ -117,7 +117,7 @@ def test_one_command_trains_all_labels_that_open_findings_need():
     assert open_commands(findings()) == [f"madbench run {labels} --seeds 0-4"]
     of_suites = open_commands(findings(options={"mad": "-p full", "language": "-p gpt2"}))
     assert [command.partition(" --seeds 0-4 ")[2] for command in of_suites] == ["-p full", "-t language_model -p gpt2"]
-    assert open_commands([row for row in findings(scored(VALUES, MAD_TASKS)) if row.n > 2]) == []
+    assert open_commands([row for row in findings(frame_of_scores(VALUES, MAD_TASKS)) if row.n > 2]) == []
 
 
 def test_every_format_has_every_row():
@@ -151,18 +151,18 @@ def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
 def test_a_finding_with_the_gain_at_its_threshold_has_this_reason():
     """The p-value of 1 is not caused by too few seeds."""
     equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
-    (row,) = (row for row in findings(scored(equal)) if row.claim.name == "compression")
+    (row,) = (row for row in findings(frame_of_scores(equal)) if row.claim.name == "compression")
     assert (row.verdict, row.is_at_threshold) == ("not enough data", True) and row.reason.startswith(
         "The gain is at 0: p 1.000"
     )
     assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the threshold"
     apart = {"R-cg-q-12o": [61.0, 63.0, 65.0], "R-cg-q": [61.0, 62.0, 63.0]}
-    (row,) = (row for row in findings(scored(apart)) if row.claim.name == "compression")
+    (row,) = (row for row in findings(frame_of_scores(apart)) if row.claim.name == "compression")
     assert not row.is_at_threshold and "may be on either side of 0" in row.reason
 
 
 def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
-    scores = scored(VALUES, MAD_TASKS)
+    scores = frame_of_scores(VALUES, MAD_TASKS)
     rows_found = findings(scores, chosen_on={"mad": "choosing"})
     found, note = findings_table(rows_found), "settings chosen by the published order of @choosing"
     with_pairs = [row for row in rows_found if row.pairs]
@@ -181,7 +181,7 @@ def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
 
 
 def test_marks_that_all_verdicts_share_are_in_the_caption_only():
-    found = findings(scored(VALUES, MAD_TASKS))
+    found = findings(frame_of_scores(VALUES, MAD_TASKS))
     assert len(found) > 1
     marks = ("provisional", "registered before 2 of 9 runs")
     table = findings_table([replace(row, marks=marks) for row in found])

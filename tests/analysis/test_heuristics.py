@@ -88,6 +88,6 @@ def test_a_column_without_a_heuristic_uses_chance_as_its_threshold(scored_loss):
 
 @pytest.fixture
 def scored_loss():
-    from score_frames import OF_LOSS, scored
+    from score_frames import OF_LOSS, frame_of_scores
 
-    return scored({"S": [2.0, 2.1, 2.2]}, tasks=("loss_l5",), **OF_LOSS)
+    return frame_of_scores({"S": [2.0, 2.1, 2.2]}, tasks=("loss_l5",), **OF_LOSS)

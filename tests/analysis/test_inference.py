@@ -33,7 +33,7 @@ from madbench.analysis.power import power_at, seeds_needed
 from madbench.suites.mad.suite import AVERAGE, MAD, MAD_TASKS
 from madbench.suites.scoring import mean_over
 from references import interval_of, loss_terms, p_of, terms
-from score_frames import scored
+from score_frames import frame_of_scores
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
@@ -228,7 +228,7 @@ def test_marks_of_two_labels_are_the_verdicts_of_compare():
     columns = MAD.columns(MAD_TASKS)
     for _ in range(40):
         means = {label: dict(zip(MAD_TASKS, rng.uniform(50, 70, 6))) for label in ("S", "R")}
-        frame = scored({label: [0.0] * 3 for label in means}, MAD_TASKS)
+        frame = frame_of_scores({label: [0.0] * 3 for label in means}, MAD_TASKS)
         tasks = frame[frame.column.isin(MAD_TASKS)]
         centres = [means[label][task] for label, task in zip(tasks.label, tasks.column)]
         tasks = tasks.assign(value=np.clip(rng.normal(centres, rng.choice([0.5, 5, 15])), 0, 100))

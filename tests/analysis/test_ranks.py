@@ -10,7 +10,7 @@ import pytest
 from madbench.analysis.cells import cells_of, with_marks, with_ranks
 from madbench.analysis.inference import LEVEL, Sample, Scale, difference, holm, ranks
 from madbench.suites.mad.suite import MAD
-from score_frames import scored
+from score_frames import frame_of_scores
 
 SCALE = Scale(7.1, 90.7, 100.0, (0.0, 100.0), 0.1, heuristic=27.0)
 
@@ -81,7 +81,9 @@ def test_equal_means_share_a_place_and_what_is_not_tested_may_have_any():
 
 
 def test_labels_compete_for_ranks_as_for_marks():
-    scores = scored({"S": [60.0, 61.0, 62.0], "R": [90.0, 91.0, 92.0], "G": [50.0, 51.0], "R-12!": [99.0, 99.0, 99.0]})
+    scores = frame_of_scores(
+        {"S": [60.0, 61.0, 62.0], "R": [90.0, 91.0, 92.0], "G": [50.0, 51.0], "R-12!": [99.0, 99.0, 99.0]}
+    )
     (column,) = MAD.columns(["compression"])
     cells = cells_of(scores, [column])
     competing = ["S", "R", "G"]

@@ -22,7 +22,7 @@ from madbench.analysis.samples import sample_of, samples_of
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 STEADY = {"R-cg-q": [50.00, 50.02, 50.04], "R-cg-q-12o": [50.01, 50.05, 50.03], "R-g-q-12o": [60.0, 60.01, 60.02]}
 """Seeds that agree to a tenth of a percent."""
@@ -66,7 +66,7 @@ def first_row(scores: pd.DataFrame) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [0, 2, 3, 6])
 def test_the_digits_that_a_table_prints_decide_nothing(digits, printed):
-    scores = pd.concat([scored(STEADY, MAD_TASKS), lost(STEADY_LOSSES)], ignore_index=True)
+    scores = pd.concat([frame_of_scores(STEADY, MAD_TASKS), frame_of_losses(STEADY_LOSSES)], ignore_index=True)
     before, text = decided(scores), first_row(scores)
     assert "not significant" in before and "best" in before
     printed(digits)
@@ -122,13 +122,13 @@ def test_a_label_that_never_reaches_a_loss_is_not_compared(missing):
 
 
 def test_the_parts_of_an_average_are_its_tasks_even_if_only_the_average_is_shown():
-    scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
+    scores = frame_of_scores({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
     (cell,) = cells_of(scores, MAD.columns(MAD_TASKS)[-1:])["S"].values()
     assert len(cell.sample.parts) == 6 and cell.interval == samples_of(scores)[MAD_AVERAGE]["S"].interval
 
 
 def test_an_average_without_its_tasks_is_refused():
-    scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
+    scores = frame_of_scores({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
     with pytest.raises(AssertionError, match="lack one of its tasks"):
         samples_of(scores[scores.column == MAD_AVERAGE])
 

@@ -14,7 +14,7 @@ from madbench.analysis.findings_table import explanation, findings_table
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE, MAD_TASKS, MadProfile
 from madbench.tasks import heuristic, make_setting
-from score_frames import lost, scored
+from score_frames import frame_of_losses, frame_of_scores
 
 QUICK = {task: 10.0 * (1 + i) for i, task in enumerate(MAD_TASKS)}
 """Heuristics of the tasks of a profile."""
@@ -26,7 +26,7 @@ def of(found, name, quantity=AVERAGE):
 
 
 def quick(values) -> pd.DataFrame:
-    frame = scored(values, MAD_TASKS)
+    frame = frame_of_scores(values, MAD_TASKS)
     return frame.assign(heuristic=[QUICK.get(name, math.nan) for name in frame.column])
 
 
@@ -44,7 +44,7 @@ def test_a_threshold_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfec
 
 
 def test_without_a_known_heuristic_a_threshold_is_in_the_papers_points():
-    lag = of(findings(scored(GAINS, MAD_TASKS)), "lag")
+    lag = of(findings(frame_of_scores(GAINS, MAD_TASKS)), "lag")
     assert lag.threshold == pytest.approx((81.82 - 46.27) / 2) and math.isnan(lag.published_threshold)
 
 
@@ -55,7 +55,7 @@ def test_margins_scale_and_what_a_user_names_and_losses_do_not():
     own = replace(BY_NAME["softmax"], within=2.0)
     (found,) = (one for one in findings(quick(values), claims=[own]) if one.quantity == AVERAGE)
     assert found.threshold == -2.0 and math.isnan(found.published_threshold)
-    of_loss = of(findings(lost({"R-12o!": [3.0, 3.1, 3.05], "R-12!": [5.0, 5.1, 5.2]})), "lag", LOSS)
+    of_loss = of(findings(frame_of_losses({"R-12o!": [3.0, 3.1, 3.05], "R-12!": [5.0, 5.1, 5.2]})), "lag", LOSS)
     assert math.isnan(of_loss.published_threshold)
 
 
@@ -66,7 +66,7 @@ def test_a_finding_states_its_threshold_the_published_one_and_the_scale():
     assert record["published_threshold"] == pytest.approx(17.775) and record["threshold"] < 17
     assert "in the paper's points)" in record["reason"] and "--unscaled" in table.notes
     assert any("in the paper's points)" in text for _, text in explanation(rows))
-    (plain,) = findings_table([of(findings(scored(GAINS, MAD_TASKS)), "lag")]).records()
+    (plain,) = findings_table([of(findings(frame_of_scores(GAINS, MAD_TASKS)), "lag")]).records()
     assert plain["published_threshold"] is None
     json.dumps(record)
 

@@ -21,7 +21,7 @@ from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS
-from unprivileged import modes_hold
+from unprivileged import enforce_file_modes
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, trained):
     for folder in folders:
         folder.chmod(0o555)
     try:
-        with modes_hold():
+        with enforce_file_modes():
             again = madbench.run("S", **choices)
             with pytest.raises(StoreError, match="permission denied"):
                 madbench.run(["S", "R"], **choices)

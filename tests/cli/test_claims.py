@@ -13,12 +13,12 @@ from madbench.analysis.claims.sentences import parse_claim
 from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.findings import findings
 from madbench.errors import ConfigError
-from score_frames import scored
+from score_frames import frame_of_scores
 
 
 def verdict(sentence: str, **values: list[float]) -> str:
     claim, _ = parse_claim(sentence)
-    (row,) = findings(scored(values), claims=[claim])
+    (row,) = findings(frame_of_scores(values), claims=[claim])
     return row.verdict
 
 

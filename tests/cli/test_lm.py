@@ -30,7 +30,7 @@ from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
 from sample_jobs import language_job, train_job
 from small_profiles import counts, profile_text, with_setting
-from unprivileged import modes_hold
+from unprivileged import enforce_file_modes
 
 PRESET = """\
 description: A few steps of a small model.
@@ -468,7 +468,7 @@ def test_an_evaluation_that_cannot_be_stored_is_printed(main, here, words):
     assert stored.code == 0
     shutil.rmtree(folder / "measurements")
     folder.chmod(0o555)
-    with modes_hold():
+    with enforce_file_modes():
         printed = main(*evaluate)
     folder.chmod(0o755)
     assert printed.stdout.splitlines()[0] == stored.stdout.splitlines()[0]

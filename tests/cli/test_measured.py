@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from docs_folder import load
+from docs_folder import load_script
 
-filled, checked = load("filled"), load("checked")
+filled, checked = load_script("filled"), load_script("checked")
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "results" / "measured"
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}

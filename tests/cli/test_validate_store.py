@@ -27,7 +27,7 @@ from madbench.text.prepare import prepare
 from madbench.training.checkpoints import NAME, TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job
-from unprivileged import modes_hold
+from unprivileged import enforce_file_modes
 
 WEIGHTS = "weights.safetensors"
 REFUSED = re.compile("[Pp]ermission denied|unable to open")  # the second is SQLite's
@@ -271,7 +271,7 @@ def test_unreadable_files_of_a_store_are_named_as_problems(results, main, patter
     mode = path.stat().st_mode
     path.chmod(0)
     try:
-        with modes_hold():
+        with enforce_file_modes():
             ended, sweeps = main("validate", "--store"), main("ls", "sweeps")
     finally:
         path.chmod(mode)
@@ -290,7 +290,7 @@ def test_a_work_folder_that_only_another_user_can_remove_stops_nobody(store, fil
     (work / "keep" / WEIGHTS).touch()
     for folder in (work, work / "keep"):
         folder.chmod(0o555)
-        with modes_hold():
+        with enforce_file_modes():
             Store.open(store.root)
             notes = json.loads(main("validate", "--store", "-f", "json").stdout)[1]["notes"]
         folder.chmod(0o755)

@@ -18,7 +18,7 @@ from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.files import seal, unseal
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
-from waiting import until
+from waiting import wait_until
 
 JOBS = MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(3), precision="float32")
 DONE = Record("finished", {"accuracy": 0.5})
@@ -103,7 +103,7 @@ def test_a_journal_is_written_soon_after_the_last_event(begin, tmp_path, monkeyp
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.05)
     with begin() as journal:
         train(journal, JOBS[0])
-        until(lambda: read_sweeps(tmp_path, 3)[0]["counts"] == {"finished": 1, "waiting": 2})
+        wait_until(lambda: read_sweeps(tmp_path, 3)[0]["counts"] == {"finished": 1, "waiting": 2})
 
 
 def test_the_wall_clock_may_jump(begin, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from madbench.execute import local
 from madbench.execute.base import Policy, Summary, worker_environment
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from waiting import until
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 WAITING = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"]
@@ -323,7 +323,7 @@ def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_resu
         with Sweep(store.root, 5) as sweep:
             sweep.release()
             before = sweep.workers()
-            until(lambda before=before: sweep.workers() - before or sweep.process.poll() is not None)
+            wait_until(lambda before=before: sweep.workers() - before or sweep.process.poll() is not None)
             time.sleep(generator.uniform(0, 0.3))
             new = sorted(pid for pid in sweep.workers() - before if is_running(pid))
             if attempt % 2 and new:
@@ -331,7 +331,7 @@ def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_resu
                 time.sleep(0.1)
             sweep.process.kill()
             sweep.process.wait()
-            until(lambda: not any(map(is_running, sweep.workers())))
+            wait_until(lambda: not any(map(is_running, sweep.workers())))
         for record in results(store).values():
             assert record.status in ("finished", "failed")
     with Sweep(store.root, 5) as sweep:
@@ -348,7 +348,7 @@ def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoint
         return [path.read_text().split()[0] for path in store.root.glob("work/*/checkpoint")]
 
     with Sweep(store.root, 2) as sweep:
-        until(lambda: steps_done() == ["10", "10"])
+        wait_until(lambda: steps_done() == ["10", "10"])
         os.killpg(sweep.process.pid, signal.SIGINT)
         assert sweep.process.wait(60) == -signal.SIGINT
         stderr = sweep.process.stderr.read().decode()
@@ -367,7 +367,7 @@ def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoint
 @pytest.mark.slow
 def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
     with Sweep(store.root, 2, 0.5) as sweep:
-        until(lambda: len(sweep.workers()) == 2)
+        wait_until(lambda: len(sweep.workers()) == 2)
         began = time.monotonic()
         os.killpg(sweep.process.pid, signal.SIGINT)
         assert sweep.process.wait(50) == -signal.SIGINT  # of the 60 s in which they do not respond
@@ -379,18 +379,18 @@ def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
 @pytest.mark.slow
 def test_workers_do_not_outlive_a_killed_parent_even_when_they_report_nothing(store):
     with Sweep(store.root, 2, 60) as sweep:
-        until(lambda: len(sweep.workers()) == 2)
+        wait_until(lambda: len(sweep.workers()) == 2)
         sweep.process.kill()
         sweep.process.wait()
-        until(lambda: not any(map(is_running, sweep.workers())), seconds=50)
+        wait_until(lambda: not any(map(is_running, sweep.workers())), seconds=50)
 
 
 @pytest.mark.slow
 def test_a_second_ctrl_c_kills_at_once(store):
     with Sweep(store.root, 2, 60) as sweep:
-        until(lambda: len(sweep.workers()) == 2)
+        wait_until(lambda: len(sweep.workers()) == 2)
         os.killpg(sweep.process.pid, signal.SIGINT)
-        until(sweep.stopping.exists)
+        wait_until(sweep.stopping.exists)
         assert sweep.process.poll() is None
         os.killpg(sweep.process.pid, signal.SIGINT)
         assert sweep.process.wait(50) == -signal.SIGINT

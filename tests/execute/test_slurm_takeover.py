@@ -22,7 +22,7 @@ from madbench.execute.messages import JobResult, WorkerLost, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, content_digest
 from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
-from waiting import until
+from waiting import wait_until
 
 ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "COMPLETED")
 
@@ -449,18 +449,18 @@ def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm
     )
     driver = subprocess.Popen([sys.executable, "-c", program])
     if moment != "as soon as they are queued":
-        until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
+        wait_until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
         driver.kill()
     driver.wait()
     have_ended = functools.partial(all_completed, slurm, "1000_0", "1000_1")
     if moment == "and they have ended meanwhile":
-        until(have_ended)
+        wait_until(have_ended)
     jobs, events = [fake.make_job(seed, **setting) for seed in range(4)], []
     assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
     assert {run.job.seed: run.record for run in store.runs()} == {job.seed: fake.expected(job) for job in jobs}
     assert len(pids.read_text().split()) == 4  # trainings
     assert len(list(slurm.glob("script-*"))) == 1
-    until(have_ended)  # Slurm sees that a process has ended after the driver sees its result
+    wait_until(have_ended)  # Slurm sees that a process has ended after the driver sees its result
     assert list(store.root.glob("slurm/[!.]*")) == [] and list(store.root.glob("work/*")) == []
     assert [event["event"] for event in events].count("started") == 4
 

@@ -18,7 +18,7 @@ from madbench.execute.slurm_folder import content_digest
 from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.execute.worker import Assignment
 from madbench.store.runs import Store
-from waiting import until
+from waiting import wait_until
 
 pytest.importorskip("submitit")
 
@@ -212,7 +212,7 @@ def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake
     def preempt(event):
         if "pid" in event.get("progress", {}):
             first_steps.append(event["progress"]["step"])
-            until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
+            wait_until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
             pid = event["progress"]["pid"]
             if not signalled:
                 os.kill(pid, signal.SIGUSR2)
@@ -232,7 +232,7 @@ def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, s
 
     def stop(event):
         if event["event"] == "progress":
-            until(lambda: next(store.root.glob("work/*/checkpoint"), None))
+            wait_until(lambda: next(store.root.glob("work/*/checkpoint"), None))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

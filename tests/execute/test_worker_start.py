@@ -15,7 +15,7 @@ import pytest
 from madbench.errors import TrainingError
 from madbench.execute import driver, local
 from madbench.execute.base import Policy, Summary
-from waiting import until
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 HANGING = """
@@ -148,7 +148,7 @@ def test_ctrl_c_while_a_worker_starts_prints_no_traceback_and_leaves_no_process(
     ) as process:
         output, errors = process.communicate(timeout=60)
     assert (output, errors) == (b"interrupted\n", b"")
-    until(lambda: not is_a_group(process.pid))  # once multiprocessing's own process has seen the end
+    wait_until(lambda: not is_a_group(process.pid))  # once multiprocessing's own process has seen the end
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from experiments import TINY, made
+from experiments import TINY, plan_experiment
 from madbench.errors import ConfigError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
@@ -49,7 +49,7 @@ def executor(monkeypatch):
 
 
 def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, executor):
-    planned = made(tmp_path)
+    planned = plan_experiment(tmp_path)
     assert planned.execute() == Summary(finished=2)
     assert planned.execute() == Summary()
     assert planned.execute(policy=Policy(redo=True)) == Summary(finished=2)
@@ -60,20 +60,20 @@ def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, execut
 def test_no_more_slots_than_jobs(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for seeds, slots in (([0], None), ([0], 8), ([0, 1, 2, 3], None), ([0, 1, 2, 3], 2)):
-        made(tmp_path, ["S"], seeds=seeds).execute(options=RunOptions(slots=slots))
+        plan_experiment(tmp_path, ["S"], seeds=seeds).execute(options=RunOptions(slots=slots))
     assert [call["slots"] for call in executor.calls] == [1, 1, 3, 2]
 
 
 def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
     executor = StandIn()
-    planned = made(tmp_path, vary={"training.epochs": [2, 3]})
+    planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3]})
     assert planned.execute(options=RunOptions(executor=executor), policy=Policy(retry=False)) == Summary(finished=4)
     (call,) = executor.calls
     assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
 
 
 def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
-    planned = made(tmp_path, seeds=[0, 1])
+    planned = plan_experiment(tmp_path, seeds=[0, 1])
     planned.execute(options=RunOptions(slots=4))
     planned.execute(options=RunOptions(slots=4, group=2))
     alone, together = executor.calls
@@ -97,7 +97,7 @@ def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
     ],
 )
 def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, sizes, tmp_path, executor):
-    planned = made(tmp_path, ["S", "S-p"])
+    planned = plan_experiment(tmp_path, ["S", "S-p"])
     counts = ((planned.jobs[0], 20), (planned.jobs[-1], 12))
     jobs = [dataclasses.replace(job, seed=seed) for job, count in counts for seed in range(count)]
     row = dataclasses.replace(planned.rows[0], jobs=jobs)
@@ -112,7 +112,7 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
 @pytest.mark.slow
 def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path):
     how = {"labels": ["S"], "seeds": [0, 1, 2], "set": TINY | {"tasks.compression.setting.num_train_examples": 320}}
-    grouped, alone = (made(tmp_path / name, **how) for name in ("grouped", "alone"))
+    grouped, alone = (plan_experiment(tmp_path / name, **how) for name in ("grouped", "alone"))
     events = []
     assert grouped.execute(events.append, RunOptions(slots=1, group=3)) == Summary(finished=3)
     assert alone.execute(options=RunOptions(slots=1, group=1)) == Summary(finished=3)
@@ -125,11 +125,11 @@ def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path
 
 def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
     with pytest.raises(ConfigError, match="--group 2 has no effect with --compile"):
-        made(tmp_path).execute(options=RunOptions(group=2, compile="always"))
+        plan_experiment(tmp_path).execute(options=RunOptions(group=2, compile="always"))
 
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
-    planned = made(tmp_path, vary={"training.epochs": [2, 3]})
+    planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3]})
     planned.execute(options=RunOptions(devices=["1", "3"]))
     planned.execute(options=RunOptions(devices=["1", "3"], slots=8))
     assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
@@ -152,7 +152,7 @@ def test_threads_reach_the_local_executor_and_are_in_the_message(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    told, planned = [], made(tmp_path, ["S"])
+    told, planned = [], plan_experiment(tmp_path, ["S"])
     planned.execute(Listener(ignore_event, told.append), RunOptions(threads=asked))
     [call] = executor.calls
     assert (call["threads_per_slot"], call["train"]["threads"]) == expected and told == [said]
@@ -182,11 +182,11 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
 
 def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*cpus_per_job: 2"):
-        made(tmp_path).execute(options=RunOptions(executor=StandIn(), threads=2))
+        plan_experiment(tmp_path).execute(options=RunOptions(executor=StandIn(), threads=2))
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")  # as torchrun does
     with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
-        made(tmp_path).execute(options=RunOptions(threads=2))
+        plan_experiment(tmp_path).execute(options=RunOptions(threads=2))
 
 
 def test_both_suites_train_in_one_call_where_the_executor_is(both):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import TINY, made
+from experiments import TINY, plan_experiment
 from madbench.experiment import ExperimentOptions, prepare
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
@@ -12,12 +12,12 @@ from madbench.suites.mad.suite import MAD
 
 
 def test_labels_that_a_change_leaves_alone_share_the_runs_without_it_and_are_named(tmp_path):
-    changed = made(tmp_path, ["S", "R-12!"], set={"model.mix_rank": 4}, tasks=["compression"])
-    plain = made(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
+    changed = plan_experiment(tmp_path, ["S", "R-12!"], set={"model.mix_rank": 4}, tasks=["compression"])
+    plain = plan_experiment(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
     same, other = zip(changed.jobs, plain.jobs)
     assert same[0].id == same[1].id and other[0].id != other[1].id
     assert changed.notes == ["model.mix_rank=4 has no effect on S and is ignored there"]
-    swept = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
+    swept = plan_experiment(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
     assert [len(row.jobs) for row in swept.rows] == [1] * 4 and len(swept.jobs) == 3, "nothing is trained twice"
 
 
@@ -28,7 +28,7 @@ def schedule_notes(experiment) -> list[str]:
 @pytest.mark.slow
 def test_a_note_names_the_tasks_whose_training_ends_within_the_warm_up(tmp_path):
     tasks = ["memorization", "compression"]
-    long = made(tmp_path, tasks=tasks, seeds=[0, 1], set=TINY | {"training.warmup_steps": 100_000})
+    long = plan_experiment(tmp_path, tasks=tasks, seeds=[0, 1], set=TINY | {"training.warmup_steps": 100_000})
     steps = {job.task: MAD.size(job).steps for job in long.jobs}
     assert schedule_notes(long) == [
         f"{task}: training ends within the warm-up, after {count:,} of its 100,000 steps, at {count / 100_001:.2g} of "
@@ -37,14 +37,14 @@ def test_a_note_names_the_tasks_whose_training_ends_within_the_warm_up(tmp_path)
     ]
     longest = max(steps.values())
     for warmup_steps, tasks_within in ((0, 0), (longest - 1, 1), (longest, 2)):
-        planned = made(tmp_path, tasks=tasks, set=TINY | {"training.warmup_steps": warmup_steps})
+        planned = plan_experiment(tmp_path, tasks=tasks, set=TINY | {"training.warmup_steps": warmup_steps})
         assert len(schedule_notes(planned)) == tasks_within, warmup_steps
 
 
 @pytest.mark.slow
 def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
     epochs = {f"tasks.{task}.setting.num_train_examples": 64 for task in ("memorization", "compression")}
-    planned = made(
+    planned = plan_experiment(
         tmp_path,
         tasks=["memorization", "compression"],
         set=TINY | epochs | {"training.epochs": 2},

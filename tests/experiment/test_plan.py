@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import madbench
-from experiments import TINY, made
+from experiments import TINY, plan_experiment
 from madbench.config import Override, settings_of
 from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError, StoreError
 from madbench.experiment import ExperimentOptions, prepare
@@ -28,7 +28,9 @@ from madbench.training import devices
 
 
 def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
-    planned = made(tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2], set={})
+    planned = plan_experiment(
+        tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2], set={}
+    )
     assert planned.labels == ["S-c", "R-c", "G-cg-q-12o"]
     assert planned.protocol.tasks == ["compression", "memorization"]
     assert [(job.label, job.task, job.seed) for job in planned.jobs][:4] == [
@@ -82,10 +84,10 @@ def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
 
 @pytest.mark.slow
 def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
-    planned = made(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
+    planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
     for row in planned.rows:
         changes = settings_of(row.row.changes)
-        alone = made(tmp_path, [row.row.label], set=TINY | changes, seeds=[0, 1])
+        alone = plan_experiment(tmp_path, [row.row.label], set=TINY | changes, seeds=[0, 1])
         assert row.jobs == alone.jobs
     assert len(planned.jobs) == len({job.id for job in planned.jobs}) == 2 * 2 * 2 * 2
     assert not (tmp_path / "results").exists()
@@ -93,15 +95,15 @@ def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
 
 @pytest.mark.slow
 def test_extending_a_grid_only_adds_jobs(tmp_path):
-    small = made(tmp_path, ["S"], vary={"training.epochs": [2, 3]})
+    small = plan_experiment(tmp_path, ["S"], vary={"training.epochs": [2, 3]})
     tasks = ["compression", "memorization"]
-    large = made(tmp_path, ["S", "R"], vary={"training.epochs": [2, 3, 4]}, seeds=[0, 1], tasks=tasks)
+    large = plan_experiment(tmp_path, ["S", "R"], vary={"training.epochs": [2, 3, 4]}, seeds=[0, 1], tasks=tasks)
     assert {job.id for job in small.jobs} < {job.id for job in large.jobs}
 
 
 def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
     vary = {"tasks.memorization.training.epochs": [2, 3]}
-    planned = made(tmp_path, ["S"], vary=vary, tasks=["compression", "memorization"])
+    planned = plan_experiment(tmp_path, ["S"], vary=vary, tasks=["compression", "memorization"])
     assert [len(row.jobs) for row in planned.rows] == [2, 2]
     assert [job.task for job in planned.jobs] == ["compression", "memorization", "memorization"]
 
@@ -151,12 +153,12 @@ def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
 def test_a_plan_refuses_wrong_keys_and_keys_without_effect(tmp_path, monkeypatch, keys, error, says):
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: False)  # auto precision is float32
     with pytest.raises(error, match=re.escape(says)):
-        made(tmp_path, keys.pop("labels", ["S", "R"]), **keys)
+        plan_experiment(tmp_path, keys.pop("labels", ["S", "R"]), **keys)
     assert not (tmp_path / "results").exists()
 
 
 def test_a_label_that_does_not_use_the_varied_setting_is_planned_with_a_note(tmp_path):
-    planned = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [2, 3]})
+    planned = plan_experiment(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [2, 3]})
     (note,) = planned.notes
     assert "S  model.mix_rank=2 = S  model.mix_rank=3" in note and "R-12!" not in note
 
@@ -165,11 +167,11 @@ def test_a_label_that_does_not_use_the_varied_setting_is_planned_with_a_note(tmp
 def test_precision_is_the_profiles_or_else_the_hardwares(tmp_path, monkeypatch, has_units):
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has_units)
     hardware = "bfloat16" if has_units else "float32"
-    assert made(tmp_path).protocol.precision == "float32"
-    assert made(tmp_path, precision="bfloat16").protocol.precision == "float32"
-    assert made(tmp_path, set={"precision": "auto"}).protocol.precision == hardware
-    assert made(tmp_path, set={"precision": "auto"}, precision="float32").protocol.precision == "float32"
-    full = made(tmp_path, profile="full", set={})
+    assert plan_experiment(tmp_path).protocol.precision == "float32"
+    assert plan_experiment(tmp_path, precision="bfloat16").protocol.precision == "float32"
+    assert plan_experiment(tmp_path, set={"precision": "auto"}).protocol.precision == hardware
+    assert plan_experiment(tmp_path, set={"precision": "auto"}, precision="float32").protocol.precision == "float32"
+    full = plan_experiment(tmp_path, profile="full", set={})
     assert {job.training.precision for job in full.jobs} == {full.protocol.precision} == {hardware}
 
 
@@ -195,35 +197,35 @@ def test_settings_of_the_other_suite_are_refused(both):
 
 def test_a_value_that_trains_what_the_profile_trains_may_be_among_those_that_vary(tmp_path):
     keys = {"budget": "paper", "tasks": ["compression"], "set": {"model.d_model": 16}}
-    planned = made(tmp_path, ["cd:exp-sum"], vary={"model.qk_rank": [16, 32]}, **keys)
-    assert planned.jobs[0].id == made(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
+    planned = plan_experiment(tmp_path, ["cd:exp-sum"], vary={"model.qk_rank": [16, 32]}, **keys)
+    assert planned.jobs[0].id == plan_experiment(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
 
 
 def test_a_row_with_a_setting_without_effect_is_refused(tmp_path):
     rows = [{"label": "R-12!"}, {"label": "S", "model.mix_rank": 4}]
     with pytest.raises(ConfigError, match="model.mix_rank has no effect on 'S'; settings of its mixer"):
-        made(tmp_path, [], mode="list", rows=rows)
-    made(tmp_path, [], mode="list", rows=[*rows, {"label": "R-12!", "model.mix_rank": 4}])
+        plan_experiment(tmp_path, [], mode="list", rows=rows)
+    plan_experiment(tmp_path, [], mode="list", rows=[*rows, {"label": "R-12!", "model.mix_rank": 4}])
 
 
 @pytest.mark.parametrize("keys", [{}, {"vary": {"training.warmup_steps": [0, 7]}}])
 def test_a_warm_up_in_the_published_fidelity_is_refused(tmp_path, keys):
     keys = keys or {"set": {"training.warmup_steps": 7}}
     with pytest.raises(ConfigError, match="training.warmup_steps has no effect on"):
-        made(tmp_path, ["S", "R-c"], tasks=["memorization"], fidelity="published", **keys)
+        plan_experiment(tmp_path, ["S", "R-c"], tasks=["memorization"], fidelity="published", **keys)
 
 
 @pytest.mark.parametrize(("tasks", "profile"), [(["compression"], "mini"), ([], "gpt2")])
 def test_a_profile_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, profile):
     with pytest.raises(ConfigError, match=f"'language_model={profile}' has no effect: no language model is trained"):
-        made(tmp_path, ["S"], tasks=tasks, set={"language_model": profile})
+        plan_experiment(tmp_path, ["S"], tasks=tasks, set={"language_model": profile})
 
 
 @pytest.mark.slow
 def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
     with pytest.raises(ConfigError, match="stop_accuracy=3 trains the same as training.stop_accuracy=2"):
-        made(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
-    made(tmp_path, vary={"training.stop_accuracy": [0.9, 2]})
+        plan_experiment(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
+    plan_experiment(tmp_path, vary={"training.stop_accuracy": [0.9, 2]})
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from madbench.mixers.cd.grammar import GATES, MIRRORS, NORMS, READOUTS, SCALINGS
 
 
 def random_label(seed):
-    """A label of the whole grammar but for its budget; constants below and above one."""
+    """A random label of the grammar without a budget. Its constant is below or above one."""
     rng = random.Random(seed)
     while True:
         fields = [

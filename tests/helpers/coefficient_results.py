@@ -19,8 +19,10 @@ def results_of(number, tmp_path, accuracy):
 
 
 def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda job: {}):
-    """Results of a study whose runs have ``accuracy(label)``, None a diverged run, ``metrics_of(job)`` in its place,
-    and the curve ``curve_of(job)``."""
+    """Results of a study whose runs have the accuracy ``accuracy(label)``, and diverged if it is None.
+
+    ``metrics_of(job)`` replaces metrics of a run, and ``curve_of(job)`` is its curve.
+    """
     grid = Grid(
         rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
@@ -38,6 +40,6 @@ def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda jo
     return Results.from_rows(experiment, store)
 
 
-def decide_on(number, tmp_path, accuracy):
+def decide_principle(number, tmp_path, accuracy):
     one = principle(number)
     return decide(one, one.study(QUICK), results_of(number, tmp_path, accuracy))

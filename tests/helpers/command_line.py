@@ -17,7 +17,7 @@ from madbench.errors import MadbenchError
 from madbench.store.runs import Store
 
 tree_of = functools.cache(typer.main.get_command)
-"""The commands and options of an app, which typer makes anew at every call: most of the time of a short command."""
+"""The commands and options of an app. They are cached, because typer needs most of a short command's time for them."""
 
 
 class Ended(NamedTuple):
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Store:
-    """An empty one, in the working folder."""
+    """An empty store in the working folder."""
     monkeypatch.chdir(tmp_path)
     return Store.open(tmp_path / "results")
 
@@ -53,7 +53,7 @@ def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
 
 @pytest.fixture
 def invoke():
-    """``invoke(verb, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
+    """``invoke(verb, *words, columns=80)``: run one verb in this process. Errors other than a user's are raised."""
 
     def invoke(verb, *words, columns=80):
         app = typer.Typer()
@@ -69,7 +69,7 @@ def invoke():
 
 @pytest.fixture
 def refuse(invoke):
-    """``refuse(verb, *words)``: the message of the user's error a verb ends in."""
+    """``refuse(verb, *words)``: the message of the user's error with which a verb ends."""
 
     def refuse(verb, *words):
         result = invoke(verb, *words)

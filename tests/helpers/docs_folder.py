@@ -1,4 +1,4 @@
-"""The scripts of the folder docs, which is no package."""
+"""The scripts of the folder docs, which is not a package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import ModuleType
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def load(name: str) -> ModuleType:
-    """One of them as a module."""
+def load_script(name: str) -> ModuleType:
+    """Import one script of docs/ as a module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""Every figure by name, as the registry has it."""
+"""Every figure of the registry, by name."""
 
 from madbench.analysis.figures import figure_names
 from madbench.analysis.figures.registry import drawing_of

@@ -8,7 +8,8 @@ from madbench.grid import load_grid
 TINY = {"model.d_model": 16}
 
 
-def made(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
+def plan_experiment(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
+    """An experiment of small models, planned with ``keys`` of a grid."""
     keys = {"tasks": ["compression"], "set": TINY} | keys
     how = {"device": device, "precision": precision, "results": tmp_path / "results"}
     return prepare(load_grid(list(labels), keys), ExperimentOptions(**how))

@@ -1,4 +1,4 @@
-"""Tokenizers as Hugging Face models bring them, made by the library that owns the format."""
+"""Tokenizers like those of Hugging Face models, made by the library tokenizers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(folder: Path, tokenizer, end: object) -> Path:
 
 
 def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
-    """As GPT-2's and LLaMA-3's: special tokens first, so that the end of text is not the last id."""
+    """A tokenizer like GPT-2's and LLaMA-3's. Special tokens come first, so the end of text is not the last id."""
     pieces = library.pre_tokenizers
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)
@@ -47,7 +47,7 @@ def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
 
 
 def llama(byte_fallback: bool = True, dropout: float | None = None):
-    """As LLaMA-2's: SentencePiece's space, a space before the first word, a byte for what has no token."""
+    """A tokenizer like LLaMA-2's: SentencePiece's space, a space before the first word, and bytes without a token."""
     vocabulary = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>"])}
     vocabulary |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     for token in ["\u2581", *"abcdefghijklmnopqrstuvwxyz", "th", "the", "\u2581the", "at", "\u2581c", "\u2581cat"]:
@@ -68,7 +68,7 @@ def llama(byte_fallback: bool = True, dropout: float | None = None):
 
 
 def gemma():
-    """As Gemma's: no space before the first word."""
+    """A tokenizer like Gemma's, without a space before the first word."""
     tokenizer, steps = llama(), library.decoders
     tokenizer.normalizer = library.normalizers.Replace(" ", "\u2581")
     tokenizer.decoder = steps.Sequence([steps.Replace("\u2581", " "), steps.ByteFallback(), steps.Fuse()])
@@ -76,7 +76,7 @@ def gemma():
 
 
 def llama3():
-    """As LLaMA-3's: pieces cut by an expression of its own, then bytes."""
+    """A tokenizer like LLaMA-3's, which splits text by a regular expression and then into bytes."""
     tokenizer, pieces = byte_level(), library.pre_tokenizers
     cut = pieces.Split(library.Regex(r"\s+|[^\s]+"), "isolated")
     tokenizer.pre_tokenizer = pieces.Sequence([cut, pieces.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -84,14 +84,14 @@ def llama3():
 
 
 def metaspace():
-    """As Mistral's later ones: a space is added only where a text begins with none."""
+    """A tokenizer like later ones of Mistral, which adds a space only if a text does not begin with one."""
     tokenizer = llama()
     tokenizer.normalizer = None
     tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace("\u2581", prepend_scheme="first", split=False)
     return tokenizer
 
 
-def prefixed():
+def byte_level_with_prefix_space():
     tokenizer = byte_level()
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
     return tokenizer

@@ -14,5 +14,5 @@ BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
 def findings(scores: Any = None, *arguments: Any, **choices: Any) -> list[core.Finding]:
-    """The findings on these scores, of the paper's claims unless others are given."""
+    """The findings on ``scores``. The claims are those of the paper unless ``choices`` has others."""
     return core.findings(scores, *arguments, **{"claims": CLAIMS, **choices})

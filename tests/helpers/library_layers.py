@@ -38,8 +38,8 @@ def check_equal_layers(layer, other, x):
     assert max(found.values()) < 1e-11 and found[""] < 1e-13
 
 
-def of_transformers(model):
-    """The module of a model of transformers, as it is without flash-linear-attention. Skip the test if there is none.
+def module_of_transformers(model):
+    """The module of a model of transformers, imported without flash-linear-attention. Skip the test if there is none.
 
     With flash-linear-attention such a module takes its kernels, which need a GPU.
     """
@@ -55,7 +55,7 @@ def of_transformers(model):
 
 
 def keep_float64(monkeypatch):
-    """Replace float32 by float64 in all that a layer of a library names while it is built and called."""
+    """Replace float32 by float64 in the names of torch that a layer of a library uses to build and call itself."""
     for name in ("float32", "float"):
         monkeypatch.setattr(torch, name, torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
@@ -95,11 +95,11 @@ def use_plain_modules(monkeypatch):
         return {"silu": F.silu}[self.activation](y[..., : x.shape[1]].mT), None
 
     def norm_and_gate(self, o, g):
-        return normed(o, self.weight) * (g.sigmoid() if self.activation == "sigmoid" else F.silu(g))
+        return rms_norm(o, self.weight) * (g.sigmoid() if self.activation == "sigmoid" else F.silu(g))
 
     monkeypatch.setattr(modules.ShortConvolution, "forward", convolve)
     monkeypatch.setattr(modules.FusedRMSNormGated, "forward", norm_and_gate)
-    monkeypatch.setattr(modules.RMSNorm, "forward", lambda self, o: normed(o, self.weight))
+    monkeypatch.setattr(modules.RMSNorm, "forward", lambda self, o: rms_norm(o, self.weight))
 
 
 def unit(x):
@@ -122,13 +122,13 @@ def load_both_ways(label, theirs, sizes=SIZES):
         layer.load_state_dict(other.state_dict())
 
 
-def convolved(x, p, side):
+def convolve_projection(x, p, side):
     """q, k or v of all heads: a projection of x (B, T, D), its convolution, and SiLU."""
     taps = p[f"{side}_conv1d.weight"]
     inputs = x @ p[f"{side}_proj.weight"].T
     return F.silu(F.conv1d(inputs.mT, taps, padding=taps.shape[-1] - 1, groups=len(taps))[..., : x.shape[1]].mT)
 
 
-def normed(o, gain):
+def rms_norm(o, gain):
     """RMSNorm over the last axis."""
     return o * (o.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gain

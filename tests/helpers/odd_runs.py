@@ -1,4 +1,4 @@
-"""Runs with right checksums and odd content, as another program may write them."""
+"""Runs with right checksums and unusual content, such as another program may write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEEP = "[" * 200_000 + "]" * 200_000
 
 
 def write_run(root: Path, record: Any = FIELDS, curve: bytes = CURVE, job: Job | None = None, text: str = "") -> Path:
-    """Write a run with right checksums, whatever its fields are. ``text`` stands for ``record.json`` as a whole."""
+    """Write a run with right checksums for any fields. ``text`` replaces the whole of ``record.json``."""
     job = job or make_job()
     folder = root / "runs" / job.id
     folder.mkdir(parents=True, exist_ok=True)

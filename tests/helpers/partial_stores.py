@@ -1,4 +1,4 @@
-"""Half-filled stores of every suite, drawn from a seed: what a sweep leaves when it is stopped at any moment."""
+"""Random incomplete stores of every suite, like those of a sweep that was stopped at any moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATES = (
     {"failed": 1},
     {"missing": 1},
 )
-"""How often a job ended in a way, by store."""
+"""The weights of the states of jobs, one entry per kind of store."""
 ERRORS = (
     "out of memory",
     "over the time limit of 1 s",
@@ -39,7 +39,7 @@ ERRORS = (
 
 @dataclass(frozen=True)
 class Partial:
-    """A store, what it is of, and the words with which verbs read it."""
+    """A store, the name of its contents, and the words with which verbs read it."""
 
     about: str
     store: Store
@@ -48,7 +48,7 @@ class Partial:
 
 
 def mad_record(job: Job, status: str, chance: random.Random) -> Record:
-    """As training leaves it: a diverged run has no metrics, and losses in its curve that are no numbers."""
+    """A record like that of training. A diverged run has no metrics, and its curve ends with NaN."""
     of_selection = "test" if job.fidelity == "published" else "validation"
     accuracy = chance.choice((0.0, 1.0, chance.random(), chance.random()))
     nan = float("nan")
@@ -101,7 +101,7 @@ def interaction_record(job: Job, status: str, chance: random.Random) -> Record:
 def fill(
     store: Store, jobs: Iterable[Job], record: Callable[[Job, str, random.Random], Record], chance: random.Random
 ) -> list[Job]:
-    """Store jobs in states of random shares; give the stored ones."""
+    """Store jobs in random states, and return the stored ones."""
     shares, stored = chance.choice(STATES), []
     for job in jobs:
         (status,) = chance.choices([*shares], [*shares.values()])
@@ -112,7 +112,7 @@ def fill(
 
 
 def mad_store(root: Path, chance: random.Random) -> Partial:
-    """Runs of MAD tasks under a profile with one setting or many, with one rate or several, in either fidelity."""
+    """A store of runs of MAD tasks, with one or several settings and rates, in either fidelity."""
     store = Store.open(root / "results")
     name = chance.choice(("quick", "quick", "full", "rates", "settings"))
     if name in ("rates", "settings"):
@@ -136,7 +136,7 @@ def mad_store(root: Path, chance: random.Random) -> Partial:
 
 
 def language_store(root: Path, chance: random.Random) -> Partial:
-    """Language models of one profile, or of several."""
+    """A store of language models of one or two profiles."""
     store = Store.open(root / "results")
     labels = tuple(chance.sample(LABELS[:5], chance.choice((1, 2, 4))))
     profiles = [chance.choice(LANGUAGE.Profile.names()) for _ in range(chance.choice((1, 1, 2)))]
@@ -150,7 +150,7 @@ def language_store(root: Path, chance: random.Random) -> Partial:
 
 
 def interaction_store(root: Path, chance: random.Random) -> Partial:
-    """Worlds of agents of the quick profile."""
+    """A store of worlds of agents of the quick profile."""
     store = Store.open(root / "results")
     tasks = chance.sample(("colliding", "hunters", "alliances"), chance.choice((1, 2, 3)))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=tasks, seeds=(0, 1))
@@ -159,7 +159,7 @@ def interaction_store(root: Path, chance: random.Random) -> Partial:
 
 
 def damage(store: Store, chance: random.Random) -> None:
-    """Cuts, alters or removes a file of one stored run."""
+    """Cut, alter or remove a file of one stored run."""
     names = store.job_ids()
     if names:
         path = store.root / "runs" / chance.choice(names) / chance.choice(("record.json", "job.json", "curve.csv"))
@@ -173,7 +173,7 @@ def damage(store: Store, chance: random.Random) -> None:
 
 
 def partial_store(root: Path, seed: int) -> Partial:
-    """A store of one suite or two, with a damaged run in every fourth."""
+    """A store of one or two suites. Every fourth store has a damaged run."""
     chance = random.Random(seed)
     made = chance.choice((mad_store, mad_store, mad_store, language_store, interaction_store))(root, chance)
     if made.words and chance.random() < 0.25:

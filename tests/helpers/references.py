@@ -1,4 +1,4 @@
-"""Statistics written out, to hold those of madbench against."""
+"""Statistics computed from their formulas, to compare those of madbench with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Terms = list[tuple[float, float]]
 
 
 def terms(values: Sequence[float], weight: float = 1.0, width: float = 100.0, resolution: float = 0.1) -> Terms:
-    """The terms of the variance of a mean, in the symbols of the method page; ``width`` NaN for a loss."""
+    """The terms of the variance of a mean, in the symbols of the method page. ``width`` is NaN for a loss."""
     n, v = len(values), max(np.var(values, ddof=1), resolution**2 / 12)
     s0 = 0.01 * np.mean(values) if math.isnan(width) else 0.02 * width
     found = [(weight**2 * max(v, (2 * s0**2 + (n - 1) * v) / (n + 1)) / n, n - 1 + 2 * min(1, s0**2 / v))]

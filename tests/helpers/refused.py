@@ -1,4 +1,4 @@
-"""Kernels that flash-linear-attention refuses to run with the Triton at hand."""
+"""Kernels that flash-linear-attention refuses to run with the installed Triton."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 
 @contextlib.contextmanager
-def skipping_refused() -> Iterator[None]:
-    """Skip a test where the library knows that this Triton compiles its kernel wrongly on this GPU."""
+def skip_if_refused() -> Iterator[None]:
+    """Skip a test if the library reports that this Triton compiles its kernel wrongly on this GPU."""
     try:
         yield
     except RuntimeError as error:

@@ -16,7 +16,8 @@ LATER = {"ended": "2100-01-01T00:00:00+00:00"}
 """Details of a run that ends after the registration."""
 
 
-def written(folder: Path) -> Path:
+def write_grid(folder: Path) -> Path:
+    """Write a grid of the labels and the MAD tasks, and return its path."""
     path = folder / "lag.yaml"
     path.write_text(f"profile: quick\nlabels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
     return path
@@ -29,7 +30,7 @@ def judge(file: Path) -> tuple[str, list[str]]:
     return " ".join(registration_notes(found, file, results)), [row.verdict_text for row in rows]
 
 
-def rewritten(file: Path, content: dict) -> None:
+def write_registration(file: Path, content: dict) -> None:
     """Write a registration as :func:`register` would: with the hash of its content."""
     content = {name: value for name, value in content.items() if name != "id"}
     file.write_text(json.dumps(content | {"id": content_id(content)}))

@@ -13,20 +13,20 @@ from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over
 
 CHANCE = 4.0
-"""Percent."""
+"""The accuracy of chance, in percent."""
 UNIFORM = 5.0
-"""Loss of the uniform distribution."""
+"""The loss of the uniform distribution."""
 SCORE = {"suite": "mad", "column": "compression", "seed": 0, "value": 50.0, "done": 1, "expected": 1, "diverged": 0}
 SCORE |= {"budget_ratio": 1.0, "ceiling": 100.0, "chance": CHANCE, "solved": 90.4, "is_diverged": False}
 SCORE |= {"heuristic": math.nan}
 OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved": math.nan}
 
 Values = Mapping[str, Sequence[float | None]]
-"""By label and seed; NaN of a diverged seed, None of one without a run."""
+"""The values of the seeds by label. NaN for a diverged seed, None for a seed without a run."""
 
 
-def scored(values: Values, tasks: Sequence[str] = ("compression",), **changes) -> pd.DataFrame:
-    """The same values on all ``tasks``; with the six of MAD, their averages too."""
+def frame_of_scores(values: Values, tasks: Sequence[str] = ("compression",), **changes) -> pd.DataFrame:
+    """A frame with the same values on all ``tasks``. It has averages if these include the six of MAD."""
     score = SCORE | changes
     rows = []
     for label, of_label in values.items():
@@ -42,6 +42,6 @@ def scored(values: Values, tasks: Sequence[str] = ("compression",), **changes) -
     return pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
 
 
-def lost(values: Values, **changes) -> pd.DataFrame:
-    """Losses of language models."""
-    return scored(values, **OF_LOSS | changes)
+def frame_of_losses(values: Values, **changes) -> pd.DataFrame:
+    """A frame of losses of language models."""
+    return frame_of_scores(values, **OF_LOSS | changes)

@@ -30,7 +30,7 @@ def write_parquet(path: Path, compression: str = "snappy", **columns) -> None:
 
 
 def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
-    """``documents`` in the format of the path's name."""
+    """Write ``documents`` in the format that the path's name has."""
     if path.suffix == ".parquet":
         write_parquet(path, text=documents)
     elif path.suffix == ".txt":
@@ -44,7 +44,7 @@ def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
 FORMATS = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
 
 
-def limited(path: Path, **limits: int) -> str:
+def refusal_under_limits(path: Path, **limits: int) -> str:
     """The reason why the source is refused under the limits."""
     (source,) = find_sources([str(path)], limits=Limits(**limits))
     with pytest.raises(ConfigError) as caught:

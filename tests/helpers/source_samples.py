@@ -1,4 +1,4 @@
-"""The one source that a name stands for, and why it cannot be read, for tests."""
+"""The only source of a path, and the error of reading it, for tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from madbench.errors import ConfigError
 from madbench.text.sources import Source, find_sources
 
 
-def only(path: Path | str, key: str = "text") -> Source:
+def only_source(path: Path | str, key: str = "text") -> Source:
     (source,) = find_sources([str(path)], key)
     return source
 
 
-def error_of(path: Path | str, key: str = "text") -> str:
+def reading_error(path: Path | str, key: str = "text") -> str:
     with pytest.raises(ConfigError) as caught:
-        list(only(path, key).documents())
+        list(only_source(path, key).documents())
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""The letters of the S/R/G grammar as tests need them, from the family's own table: a new letter edits no test."""
+"""Letters of the S/R/G grammar for tests, from the family's table, so that a new letter edits no test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALL_LETTERS = "".join(row.letter for row in LETTERS)
 END = "the end"
 
 
-def listed(choices: Iterable[str]) -> str:
-    """``'g', 'k' or the end``."""
+def text_of_choices(choices: Iterable[str]) -> str:
+    """The choices as a message lists them: ``'g', 'k' or the end``."""
     *first, last = (choice if choice == END else f"'{choice}'" for choice in choices)
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -30,26 +30,26 @@ def features_of(base: str) -> str:
 
 
 def features_after(letter: str, *others: str, base: str = "S") -> str:
-    """The features that may follow ``letter`` (all if it is empty), and ``others``, as a message lists them."""
+    """The features that may follow ``letter`` and ``others``, as a message lists them. All if ``letter`` is empty."""
     features = features_of(base)
-    return listed([*features[features.index(letter) + 1 if letter else 0 :], *others])
+    return text_of_choices([*features[features.index(letter) + 1 if letter else 0 :], *others])
 
 
 def with_features_changed(features: str, base: str) -> list[str]:
-    """``features`` with one more letter or without one of its letters, for each letter of the base in order."""
+    """``features`` with one letter added or removed, for each letter of the base in order."""
     every = features_of(base)
     return ["".join(one for one in every if (one in features) != (one == letter)) for letter in every]
 
 
 @functools.cache
 def sample_of_labels(count: int) -> tuple[str, ...]:
-    """``count`` labels of the grammar, drawn at random, always the same."""
+    """``count`` random labels of the grammar, equal in every call."""
     return tuple(random.Random(0).sample(every_label(), count))
 
 
 @functools.cache
 def labels_of_all_pairs() -> tuple[str, ...]:
-    """A few labels among which each level of a factor occurs beside each level of each other one, where it can."""
+    """A few labels with every pair of levels of two factors that occurs in a sample of the grammar."""
     bits: dict[tuple, int] = {}
     pairs: dict[str, int] = {}
     few = [label for label in every_label() if sum(letter in FEATURES for letter in label) <= 1]

@@ -1,4 +1,4 @@
-"""S/R/G rows slot by slot, in numpy, and other ways of computing them."""
+"""S/R/G rows computed slot by slot in numpy, and by steps of decoding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def turned(row, position):
-    """A complex number a pair."""
+def rotate_pairs(row, position):
+    """Rotate a row by RoPE, with one complex number per pair."""
     half = len(row) // 2
     angle = position * 10000.0 ** (-np.arange(half) / half)
     pairs = (row[:half] + 1j * row[half:]) * np.exp(1j * angle)
@@ -21,9 +21,9 @@ def turned(row, position):
 
 
 def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
-    """A row of x (T, D) that sees all of it: every slot a pair of a key and a value, every R(j) an explicit matrix.
+    """The output of one row of x (T, D), which sees all tokens, by loops over slots and with explicit matrices R(j).
 
-    It is the last one unless ``last`` says which. With a window it sees the tokens that are nearer than that.
+    The row is ``last``, and the last row of x if it is None. With a window it sees only tokens nearer than that.
     """
     last = len(x) - 1 if last is None else last
     now = x[last]
@@ -36,13 +36,13 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     group = n_head * d_vo // len(w["v.weight"])  # heads that share keys and values
 
     def seen(name, i):
-        """What the K or the V projection of token i reads."""
+        """The input of the K or V projection of token i, after its convolution."""
         if not variant.conv:
             return x[i]
         return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
 
     def mixed(row, name, head):
-        """row R of one head."""
+        """The product row R of one head."""
         a, b, p = (w[f"{name}.{table}"][head, places] for table in "ABp")
         part = slice(head * a.shape[1], (head + 1) * a.shape[1])
         s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
@@ -77,9 +77,9 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
             if not variant.rope:
                 z.append((q * gate[part]) @ k)
             elif rope_order == "before_gate":
-                z.append((turned(q, last) * gate[part]) @ turned(k, i))
+                z.append((rotate_pairs(q, last) * gate[part]) @ rotate_pairs(k, i))
             else:
-                z.append(turned(q * gate[part], last) @ turned(k, i))
+                z.append(rotate_pairs(q * gate[part], last) @ rotate_pairs(k, i))
         z = of_registers + z if place == "first" else z + of_registers
         z = np.array(z) / (math.sqrt(d_qk) if variant.base in "SD" else 1)
         hidden.append(mixed(z, "mix1", m) if variant.mix1 else z)
@@ -122,7 +122,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     return w_o @ o
 
 
-def by_loops(mixer, x, **settings):
+def rows_by_loops(mixer, x, **settings):
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
     rows = [one_row(w, mixer.variant, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
     return torch.tensor(np.stack(rows))[None]

@@ -24,7 +24,7 @@ def make_job(seed: int = 0, label: str = "G-cg-q-12o") -> Job:
 
 
 def tree(store: Store) -> list[str]:
-    """Every file and empty folder of the store, but for its cache."""
+    """The paths of every file and empty folder of the store, without its cache."""
     paths = sorted(path for path in store.root.rglob("*") if "index" not in path.parts)
     return [str(path.relative_to(store.root)) for path in paths if path.is_file() or not any(path.iterdir())]
 
@@ -34,7 +34,7 @@ def run_tree(job: Job) -> list[str]:
 
 
 letters = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
-"""Printable letters: a record is read with no others."""
+"""Printable letters, the only ones of a record that is read."""
 names = st.text(letters, min_size=1, max_size=8)
 numbers = st.floats() | st.integers(-(2**60), 2**60)
 records = st.builds(
@@ -59,7 +59,7 @@ records = st.builds(
 )
 
 
-def exactly(record: Record) -> tuple:
-    """The record with NaN equal to NaN, and 1 not equal to 1.0."""
+def comparable_content(record: Record) -> tuple:
+    """The content of a record for comparisons in which NaN equals NaN, and 1 does not equal 1.0."""
     rows = [{name: repr(value) for name, value in row.items()} for row in [record.metrics, *record.curve]]
     return record.status, rows, repr(record.details), record.error

@@ -1,4 +1,4 @@
-"""Running as root without its right to read and write every file."""
+"""Run as root without the right to read and write every file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _EVERY_FILE = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 
 
 @contextmanager
-def modes_hold() -> Iterator[None]:
-    """The modes of files hold for this thread too, which they do not for root."""
+def enforce_file_modes() -> Iterator[None]:
+    """Enforce the modes of files in this thread. By default root may read and write every file."""
     if os.geteuid():
         yield
         return

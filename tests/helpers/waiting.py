@@ -1,4 +1,4 @@
-"""Waiting for what another process does, and not waiting for a GPU."""
+"""Wait for another process, and forbid waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for a condition that holds soon, but for a machine that is busy."""
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait until a condition holds. Fail after ``seconds``, which allow for a busy machine."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not so after {seconds:g} s"
@@ -17,8 +17,8 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 @contextlib.contextmanager
-def never_waiting() -> Iterator[None]:
-    """Within the block, waiting for the GPU is an error."""
+def forbid_waiting() -> Iterator[None]:
+    """Raise an error if code in the block waits for the GPU."""
     import torch
 
     with warnings.catch_warnings():

@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from folder_tokenizers import KINDS, ODD, TEXTS, byte_level, library, llama, metaspace, prefixed, write
+from folder_tokenizers import (
+    KINDS,
+    ODD,
+    TEXTS,
+    byte_level,
+    byte_level_with_prefix_space,
+    library,
+    llama,
+    metaspace,
+    write,
+)
 from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe
 
 pytestmark = pytest.mark.slow
@@ -40,7 +50,7 @@ def cut_and_padded():
 
 FOLDERS = KINDS | {
     "metaspace": (metaspace, "</s>"),
-    "prefixed": (prefixed, "<|endoftext|>"),
+    "prefixed": (byte_level_with_prefix_space, "<|endoftext|>"),
     "added tokens": (with_added_tokens, "</s>"),
     "dropout": (with_dropout, "<|endoftext|>"),
     "dropout, truncation and padding": (cut_and_padded, "</s>"),

@@ -1,6 +1,6 @@
-"""What every mixer is as a torch module, whatever its family, label and path: copies, dtypes, transforms, programs.
+"""Properties of every mixer as a torch module: copies, dtypes, transforms and programs, for every family and path.
 
-A family of an installed package is found as the built-in ones are, and its labels are put through the same tests.
+Labels of the families of installed packages are tested like those of built-in ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LABELS = {
     "named": ("KDA", "GDN(neg)", "Mamba-2"),
     "my": ("my:mean",),
 }
-"""A spread of the letters of each family; of one that is not here, its first ones."""
-MORE = {
+"""Labels by family, with most of its letters. For a family that is not listed, its first three labels are tested."""
+SLOW_LABELS = {
     "": ("D-p", "S-12o!", "S-v-2", "G-pcg-q-12", "R-a-q-1o", "G-c-12o!", "S-pwsn", "R-kw-q-12o", "D-pkmhe-q"),
     "cd": (
         "cd:linear",
@@ -46,84 +46,86 @@ MORE = {
     "ha": ("ha:3", "ha:3s-p", "ha:5s", "ha:L2+4s", "ha:L3u!", "ha:C3a", "ha:C4"),
     "named": tuple(name for name in OPERATORS if name not in ("KDA", "GDN", "Mamba-2")),
 }
-"""Those that take longer together than a default run should."""
+"""Labels that are tested only with ``--slow``."""
 EXPORTED = {"R-cg-12o!", "KDA", "cd:gateddeltanet-c", "cd:mlstm", "hfa:L2w-p-q", "ha:2+3us-p-q"}
 COMPILED = {"S-p", "cd:softmax", "hfa:L2w-p-q", "ha:C3s"}
-"""The programs that a default run makes; of other labels, torch traces every other one for either."""
+"""Labels that are always exported or compiled. Of the other labels, every sixth is."""
 SHAPES = ((2, 1), (2, 5), (2, 40), (2, 70), (8, 48), (16, 64))
-"""Batch and length; a mixer is tried at the first that takes each of its paths."""
+"""Pairs of batch and length. A mixer is tested at the first pair for which it chooses each of its paths."""
 MOST_TUPLES = 2**20  # of the rows of a batch: beyond, a degree is too high for a length
-FEW = 8
-"""Rows of a block, where a path that works in blocks is asked for."""
-NOT_ASKED_FOR = ("auto", "reference", "sdpa", "tiled", "fused", "fla")
-"""Loops, and kernels that know no transforms: auto leaves these there."""
+ROWS_PER_BLOCK = 8
+"""The number of rows of a block, for mixers with a named path."""
+UNTESTED_PATHS = ("auto", "reference", "sdpa", "tiled", "fused", "fla")
+"""Paths without rules for transforms, which auto does not choose under a transform, and the loops."""
 
 
-def spread(quick=None):
-    """Every label as a parameter of a test, slow but for those of LABELS, or of ``quick``."""
+def label_parameters(quick=None):
+    """Every label as a parameter of a test. It is marked slow unless it is in ``LABELS``, or in ``quick`` if given."""
     for name in families():
         if name == "hybrid":  # its labels name a mixer per layer, each of which is tested as a label of its own
             continue
         family = family_of(f"{name}:" if name else "S")
         usual = LABELS.get(name) or [str(label) for label in itertools.islice(family.labels(), 3)]
-        for label in (*usual, *MORE.get(name, ())):
+        for label in (*usual, *SLOW_LABELS.get(name, ())):
             is_slow = label not in (usual if quick is None else quick)
             yield pytest.param(label, marks=[pytest.mark.slow] if is_slow else [])
 
 
-def programs(quick, first):
-    """The labels of ``quick``, and of the others every sixth one from ``first`` on, but for one that takes 25 s."""
-    every = [one for one in spread(quick) if one.values != ("ha:5s",)]
+def labels_to_trace(quick, first):
+    """The labels of ``quick``, and every sixth of the others from index ``first``. Without ha:5s, which takes 25 s."""
+    every = [one for one in label_parameters(quick) if one.values != ("ha:5s",)]
     others = [one for one in every if one.values[0] not in quick]
     return [one for one in every if one.values[0] in quick or one in others[first::6]]
 
 
-every_label = pytest.mark.parametrize("label", list(spread()))
-own_start = pytest.mark.parametrize("label", [one for one in spread() if one.values[0] != "my:mean"])
-"""Labels of families that know how to start their mixers again: a module of a user's is made anew instead."""
+every_label = pytest.mark.parametrize("label", list(label_parameters()))
+every_label_with_a_reset = pytest.mark.parametrize(
+    "label", [one for one in label_parameters() if one.values[0] != "my:mean"]
+)
+"""Labels of families whose mixers have ``reset_parameters``. A module of a user is built again instead."""
 
 
-def made(label, length, **how):
+def build_mixer(label, length, **how):
     torch.manual_seed(0)
     mixer = build(label, WIDTH, length, n_head=2, budget="paper", **how)
     if "path" in how and hasattr(mixer, "chunk"):
-        mixer.chunk = FEW
+        mixer.chunk = ROWS_PER_BLOCK
     return mixer
 
 
-def filled(label, length, std=0.2, **how):
-    """In float64, with weights that show."""
-    mixer, generator = made(label, length, **how).double(), torch.Generator().manual_seed(1)
+def mixer_with_visible_weights(label, length, std=0.2, **how):
+    """The mixer of a label in float64, with random weights of a size at which every parameter changes the output."""
+    mixer, generator = build_mixer(label, length, **how).double(), torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.normal_(std=std, generator=generator)
     return mixer
 
 
-def drawn(*shape, seed=2):
+def random_normal(*shape, seed=2):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def sizes(label):
-    """The first shape that takes each path by itself."""
+def shapes_for_each_path(label):
+    """The first pair of batch and length in ``SHAPES`` for each path that the mixer chooses by itself."""
     found = {}
     for batch, length in SHAPES:
         if batch * length ** getattr(family_of(label).parse(label), "degree", 2) > MOST_TUPLES:
             continue
-        mixer = made(label, length)
+        mixer = build_mixer(label, length)
         path = mixer.resolve_path(batch, length) if hasattr(mixer, "resolve_path") else ""
         found.setdefault(path, (batch, length))
         found.setdefault("row", (batch, length))
     return sorted(set(found.values()))
 
 
-def ways(label):
-    """Shapes with the path that takes them by itself, then a shape for each path that has to be asked for."""
-    yield from ((*shape, {}) for shape in sizes(label))
-    for path in getattr(made(label, 5), "paths", ()):
-        if path not in NOT_ASKED_FOR:
+def shapes_and_paths(label):
+    """Tuples (batch, length, arguments): shapes without arguments, then a shape for each path that must be named."""
+    yield from ((*shape, {}) for shape in shapes_for_each_path(label))
+    for path in getattr(build_mixer(label, 5), "paths", ()):
+        if path not in UNTESTED_PATHS:
             try:
-                made(label, 5, path=path)
+                build_mixer(label, 5, path=path)
             except TrainingError:
                 continue
             yield 2, 40 if family_of(label).name != "ha" else 9, {"path": path}
@@ -143,7 +145,7 @@ def second_derivatives(mixer, x, direction):
 
 
 def assert_equal(given, expected, what, tolerance=1e-9):
-    """In norm, relative to the largest of the expected tensors."""
+    """Assert that errors are small in norm, relative to the largest of the expected tensors."""
     largest = max(float(tensor.detach().norm()) for tensor in expected.values())
     for name, tensor in expected.items():
         error = float((given[name] - tensor).detach().norm())
@@ -153,7 +155,7 @@ def assert_equal(given, expected, what, tolerance=1e-9):
 @pytest.mark.slow
 @every_label
 def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
-    mixer = made(label, 5)
+    mixer = build_mixer(label, 5)
     with torch.no_grad():
         for parameter in mixer.parameters():
             if not parameter.any():
@@ -175,8 +177,10 @@ def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
 @pytest.mark.slow
 @every_label
 def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
-    for batch, length in [shape for shape in sizes(label) if shape[1] < 100]:  # beyond, some grow out of 16 bits
-        mixer, x = filled(label, length, std=0.1), drawn(batch, length, WIDTH)
+    for batch, length in [
+        shape for shape in shapes_for_each_path(label) if shape[1] < 100
+    ]:  # beyond, some grow out of 16 bits
+        mixer, x = mixer_with_visible_weights(label, length, std=0.1), random_normal(batch, length, WIDTH)
         expected = mixer(x).detach()
         for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.2), (torch.float16, 0.05)):
             narrow = copy.deepcopy(mixer).to(dtype)
@@ -191,14 +195,14 @@ def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
 @every_label
 def test_a_mixer_built_on_meta_gives_the_shape_of_its_output(label):
     with torch.device("meta"):
-        mixer, x = made(label, 5), torch.empty(3, 5, WIDTH)
+        mixer, x = build_mixer(label, 5), torch.empty(3, 5, WIDTH)
     assert mixer(x).shape == (3, 5, WIDTH)
 
 
-@own_start
+@every_label_with_a_reset
 def test_a_mixer_built_on_meta_starts_from_a_seed_as_one_built_directly(label):
     with torch.device("meta"):
-        mixer = made(label, 5)
+        mixer = build_mixer(label, 5)
     assert all(parameter.is_meta for parameter in mixer.parameters())
     mixer.to_empty(device="cpu")
     with torch.no_grad():
@@ -206,7 +210,7 @@ def test_a_mixer_built_on_meta_starts_from_a_seed_as_one_built_directly(label):
             tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
     torch.manual_seed(0)
     mixer.reset_parameters()
-    direct, x = made(label, 5), torch.randn(2, 5, WIDTH)
+    direct, x = build_mixer(label, 5), torch.randn(2, 5, WIDTH)
     for name, parameter in direct.named_parameters():
         assert torch.equal(mixer.get_parameter(name), parameter), name
     assert torch.equal(mixer(x), direct(x))
@@ -215,8 +219,8 @@ def test_a_mixer_built_on_meta_starts_from_a_seed_as_one_built_directly(label):
 @pytest.mark.slow
 @every_label
 def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(label):
-    for _, length, how in ways(label):
-        mixer, x = made(label, length, **how), torch.empty(0, length, WIDTH, requires_grad=True)
+    for _, length, how in shapes_and_paths(label):
+        mixer, x = build_mixer(label, length, **how), torch.empty(0, length, WIDTH, requires_grad=True)
         y = mixer(x)
         assert y.shape == (0, length, WIDTH)
         found = torch.autograd.grad(y.sum(), (x, *mixer.parameters()), materialize_grads=True)
@@ -225,8 +229,8 @@ def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(label):
 
 @every_label
 def test_inputs_of_another_rank_or_of_integers_are_refused(label):
-    """Heads would be taken for a batch, and the rows of an integer output be cut."""
-    mixer = made(label, 5)
+    """Otherwise a dimension of heads would be read as a batch, and an integer output would be truncated."""
+    mixer = build_mixer(label, 5)
     for x in (torch.ones(5, WIDTH), torch.ones(1, 2, 5, WIDTH), torch.ones(1, 5, WIDTH, dtype=torch.int64)):
         with pytest.raises(TrainingError, match=r"expected \(B, T, D\) of floating-point numbers, got"):
             mixer(x)
@@ -235,11 +239,11 @@ def test_inputs_of_another_rank_or_of_integers_are_refused(label):
 @pytest.mark.slow
 @every_label
 def test_gradients_of_torch_func_are_those_of_backward(label):
-    for batch, length, how in ways(label):
+    for batch, length, how in shapes_and_paths(label):
         mixer, x, weight = (
-            filled(label, length, **how),
-            drawn(batch, length, WIDTH),
-            drawn(batch, length, WIDTH, seed=3),
+            mixer_with_visible_weights(label, length, **how),
+            random_normal(batch, length, WIDTH),
+            random_normal(batch, length, WIDTH, seed=3),
         )
 
         def value(parameters, mixer=mixer, x=x, weight=weight):
@@ -252,8 +256,8 @@ def test_gradients_of_torch_func_are_those_of_backward(label):
 @pytest.mark.slow
 @every_label
 def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone(label):
-    for batch, length, how in ways(label):
-        mixer, x = filled(label, length, **how), drawn(2, min(batch, 2), length, WIDTH)
+    for batch, length, how in shapes_and_paths(label):
+        mixer, x = mixer_with_visible_weights(label, length, **how), random_normal(2, min(batch, 2), length, WIDTH)
         outputs = dict(enumerate(vmap(mixer)(x)))
         assert_equal(outputs, {i: mixer(each) for i, each in enumerate(x)}, (batch, length, how))
 
@@ -269,7 +273,7 @@ def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone
 
 @every_label
 def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
-    models, x = [filled(label, 9) for _ in range(2)], drawn(2, 2, 9, WIDTH)
+    models, x = [mixer_with_visible_weights(label, 9) for _ in range(2)], random_normal(2, 2, 9, WIDTH)
     with torch.no_grad():
         for parameter in models[1].parameters():
             parameter.mul_(-1.5)
@@ -285,12 +289,12 @@ def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
 @pytest.mark.slow
 @every_label
 def test_lent_parameters_get_their_own_gradients(label):
-    """``functional_call`` takes them back before the backward pass, in which blocks are computed again."""
-    for batch, length, how in ways(label):
+    """``functional_call`` restores the module's parameters before the backward pass, which recomputes blocks."""
+    for batch, length, how in shapes_and_paths(label):
         mixer, x, weight = (
-            filled(label, length, **how),
-            drawn(batch, length, WIDTH),
-            drawn(batch, length, WIDTH, seed=3),
+            mixer_with_visible_weights(label, length, **how),
+            random_normal(batch, length, WIDTH),
+            random_normal(batch, length, WIDTH, seed=3),
         )
         lent = {name: each.detach().clone().requires_grad_() for name, each in mixer.named_parameters()}
         expected = gradients(mixer, x, weight)
@@ -305,11 +309,11 @@ def test_lent_parameters_get_their_own_gradients(label):
 @pytest.mark.slow
 @every_label
 def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(label):
-    for batch, length, how in ways(label):
-        x, direction = drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
-        mixer = filled(label, length, **how)
+    for batch, length, how in shapes_and_paths(label):
+        x, direction = random_normal(batch, length, WIDTH), random_normal(batch, length, WIDTH, seed=3)
+        mixer = mixer_with_visible_weights(label, length, **how)
         paths = getattr(mixer, "paths", ("auto",))
-        dense = filled(label, length, path="dense" if "dense" in paths else "auto")
+        dense = mixer_with_visible_weights(label, length, path="dense" if "dense" in paths else "auto")
         expected = second_derivatives(dense, x, direction)
         try:
             assert_equal(second_derivatives(mixer, x, direction), expected, (batch, length, how))
@@ -320,7 +324,11 @@ def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(lab
 @every_label
 def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(label):
     batch, length = 2, 9
-    mixer, x, direction = filled(label, length), drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
+    mixer, x, direction = (
+        mixer_with_visible_weights(label, length),
+        random_normal(batch, length, WIDTH),
+        random_normal(batch, length, WIDTH, seed=3),
+    )
 
     def along(x):
         return (grad(lambda x: mixer(x).square().sum())(x) * direction).sum()
@@ -332,10 +340,10 @@ def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(labe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", programs(EXPORTED, 0))
+@pytest.mark.parametrize("label", labels_to_trace(EXPORTED, 0))
 def test_one_exported_program_computes_every_batch_and_length(label):
     longest = 12
-    mixer = made(label, longest).eval()
+    mixer = build_mixer(label, longest).eval()
     batch, length = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=2, max=longest)
     program = torch.export.export(mixer, (torch.randn(3, 7, WIDTH),), dynamic_shapes=({0: batch, 1: length},)).module()
     for shape in ((3, 7), (1, 2), (2, longest), (20, 5)):
@@ -344,10 +352,10 @@ def test_one_exported_program_computes_every_batch_and_length(label):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", programs(COMPILED, 1))
+@pytest.mark.parametrize("label", labels_to_trace(COMPILED, 1))
 def test_a_compiled_mixer_computes_every_batch_and_length(label):
     torch._dynamo.reset()
-    mixer = made(label, 12)
+    mixer = build_mixer(label, 12)
     compiled = torch.compile(mixer, dynamic=True, fullgraph=True, backend="eager")  # what torch makes of it is its own
     for shape in ((3, 7), (2, 12)):
         x, weight = torch.randn(*shape, WIDTH), torch.randn(*shape, WIDTH)
@@ -359,7 +367,7 @@ def test_a_compiled_mixer_computes_every_batch_and_length(label):
 @every_label
 def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
     small = {"window": 3} if "window" in used_settings(label) else {}
-    mixer, cache = made(label, 8, **small), None
+    mixer, cache = build_mixer(label, 8, **small), None
     if label.startswith("my:"):
         with pytest.raises(BudgetError, match="does not state what decoding carries .* state\\(seq_len\\)"):
             state_size(mixer.allocation, 8)
@@ -372,7 +380,7 @@ def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
 
 def test_the_tested_labels_are_of_every_family():
     built = set(families()) - {"hybrid"}  # whose layers have the mixers of the others
-    assert {family_of(each.values[0]).name for each in spread()} == built
+    assert {family_of(each.values[0]).name for each in label_parameters()} == built
 
 
 @pytest.mark.slow

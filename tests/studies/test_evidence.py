@@ -19,7 +19,7 @@ from madbench.errors import MadbenchError
 from madbench.suites.mad.suite import AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS as TASKS
 from madbench.suites.scoring import mean_over
-from score_frames import scored
+from score_frames import frame_of_scores
 
 PAGE = Path(__file__).parents[2] / evidence.PAGE
 
@@ -70,7 +70,7 @@ def finding_of(gain: float, spread: float, name: str = "mixing"):
         for task in TASKS:
             mean = 40 + gain * (place % 2 == 0) if task != TASKS[0] else 100
             values = mean + spread * rng.standard_normal(5) * (mean < 100)
-            drawn.append(scored({label: values}, [task]))
+            drawn.append(frame_of_scores({label: values}, [task]))
     scores = pd.concat(drawn)
     scores = pd.concat([scores, mean_over(scores, TASKS, AVERAGE)], ignore_index=True)
     (row,) = (row for row in findings(scores, claims=[claim]) if row.quantity == AVERAGE)

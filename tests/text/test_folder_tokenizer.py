@@ -19,7 +19,7 @@ from madbench.text.tokenizers import BytePairTokenizer, load_tokenizer, train_bp
 
 library = pytest.importorskip("tokenizers")
 
-from folder_tokenizers import KINDS, ODD, TEXTS, byte_level, llama, metaspace, prefixed, write  # noqa: E402
+from folder_tokenizers import KINDS, ODD, TEXTS, byte_level, byte_level_with_prefix_space, llama, metaspace, write  # noqa: E402
 
 BROKEN = b'{"model": {"type": "BPE", "vocab": {"</s>": 0}, "byte_fallback": true}, "added_tokens": []}'
 
@@ -53,7 +53,7 @@ def test_ids_are_the_librarys_without_special_tokens(tmp_path, kind):
     assert ours.token_bytes().shape == (ours.vocab_size,) and ours.token_bytes()[ours.end_of_text] == 0
 
 
-@pytest.mark.parametrize(("make", "end"), [(metaspace, "</s>"), (prefixed, "<|endoftext|>")])
+@pytest.mark.parametrize(("make", "end"), [(metaspace, "</s>"), (byte_level_with_prefix_space, "<|endoftext|>")])
 def test_a_first_space_that_is_taken_for_the_added_one_is_lost_and_noted(tmp_path, make, end):
     read = load_tokenizer(f"hf-tokenizer:{write(tmp_path, make(), end)}")
     assert [read.decode(read.encode(text)) for text in (" the cat", "the cat", "a  b ")] == [

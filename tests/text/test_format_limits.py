@@ -11,14 +11,14 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.text.documents import BadRowError
 from madbench.text.sources import Limits, find_sources
-from shards import FORMATS, limited, lines_of, pack, write, write_parquet
-from source_samples import only
+from shards import FORMATS, lines_of, pack, refusal_under_limits, write, write_parquet
+from source_samples import only_source
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_a_line_beyond_the_limit_is_refused_and_the_longest_allowed_is_read(tmp_path, name):
     path, longest = write(tmp_path / name, ["x" * 10_000]), len(lines_of(["x" * 10_000]))
-    assert limited(path, line=longest - 1).startswith(f"{path}:1: a line of more than 0.01")
+    assert refusal_under_limits(path, line=longest - 1).startswith(f"{path}:1: a line of more than 0.01")
     assert len(list(find_sources([str(path)], limits=Limits(line=longest))[0].documents())) == 1
 
 
@@ -27,7 +27,7 @@ def test_a_document_beyond_the_limit_is_refused_with_the_option_that_allows_it(t
     path = tmp_path / name
     path.write_text("x" * 2000) if name == "a.txt" else write(path, ["short", "x" * 2000])
     assert (
-        limited(path, document=1999)
+        refusal_under_limits(path, document=1999)
         == f"{path}: a document of more than 0.001999 MB; --max-document MB allows longer ones"
     )
 
@@ -39,7 +39,7 @@ def test_a_small_file_that_unpacks_to_a_long_line_takes_little_memory(tmp_path):
         for _ in range(100):
             file.write(b"a" * 1_000_000)
     tracemalloc.start()
-    problem = limited(path, line=2_000_000)
+    problem = refusal_under_limits(path, line=2_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "a line of more than 2 MB" in problem and peak < 10_000_000
@@ -59,7 +59,7 @@ def test_bad_rows_are_skipped_and_counted_with_skip_bad(tmp_path, name):
         assert list(source.documents()) == ["a", "b", "c"]
         assert source.skipped == 7 + len(syntax)
     with pytest.raises(BadRowError, match=":2: key 'text': expected text, got nothing"):
-        list(only(path).documents())
+        list(only_source(path).documents())
 
 
 def test_null_rows_of_parquet_are_skipped_and_counted(tmp_path):

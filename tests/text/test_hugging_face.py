@@ -9,7 +9,7 @@ import pytest
 
 from madbench.errors import MissingExtraError
 from madbench.text.sources import find_sources
-from source_samples import error_of, only
+from source_samples import only_source, reading_error
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def hub(monkeypatch):
 
 
 def test_a_dataset_of_the_hub_is_streamed_and_its_revision_is_its_hash(hub):
-    source = only("hf:tiny:small")
+    source = only_source("hf:tiny:small")
     assert list(source.documents()) == list(source.documents()) == ["a", "é"]
     assert (source.name, source.size, source.position, source.sha256) == ("hf:tiny:small", 3, 3, "cafe")
     assert hub.asked == [("tiny", "small")]
 
 
 def test_a_dataset_without_config_takes_the_usual_one(hub):
-    only("hf:tiny")
+    only_source("hf:tiny")
     assert hub.asked == [("tiny", None)]
 
 
@@ -51,10 +51,10 @@ def test_rows_without_a_text_can_be_skipped(hub):
 
 
 def test_errors_of_the_hub_are_messages_of_one_line(hub):
-    assert error_of("hf:huge").endswith("datasets cannot read it: Dataset 'huge' doesn't exist on the Hub")
-    assert error_of("hf:tiny", "txt").endswith("no column 'txt' (choose it with --text-key); did you mean 'text'?")
+    assert reading_error("hf:huge").endswith("datasets cannot read it: Dataset 'huge' doesn't exist on the Hub")
+    assert reading_error("hf:tiny", "txt").endswith("no column 'txt' (choose it with --text-key); did you mean 'text'?")
     hub.rows.append({"text": None})
-    assert "expected text, got" in error_of("hf:tiny")
+    assert "expected text, got" in reading_error("hf:tiny")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, name, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"pip install -e '\.\[{extra}\]'"):
-        list(only(name).documents())
+        list(only_source(name).documents())
 
 
 @pytest.mark.slow
@@ -74,6 +74,6 @@ def test_a_folder_is_read_through_the_real_datasets_library(tmp_path, monkeypatc
     pytest.importorskip("datasets")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.jsonl").write_text('{"text": "a"}\n{"text": "é"}\n', encoding="utf-8")
-    source = only(f"hf:{tmp_path / 'data'}")
+    source = only_source(f"hf:{tmp_path / 'data'}")
     assert list(source.documents()) == ["a", "é"]
     assert source.sha256

@@ -11,8 +11,8 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.text import formats
 from madbench.text.formats import json_array
-from shards import DOCUMENTS, limited, lines_of, pack
-from source_samples import only
+from shards import DOCUMENTS, lines_of, pack, refusal_under_limits
+from source_samples import only_source
 
 ARRAY = json.dumps([{"text": text, "n": [{"text": "]"}]} for text in DOCUMENTS], indent=1).encode()
 JSON = {
@@ -27,12 +27,12 @@ JSON = {
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("kind", JSON)
 def test_json_is_lines_or_an_array(tmp_path, kind, packing):
-    assert list(only(pack(tmp_path / f"a.json{packing}", JSON[kind])).documents()) == DOCUMENTS
+    assert list(only_source(pack(tmp_path / f"a.json{packing}", JSON[kind])).documents()) == DOCUMENTS
 
 
 @pytest.mark.parametrize("ending", [".ndjson", ".NDJSON", ".ndjson.gz", ".ndjson.zst", ".JSONL", ".jsonlines", ".jl"])
 def test_json_lines_have_several_endings(tmp_path, ending):
-    assert list(only(pack(tmp_path / f"a{ending}", lines_of(DOCUMENTS))).documents()) == DOCUMENTS
+    assert list(only_source(pack(tmp_path / f"a{ending}", lines_of(DOCUMENTS))).documents()) == DOCUMENTS
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64, 1000])
@@ -42,7 +42,7 @@ def test_an_array_is_read_equally_for_any_size_of_chunks(tmp_path, monkeypatch, 
         {"text": "b", "n": [1.5e3, None]}
     ]
     path = pack(tmp_path / "a.json", json.dumps(rows, ensure_ascii=False, indent=2).encode())
-    assert list(only(path).documents()) == [row["text"] for row in rows if row["text"]]
+    assert list(only_source(path).documents()) == [row["text"] for row in rows if row["text"]]
 
 
 @pytest.mark.parametrize("chunk", range(1, 9))
@@ -74,7 +74,7 @@ def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
 )
 def test_a_bad_element_is_named_by_its_line_and_the_ones_before_it_are_given(tmp_path, content, problem):
     path = pack(tmp_path / "a.json", content)
-    documents = only(path).documents()
+    documents = only_source(path).documents()
     assert next(documents) == "a"
     with pytest.raises(ConfigError) as caught:
         list(documents)
@@ -83,7 +83,7 @@ def test_a_bad_element_is_named_by_its_line_and_the_ones_before_it_are_given(tmp
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"[]", b" [ ] \n"])
 def test_json_without_rows_has_no_document(tmp_path, content):
-    assert list(only(pack(tmp_path / "a.json", content)).documents()) == []
+    assert list(only_source(pack(tmp_path / "a.json", content)).documents()) == []
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_an_array_is_streamed_in_memory_independent_of_its_size(tmp_path):
     peaks, element = [], json.dumps({"text": "a" * 100_000}).encode()
     for megabytes in (5, 30):
         path = pack(tmp_path / "a.json.gz", b"[" + b",\n".join([element] * (10 * megabytes)) + b"]")
-        source = only(path)
+        source = only_source(path)
         tracemalloc.start()
         assert sum(1 for _ in source.documents()) == 10 * megabytes
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -103,7 +103,7 @@ def test_an_array_is_streamed_in_memory_independent_of_its_size(tmp_path):
 def test_an_element_beyond_the_limit_is_refused_before_it_is_in_memory(tmp_path):
     path = pack(tmp_path / "a.json.gz", b'[{"text": "' + b"x" * 50_000_000 + b'"}]')
     tracemalloc.start()
-    problem = limited(path, line=2_000_000)
+    problem = refusal_under_limits(path, line=2_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert problem.startswith(f"{path}:1: an element of more than 2 MB; --max-line") and peak < 20_000_000

@@ -15,13 +15,13 @@ import pytest
 
 from madbench.errors import ConfigError
 from shards import lines_of, pack
-from source_samples import error_of, only
+from source_samples import only_source, reading_error
 
 
 def sheet(path: Path) -> str:
     path.write_text("title\ttext\na\tb\n" if path.suffix == ".tsv" else "title,text\na,b\n")
     with pytest.raises(ConfigError) as caught:
-        only(path)
+        only_source(path)
     return str(caught.value)
 
 
@@ -31,7 +31,7 @@ def test_a_table_is_refused_with_the_command_that_makes_it_readable(tmp_path, mo
     problem = sheet(Path(name.lower()))
     assert "a table" in problem and "--text-key" in problem
     exec(problem.partition('python -c "')[2].rstrip('"'))
-    assert list(only("a.jsonl").documents()) == ["b"]
+    assert list(only_source("a.jsonl").documents()) == ["b"]
     assert "a table" in sheet(Path(name))
 
 
@@ -63,13 +63,13 @@ NOT_TEXT = {
 def test_json_lines_under_another_name_are_refused_with_a_name_to_give(tmp_path, name, before):
     path = pack(tmp_path / name, before + lines_of(["a", "b"], "body"))
     ending = ".jsonl" + path.suffix * (path.suffix in (".gz", ".zst"))
-    assert error_of(path) == f"{path}: JSON lines; give it a name that ends in {ending}"
+    assert reading_error(path) == f"{path}: JSON lines; give it a name that ends in {ending}"
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', '{\n{"a": 1}\n', '[1]\n{"a": 1}\n', '{"a": 1}\n\nis an object\n'])
 def test_text_with_an_object_in_it_is_text(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
-    assert list(only(tmp_path / "a.txt").documents()) == [text]
+    assert list(only_source(tmp_path / "a.txt").documents()) == [text]
 
 
 @pytest.mark.parametrize("ending", [".txt", ".jsonl", ".json", ".txt.gz"])
@@ -77,21 +77,21 @@ def test_text_with_an_object_in_it_is_text(tmp_path, text):
 def test_files_that_are_not_text_are_refused_with_their_format(tmp_path, kind, ending):
     content, says = NOT_TEXT[kind]
     path = pack(tmp_path / f"a{ending}", content)
-    problem = error_of(path)
+    problem = reading_error(path)
     assert problem.startswith(f"{path}: ") and re.search(says, problem)
 
 
 def test_numpy_and_torch_files_and_archives_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(9))
-    assert "a NumPy array" in error_of(tmp_path / "a.npy")
+    assert "a NumPy array" in reading_error(tmp_path / "a.npy")
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"text": "x" * 99}))
-    assert "not UTF-8" in error_of(tmp_path / "a.pkl")
+    assert "not UTF-8" in reading_error(tmp_path / "a.pkl")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.npy")
-    assert "not text but binary data" in error_of(tmp_path / "a.tar.gz")
+    assert "not text but binary data" in reading_error(tmp_path / "a.tar.gz")
     (tmp_path / "train.bin").write_bytes(b"\x05\x00\x07\x00")
     with pytest.raises(ConfigError, match=r"train.bin: token ids .* a corpus already: madbench lm LABEL --corpus"):
-        only(tmp_path / "train.bin")
+        only_source(tmp_path / "train.bin")
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
     with pytest.raises(ConfigError, match=r"a.parquet.gz: parquet, .* unpack it"):
-        only(tmp_path / "a.parquet.gz")
+        only_source(tmp_path / "a.parquet.gz")

@@ -10,19 +10,19 @@ import pytest
 from madbench.analysis.registration import register
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from registrations import GAINS, LATER, judge, written
+from registrations import GAINS, LATER, judge, write_grid
 
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    return written(tmp_path)
+    return write_grid(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory) -> Path:
     """The folder of a registration and of all its runs, which support the claim."""
     folder = tmp_path_factory.mktemp("registered")
-    _, made, _ = register(written(folder), folder / "results")
+    _, made, _ = register(write_grid(folder), folder / "results")
     store = Store.open(folder / "results")
     for job in made.jobs:
         accuracy = GAINS[job.label] + job.seed / 500

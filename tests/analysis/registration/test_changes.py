@@ -22,7 +22,7 @@ from madbench.analysis.registration import changed_claims, changed_values, load_
 from madbench.analysis.verdict_inputs import changed_inputs
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from registrations import LABELS, rewritten
+from registrations import LABELS, write_registration
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ OTHERS = {
 def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, file, loaded, whole):
     found, made = loaded
     assert changed_values(found, made) == []
-    rewritten(file, with_threshold(json.loads(file.read_text()), name, OTHERS[name]))
+    write_registration(file, with_threshold(json.loads(file.read_text()), name, OTHERS[name]))
     changed = changed_values(load_registration(file, whole / "results")[0], made)
     assert [change.split(" ")[0] for change in changed] == [name]
 
@@ -97,7 +97,7 @@ def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(na
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["level", "chance.memorization", "published.R-12o!.mad_average"])
 def test_a_value_that_changed_makes_verdicts_provisional(name, filled, judged_again):
-    rewritten(filled, with_threshold(json.loads(filled.read_text()), name, OTHERS[name]))
+    write_registration(filled, with_threshold(json.loads(filled.read_text()), name, OTHERS[name]))
     said, verdicts = judged_again()
     assert "The verdicts are provisional." in said
     assert f"{name} " in said.split("Changed values: ")[1]
@@ -121,7 +121,7 @@ def test_a_published_file_that_was_edited_is_noticed(judged, loaded, papers):
 
 @pytest.mark.slow
 def test_registered_thresholds_are_used_if_the_present_analysis_has_others(filled, judged_again):
-    rewritten(filled, with_threshold(json.loads(filled.read_text()), "lines.lag.mad_average", 90.0))
+    write_registration(filled, with_threshold(json.loads(filled.read_text()), "lines.lag.mad_average", 90.0))
     said, verdicts = judged_again()
     assert verdicts == ["contradicted (provisional)"]
     assert "lines.lag.mad_average 90, now 15.4" in said
@@ -144,7 +144,7 @@ def test_added_and_removed_values_are_changes():
 @pytest.mark.slow
 def test_a_claim_that_is_another_now_is_named_and_judged_as_registered(filled, judged_again):
     content = json.loads(filled.read_text())
-    rewritten(filled, with_claim(content, expects="no gain", title="Other"))
+    write_registration(filled, with_claim(content, expects="no gain", title="Other"))
     said, verdicts = judged_again()
     assert "Claims changed after the registration, judged as registered: lag (expects)." in said
     assert verdicts == ["contradicted (provisional)"]
@@ -181,7 +181,7 @@ def test_verdicts_of_a_registration_with_another_test_name_it(filled, judged_aga
     content = json.loads(filled.read_text())
     del content["test"]
     content |= {"form": 2, "analysis": "0" * 16}
-    rewritten(filled, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}})
+    write_registration(filled, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}})
     said, verdicts = judged_again()
     assert verdicts == ["supported (registered with another test)"] and "Changed values" not in said
     assert "Registered with an unnamed test; judged by moderated t 1." in said

@@ -20,7 +20,7 @@ from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.tasks import make_setting
-from registrations import LABELS, rewritten
+from registrations import LABELS, write_registration
 
 
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
@@ -87,7 +87,7 @@ def test_runs_that_would_be_others_now_are_refused(path, tmp_path):
     content = json.loads(file.read_text())
     Store.open(tmp_path / "results")
     for jobs in (content["jobs"][:-1], [*content["jobs"][:-1], "0" * 16], content["jobs"][::-1]):
-        rewritten(file, content | {"jobs": jobs})
+        write_registration(file, content | {"jobs": jobs})
         with pytest.raises(registration.ConfigError, match="would train other runs"):
             load_registration(file, tmp_path / "results")
 
@@ -144,7 +144,7 @@ def test_a_file_of_another_form_is_refused_in_a_sentence(file, tmp_path):
             del of_form["form"]
             thresholds = {name: content["thresholds"][name] for name in ("level", "margin_share", "least_seeds")}
             of_form["thresholds"] = thresholds | {"solved_share": content["thresholds"]["solved_share"]}
-        rewritten(file, of_form)
+        write_registration(file, of_form)
         with pytest.raises(registration.ConfigError) as error:
             load_registration(file, tmp_path / "results")
         assert str(error.value).count("\n") == 0

@@ -14,7 +14,7 @@ from madbench.analysis.registration import lacking_runs, load_registration, regi
 from madbench.files import file_digest
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from registrations import GAINS, LATER, judge, written
+from registrations import GAINS, LATER, judge, write_grid
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_verdict_names_a_registration_that_is_newer_than_its_runs(whole, tmp
         with store.lock(run.job):
             record = replace(run.record, details={"ended": "2026-01-01T00:00:00+00:00"})
             store.finish(run.job, record, replace=True)
-    _, _, file = register(written(tmp_path), tmp_path / "empty")  # in another folder, before an import
+    _, _, file = register(write_grid(tmp_path), tmp_path / "empty")  # in another folder, before an import
     _, verdicts = judge(file)
     assert verdicts == ["supported (registered before 0 of 72 runs)"]
 

@@ -11,7 +11,7 @@ from madbench.mixers import build
 from madbench.mixers.cd import library
 from madbench.mixers.cd.forms import Dynamics, scores
 from madbench.mixers.checks import run_checks
-from refused import skipping_refused
+from refused import skip_if_refused
 
 LABELS = {
     "cd:id": "chunk_simple_gla",
@@ -172,7 +172,7 @@ def test_the_kernels_give_what_chunked_gives(label):
     mixer = build(label, 128, 256, n_head=2, budget="paper").cuda()
     x = torch.randn(2, 200, 128, device="cuda")
     expected = outputs(mixer, "chunked", x)
-    with skipping_refused(), torch.autocast("cuda", torch.bfloat16):
+    with skip_if_refused(), torch.autocast("cuda", torch.bfloat16):
         found = outputs(mixer, "fla", x)
     for one, other in zip(found, expected, strict=True):
         assert (one - other).norm() < 0.03 * other.norm()

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, convolved, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, convolve_projection, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -58,7 +58,7 @@ class TestLibrary:
 
         layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))
         p, heads, n = dict(layer.named_parameters()), layer.dims.heads, layer.operator.n
-        q, k, v = (convolved(x, p, side) for side in "qkv")
+        q, k, v = (convolve_projection(x, p, side) for side in "qkv")
         q = q.unflatten(-1, (heads, -1))
         k, v = (side.unflatten(-1, (n, heads, -1)).flatten(1, 2) for side in (k, v))
         q, k = (side / (side.square().sum(-1, keepdim=True) + 1e-6).sqrt() for side in (q, k))
@@ -69,7 +69,7 @@ class TestLibrary:
         recurrence = in_float64(naive, naive.naive_recurrent_gated_delta_product)
         o, state = recurrence(q, k, v, g, beta, layer.dims.key**-0.5, output_final_state=True, num_householder=n)
         gate = F.silu(x @ p["g_proj.weight"].T)
-        expected = (normed(o, p["o_norm.weight"]).flatten(-2) * gate) @ p["o_proj.weight"].T
+        expected = (rms_norm(o, p["o_norm.weight"]).flatten(-2) * gate) @ p["o_proj.weight"].T
         y, cache = layer.prefill(x)
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
         assert difference(cache.state, state) < 1e-13

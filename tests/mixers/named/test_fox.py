@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
-from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -34,7 +34,7 @@ class TestLibrary:
         p = dict(layer.named_parameters())
         q, k, v = ((x @ p[f"{side}_proj.weight"].T).unflatten(-1, (2, -1)) for side in "qkv")
         if layer.operator.norm:
-            q, k = (normed(side, p[f"{name}_norm.weight"].view(2, -1)) for name, side in (("q", q), ("k", k)))
+            q, k = (rms_norm(side, p[f"{name}_norm.weight"].view(2, -1)) for name, side in (("q", q), ("k", k)))
         g = logsigmoid(x @ p["f_proj.weight"].T + p["f_proj.bias"])
         o = in_float64(naive, naive.naive_forgetting_attn)(q, k, v, g).flatten(-2)
         gate = (x @ p["g_proj.weight"].T).sigmoid() if layer.operator.gate else 1

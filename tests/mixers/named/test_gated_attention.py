@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from library_layers import causal_mask, keep_float64, load_both_ways, of_transformers
+from library_layers import causal_mask, keep_float64, load_both_ways, module_of_transformers
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 def theirs(layer):
     """The library's layer and its positions, with the widths of ours."""
-    qwen, dims = of_transformers("qwen3_next"), layer.dims
+    qwen, dims = module_of_transformers("qwen3_next"), layer.dims
     rotated = 2 * max(1, dims.key // 8)
     config = qwen.Qwen3NextConfig(
         hidden_size=dims.d, num_attention_heads=dims.heads, num_key_value_heads=dims.heads, head_dim=dims.key,

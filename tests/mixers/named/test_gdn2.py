@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, convolved, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, convolve_projection, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.residuals import difference, filled_mixer
@@ -55,7 +55,7 @@ class TestLibrary:
 
         layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))
         p, heads = dict(layer.named_parameters()), layer.dims.heads
-        q, k, v = (convolved(x, p, side).unflatten(-1, (heads, -1)) for side in "qkv")
+        q, k, v = (convolve_projection(x, p, side).unflatten(-1, (heads, -1)) for side in "qkv")
         q, k = (side / (side.square().sum(-1, keepdim=True) + 1e-6).sqrt() for side in (q, k))
         b, w = ((x @ p[f"{side}_proj.weight"].T).sigmoid().unflatten(-1, (heads, -1)) for side in "bw")
         logits = x @ p["f_proj.0.weight"].T @ p["f_proj.1.weight"].T + p["dt_bias"]
@@ -63,7 +63,7 @@ class TestLibrary:
         recurrence = in_float64(naive, naive.naive_recurrent_gdn2)
         o, state = recurrence(q, k, v, g, b * (2 if "neg" in label else 1), w, output_final_state=True)
         gate = (x @ p["g_proj.0.weight"].T @ p["g_proj.1.weight"].T + p["g_proj.1.bias"]).sigmoid()
-        expected = (normed(o, p["o_norm.weight"]).flatten(-2) * gate) @ p["o_proj.weight"].T
+        expected = (rms_norm(o, p["o_norm.weight"]).flatten(-2) * gate) @ p["o_proj.weight"].T
         y, cache = layer.prefill(x)
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
         assert difference(cache.state, state) < 1e-13

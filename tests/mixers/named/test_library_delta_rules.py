@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, convolved, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, convolve_projection, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -36,7 +36,7 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
 
     layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))
     p, heads = dict(layer.named_parameters()), layer.dims.heads
-    q, k, v = (convolved(x, p, side).unflatten(-1, (heads, -1)) for side in "qkv")
+    q, k, v = (convolve_projection(x, p, side).unflatten(-1, (heads, -1)) for side in "qkv")
     q, k = (side / (side.square().sum(-1, keepdim=True) + 1e-6).sqrt() for side in (q, k))
     beta = (x @ p["b_proj.weight"].T).sigmoid() * (2 if "neg" in label else 1)
     if label.startswith("KDA"):
@@ -53,7 +53,7 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
         naive = in_float64(gdn, gdn.naive_recurrent_gated_delta_rule)
         o, state = naive(q=q, k=k, v=v, g=g, beta=beta, output_final_state=True)
         gate = F.silu(x @ p["g_proj.weight"].T)
-    o = normed(o, p["o_norm.weight"]) * gate.view_as(o)
+    o = rms_norm(o, p["o_norm.weight"]) * gate.view_as(o)
     y, cache = layer.prefill(x)
     expected = o.flatten(-2) @ p["o_proj.weight"].T
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, rms_norm
 from madbench.mixers import Layer, build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -85,9 +85,9 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
     by_head = (side.unflatten(-1, (layer.dims.heads, -1)) for side in (q, k, v, g))
     o, state = in_float64(naive, naive.naive_recurrent_gla)(*by_head, output_final_state=True)
     if label == "GLA":
-        o = normed(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
+        o = rms_norm(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
     else:
-        o = normed(o.flatten(-2), p["g_norm.weight"])
+        o = rms_norm(o.flatten(-2), p["g_norm.weight"])
     y, cache = layer.prefill(x)
     expected = o @ p["o_proj.weight"]
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
@@ -103,7 +103,7 @@ def test_hgrn_is_the_library_s_recurrence_of_each_channel(label):
     i, g, gate = (x @ p[f"{side}_proj.weight"] for side in "ifg")
     g = bounded(F.logsigmoid(g), 2, 4) if label == "HGRN(bound)" else F.logsigmoid(g)
     o, state = in_float64(naive, naive.naive_recurrent_hgrn)(F.silu(i) * (1 - g.exp()), g, output_final_state=True)
-    expected = normed(o, p["g_norm.weight"]) * F.silu(gate) @ p["o_proj.weight"]
+    expected = rms_norm(o, p["g_norm.weight"]) * F.silu(gate) @ p["o_proj.weight"]
     y, cache = layer.prefill(x)
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
     assert difference(cache.carried["h"], state) < 1e-13
@@ -118,7 +118,7 @@ def test_gsa_is_the_library_s_two_recurrences():
     g = F.logsigmoid(g) / 8
     recurrence = in_float64(naive, naive.naive_recurrent_gsa)
     o, states = recurrence(F.silu(q), F.silu(k), F.silu(v), 1 - g.exp(), g, scale=1.0, output_final_state=True)
-    expected = normed(F.silu(o.flatten(-2)), p["g_norm.weight"]) @ p["o_proj.weight"]
+    expected = rms_norm(F.silu(o.flatten(-2)), p["g_norm.weight"]) @ p["o_proj.weight"]
     y, cache = layer.prefill(x)
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
     assert difference(cache.carried["keys"], states[0]) < 1e-13 and difference(cache.state, states[1]) < 1e-13
@@ -137,7 +137,7 @@ def test_retention_is_the_library_s_with_its_rotary_positions():
     angle = torch.outer(torch.arange(65).double(), frequency)
     q, k = (rotary_embedding_ref(side, angle.cos(), angle.sin()) for side in (q, k))
     o = in_float64(naive, naive.naive_retention)(*(side.transpose(1, 2) for side in (q, k, v))).transpose(1, 2)
-    o = normed(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
+    o = rms_norm(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
     y, _ = layer.prefill(x)
     expected = o @ p["o_proj.weight"]
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -33,7 +33,7 @@ def test_the_layer_is_the_library_s_whole_layer():
     other.load_state_dict(layer.state_dict())
     gain = other.norm.weight
     del other.norm, other.act
-    other.norm, other.act = (lambda y, z: normed(y * F.silu(z), gain)), F.silu  # for kernels that need a GPU
+    other.norm, other.act = (lambda y, z: rms_norm(y * F.silu(z), gain)), F.silu  # for kernels that need a GPU
     expected = in_float64(mamba2, mamba2.Mamba2.torch_forward)(other, x)
     expected = expected[0] if isinstance(expected, tuple) else expected
     assert difference(layer(x), expected) < 1e-13

@@ -7,7 +7,7 @@ import torch
 
 from madbench.mixers import build
 from madbench.mixers.named.operators import OPERATORS
-from refused import skipping_refused
+from refused import skip_if_refused
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 HEADS = {
@@ -41,7 +41,7 @@ def evaluate(module, x):
     given = x.clone().requires_grad_()
     output = module(given)
     output = output[0] if isinstance(output, tuple) else output
-    with skipping_refused():
+    with skip_if_refused():
         output.float().square().sum().backward()
     return output.float(), given.grad
 
@@ -59,7 +59,7 @@ def test_the_path_gives_what_blocks_give(label):
     layer.path = "chunked"
     expected = evaluate(layer, x)
     layer.path = "fla"
-    with skipping_refused(), torch.autocast("cuda", torch.bfloat16):
+    with skip_if_refused(), torch.autocast("cuda", torch.bfloat16):
         found = evaluate(layer, x)
     assert_near(found, expected)
 

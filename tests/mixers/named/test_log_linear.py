@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import block_borders
-from library_layers import NEEDS_LIBRARY, keep_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, keep_float64, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.cd.forms import Dynamics, scores
 from madbench.mixers.named.operators import log_linear_buckets as fenwick
@@ -142,7 +142,7 @@ class TestLibrary:
 
         def norm(x, weight, z, norm_before_gate, **_):
             assert not norm_before_gate
-            return normed(x * F.silu(z), weight)
+            return rms_norm(x * F.silu(z), weight)
 
         monkeypatch.setattr(log_linear_mamba2, "chunk_log_linear_attn", attend)
         monkeypatch.setattr(log_linear_mamba2, "rmsnorm_fn", norm)

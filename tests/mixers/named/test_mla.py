@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
-from library_layers import causal_mask, keep_float64, load_both_ways, of_transformers
+from library_layers import causal_mask, keep_float64, load_both_ways, module_of_transformers
 from madbench.mixers import build
 from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
@@ -16,7 +16,7 @@ needs_library = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 def theirs(layer):
     """The library's layer and its positions, with the widths of ours."""
     dims, is_kimi = layer.dims, layer.operator.nope
-    module = of_transformers("kimi_linear" if is_kimi else "deepseek_v3")
+    module = module_of_transformers("kimi_linear" if is_kimi else "deepseek_v3")
     config = (module.KimiLinearConfig if is_kimi else module.DeepseekV3Config)(
         hidden_size=dims.d, num_attention_heads=dims.heads, num_key_value_heads=dims.heads, q_lora_rank=None,
         kv_lora_rank=dims.latent, qk_rope_head_dim=dims.rope, qk_nope_head_dim=dims.key - dims.rope,

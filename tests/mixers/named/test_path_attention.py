@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, convolved, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, convolve_projection, load_both_ways, rms_norm
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -34,9 +34,9 @@ class TestLibrary:
         p = dict(layer.named_parameters())
         q, k, v = ((x @ p[f"{side}_proj.weight"].T).unflatten(-1, (2, -1)) for side in "qkv")
         if layer.operator.norm:
-            q, k = (normed(side, p[f"maybe_{name}_norm.weight"]) for name, side in (("q", q), ("k", k)))
+            q, k = (rms_norm(side, p[f"maybe_{name}_norm.weight"]) for name, side in (("q", q), ("k", k)))
         p["w_proj.weight"] = p["w_proj.1.weight"] @ p["w_proj.0.weight"]
-        w = convolved(x, p, "w").unflatten(-1, (2, -1))
+        w = convolve_projection(x, p, "w").unflatten(-1, (2, -1))
         w = w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt()
         beta = 2 * F.linear(x, p["bt_proj.weight"], p["bt_proj.bias"]).sigmoid()
         g = torch.zeros_like(beta)

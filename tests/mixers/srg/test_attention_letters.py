@@ -13,7 +13,7 @@ from madbench.labels import differing_factors, explain, parse
 from madbench.mixers import build, solve
 from madbench.mixers.checks import run_checks
 from madbench.suites.mad.suite import MAD
-from srg_rows import by_loops, decode, fast_paths
+from srg_rows import decode, fast_paths, rows_by_loops
 
 LABELS = ("S-w", "D-pw", "R-pcgkw-q-12o", "G-kw-q-12", "L-w-v-2o", "R-w-q-1")
 TOKENS = 7
@@ -25,7 +25,7 @@ TOKENS = 7
 )
 def test_a_window_is_what_slots_in_it_give(label, window, make, randn):
     mixer, x = make(label, max_len=TOKENS, window=window), randn(1, TOKENS, 16)
-    expected = by_loops(mixer, x, window=window)
+    expected = rows_by_loops(mixer, x, window=window)
     for path in ("reference", *fast_paths(mixer)):
         mixer.path = path
         torch.testing.assert_close(mixer(x), expected)
@@ -166,7 +166,7 @@ def test_a_sink_is_a_term_of_the_denominator(label, make, randn):
     window = {"window": 3} if "w" in label else {}
     mixer, x = make(label, max_len=TOKENS, **window), randn(1, TOKENS, 16)
     mixer.sink.data += 2
-    expected = by_loops(mixer, x, **window)
+    expected = rows_by_loops(mixer, x, **window)
     for path in ("reference", *fast_paths(mixer)):
         mixer.path = path
         torch.testing.assert_close(mixer(x), expected)
@@ -256,7 +256,7 @@ def test_sinks_are_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
 def test_norms_of_queries_and_keys_are_those_of_each_head(label, make, randn):
     how = {"window": 3} if "w" in label else {}
     mixer, x = make(label, max_len=TOKENS, d_model=32, **how), randn(1, TOKENS, 32)
-    expected = by_loops(mixer, x, **how)
+    expected = rows_by_loops(mixer, x, **how)
     for path in ("reference", *fast_paths(mixer)):
         mixer.path = path
         torch.testing.assert_close(mixer(x), expected)

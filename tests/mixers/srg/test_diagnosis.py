@@ -13,12 +13,12 @@ from madbench.labels.diagnosis import escape, point_at
 from madbench.mixers.srg import diagnosis
 from madbench.mixers.srg.diagnosis import nearest
 from madbench.mixers.srg.listing import all_labels
-from srg_letters import BASES, END, features_after, listed
+from srg_letters import BASES, END, features_after, text_of_choices
 
 ALL_KINDS = "labels look like 'S', 'G-cg-q-12o', 'KDA' (madbench ls operators) or 'cd:exp' (madbench ls families)"
 MESSAGES = {
     "G-cx-q-12o": (10, f"expected {features_after('c', '-', END, base='G')} after 'c'; did you mean 'G-cg-q-12o'?"),
-    "X": (7, f"expected {listed(BASES)} at the start; {ALL_KINDS}"),
+    "X": (7, f"expected {text_of_choices(BASES)} at the start; {ALL_KINDS}"),
     "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
     "G-cg-qq": (13, "expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
     "G-gc-q-12o": (10, f"expected {features_after('g', '-', '!', base='G')} after 'g'; did you mean 'G-cg-q-12o'?"),
@@ -27,16 +27,16 @@ MESSAGES = {
     "S-cc": (10, f"expected {features_after('c', '-', END)} after 'c'; did you mean 'S-c'?"),
     "SR-c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "S-q-v": (11, "expected '1' or '2' after '-'; did you mean 'S-q'?"),
-    "s": (7, f"expected {listed(BASES)} at the start; did you mean 'S'?"),
+    "s": (7, f"expected {text_of_choices(BASES)} at the start; did you mean 'S'?"),
     "S-C-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c-q'?"),
     "S-G-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-g-q'?"),
-    "": (7, f"expected {listed(BASES)} at the start; {ALL_KINDS}"),
+    "": (7, f"expected {text_of_choices(BASES)} at the start; {ALL_KINDS}"),
     "S-c-": (11, "expected 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
     "S--c": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c'?"),
-    "-c": (7, f"expected {listed(BASES)} at the start; did you mean 'S-c'?"),
+    "-c": (7, f"expected {text_of_choices(BASES)} at the start; did you mean 'S-c'?"),
     "S -c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "G-\u0441g-q": (9, f"expected {features_after('', *'qv12', base='G')} after '-'; did you mean 'G-pg-q'?"),
-    "\uff27-q": (7, f"expected {listed(BASES)} at the start; did you mean 'G-q'?"),
+    "\uff27-q": (7, f"expected {text_of_choices(BASES)} at the start; did you mean 'G-q'?"),
     "S\u2013c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
     "G-cg-q-12o!": (
@@ -66,7 +66,7 @@ MESSAGES = {
     ),
     "D-kx-q": (10, f"expected {features_after('k', '-', '!')} after 'k'; did you mean 'D-k-q'?"),
     "D!": (8, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'D'?"),
-    "HyperGLUE": (7, f"expected {listed(BASES)} at the start; did you mean 'HyperGLU'?"),
+    "HyperGLUE": (7, f"expected {text_of_choices(BASES)} at the start; did you mean 'HyperGLU'?"),
 }
 
 
@@ -85,7 +85,7 @@ def test_message_and_caret(label):
 def test_escaped_characters_before_the_fault_move_the_caret():
     offered = features_after("c", "-", END)
     assert message("S-c\t\u0000").startswith(f"label 'S-c\\t\\x00'\n          ^ expected {offered}")
-    assert message("\ud800").startswith(f"label '\\ud800'\n       ^ expected {listed(BASES)} at the start")
+    assert message("\ud800").startswith(f"label '\\ud800'\n       ^ expected {text_of_choices(BASES)} at the start")
     assert point_at("\u6f22\tx", 2, "here") == "label '\\u6f22\\tx'\n               ^ here"
 
 

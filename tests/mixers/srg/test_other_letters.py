@@ -13,7 +13,7 @@ from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.listing import all_labels
 from madbench.rows import Grid, Row
 from madbench.suites.mad.suite import MAD
-from srg_rows import by_loops, decode, fast_paths
+from srg_rows import decode, fast_paths, rows_by_loops
 
 LABELS = (
     "D", "D-p", "D-c-q", "D-pcg-v-12o", "D-q-1", "D-gka-q-2o", "S-pk-q", "S-k!", "S-ck-v-12", "R-k-q", "R-pgk-q-12o",
@@ -28,7 +28,7 @@ OTHERS = [label for label in every_label() if label not in set(all_labels())]
 @pytest.mark.parametrize("label", LABELS)
 def test_every_path_and_the_steps_are_the_equations(label, make, randn):
     mixer, x = make(label), randn(1, 5, 16)
-    expected = by_loops(mixer, x)
+    expected = rows_by_loops(mixer, x)
     for path in ("reference", *fast_paths(mixer)):
         mixer.path = path
         torch.testing.assert_close(mixer(x), expected)
@@ -63,7 +63,7 @@ def test_steps_and_blocks_agree_under_bfloat16_autocast(randn):
 @pytest.mark.parametrize("label", ["S-pg-q", "R-pcg-q-12o", "G-pgk-q-1o"])
 def test_rope_after_the_gate_is_the_equation_and_another_function(label, make, randn):
     mixer, x = make(label, d_model=32, rope_order="after_gate"), randn(1, 5, 32)
-    torch.testing.assert_close(mixer(x), by_loops(mixer, x, rope_order="after_gate"))
+    torch.testing.assert_close(mixer(x), rows_by_loops(mixer, x, rope_order="after_gate"))
     torch.testing.assert_close(decode(mixer, x), mixer(x))
     usual = make(label, d_model=32)
     assert (mixer(x) - usual(x)).norm() > 1e-2 * mixer(x).norm()
@@ -83,7 +83,7 @@ def test_lambda_starts_near_lambda_init_and_the_norm_scales_by_what_is_left(make
     mixer = build("D-p", 32, 8, lambda_init=0.5)
     assert abs(mixer.contrast().item() - 0.5) < 0.05 and (mixer.head_norm.weight == 1).all()
     mixer, x = make("D", lambda_init=0.5), randn(1, 5, 16)
-    torch.testing.assert_close(mixer(x), by_loops(mixer, x, lambda_init=0.5))
+    torch.testing.assert_close(mixer(x), rows_by_loops(mixer, x, lambda_init=0.5))
 
 
 def test_adapters_start_at_zero_and_registers_do_not():

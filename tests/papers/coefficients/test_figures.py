@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from coefficient_results import decide_on
+from coefficient_results import decide_principle
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.papers.coefficients import coefficients
@@ -36,7 +36,7 @@ def test_readouts_are_drawn_around_their_near_zero_set():
 @pytest.mark.parametrize("width", ["single", "double"])
 @pytest.mark.parametrize("number", ["3", "5"])
 def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
-    decision = decide_on(number, tmp_path, lambda label: 0.3 + len(label) / 40)
+    decision = decide_principle(number, tmp_path, lambda label: 0.3 + len(label) / 40)
     first = decision.draw(layout=Layout(width))
     for page in (first, *first.following):
         page.draw_without_rendering()

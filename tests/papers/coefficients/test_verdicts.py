@@ -6,7 +6,7 @@ import math
 import pandas as pd
 import pytest
 
-from coefficient_results import decide_on, results_of, store_results
+from coefficient_results import decide_principle, results_of, store_results
 from madbench.analysis.scores import Results
 from madbench.config import Override
 from madbench.errors import StoreError
@@ -28,7 +28,7 @@ RATES = (Override.parse("learning_rates=[1.0e-3, 3.0e-3]"),)
 
 @pytest.mark.slow
 def test_an_expected_gap_is_supported_for_every_readout(tmp_path):
-    found = decide_on("3", tmp_path, lambda label: 0.55 if "-p" in label or "0.9" in label else 0.4)
+    found = decide_principle("3", tmp_path, lambda label: 0.55 if "-p" in label or "0.9" in label else 0.4)
     assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")
     assert set(found.frame.group) == {"exp", "softplus", "relu"}
 
@@ -39,7 +39,7 @@ def test_an_opposite_gap_contradicts_and_a_missing_one_gives_no_verdict(tmp_path
         gap = {"exp": -0.15, "softplus": 0.0, "relu": 0.15}[label[3:].split("-")[0]]
         return 0.5 + gap * ("-p" in label or "0.9" in label)
 
-    found = decide_on("3", tmp_path, accuracy).verdicts
+    found = decide_principle("3", tmp_path, accuracy).verdicts
     assert found["exp"] == "contradicted" and found["relu"] == "supported"
     assert "not significant" in found["softplus"]
 
@@ -51,7 +51,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
             return None
         return 0.55 if label.endswith(("sum-p", "pow-p")) else 0.4
 
-    found = decide_on("6", tmp_path, accuracy)
+    found = decide_principle("6", tmp_path, accuracy)
     assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")  # they score at chance
     means = found.frame[found.frame["mark"] == "mean"]
     assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1-p", "1.15-b1-pow-p"]
@@ -63,7 +63,7 @@ def test_mirrors_above_gates_is_also_tested_with_unit_keys_on_both_sides(tmp_pat
     def accuracy(label):
         return 0.7 if "-h" in label else 0.55 if label.endswith("-cug") else 0.4
 
-    found = decide_on("4", tmp_path, accuracy).verdicts
+    found = decide_principle("4", tmp_path, accuracy).verdicts
     assert found["mirrors above gates"] == found["mirrors above gates of unit keys"] == "supported"
     assert "not significant" in found["learned vectors above keys"]
 
@@ -78,7 +78,7 @@ def test_principle_4_leaves_out_its_harder_task_if_a_task_is_given(tmp_path):
 
 @pytest.mark.slow
 def test_mirrors_that_owe_it_to_unit_keys_alone_are_told_so(tmp_path):
-    found = decide_on("4", tmp_path, lambda label: 0.6 if "u" in label.split("-")[-1] else 0.4).verdicts
+    found = decide_principle("4", tmp_path, lambda label: 0.6 if "u" in label.split("-")[-1] else 0.4).verdicts
     assert found["mirrors above gates"] == "supported"
     assert "not significant" in found["mirrors above gates of unit keys"]
 
@@ -154,7 +154,7 @@ def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
 
 def test_models_that_all_diverged_are_not_measured(tmp_path):
     with pytest.raises(StoreError, match="no run has finished"):
-        decide_on("2", tmp_path, lambda label: None)
+        decide_principle("2", tmp_path, lambda label: None)
 
 
 @pytest.mark.slow
