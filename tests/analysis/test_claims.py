@@ -15,7 +15,7 @@ from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.labels import differing_factors, parse
 from madbench.report.tables import page_claims
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import frame_of_losses, frame_of_scores

@@ -15,7 +15,7 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
 from madbench.analysis.inference import LEVEL, Sample, Scale, difference, equivalence, holm
 from madbench.errors import ConfigError
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import frame_of_losses, frame_of_scores
 

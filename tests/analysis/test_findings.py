@@ -14,7 +14,7 @@ from hypermlp_claims import BY_NAME, CLAIMS, REFERENCE, findings
 from madbench.analysis.findings import Finding
 from madbench.analysis.inference import BOTH_SOLVE, NEITHER_LEARNED, difference
 from madbench.analysis.samples import samples_of
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over

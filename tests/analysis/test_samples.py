@@ -19,7 +19,8 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.inference import Sample, Scale
 from madbench.analysis.quantities import column
 from madbench.analysis.samples import sample_of, samples_of
-from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED
+from madbench.suites.language.columns import LOSS, LOSSES, PERPLEXITIES, SPEED
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from score_frames import frame_of_losses, frame_of_scores

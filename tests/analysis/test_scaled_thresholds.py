@@ -11,7 +11,7 @@ import pytest
 
 from hypermlp_claims import BY_NAME, REFERENCE, findings
 from madbench.analysis.findings_table import explanation, findings_table
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE, MAD_TASKS, MadProfile
 from madbench.tasks import heuristic, make_setting
 from score_frames import frame_of_losses, frame_of_scores

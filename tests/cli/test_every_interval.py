@@ -29,7 +29,7 @@ from madbench.jobs import Record
 from madbench.papers.coefficients.figures import bar_frame
 from madbench.report import page
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LOSS, LOSSES
+from madbench.suites.language.columns import LOSS, LOSSES
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 

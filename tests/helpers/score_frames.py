@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over

@@ -16,7 +16,8 @@ import pandas as pd
 
 from madbench.jobs import Job, Record
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
+from madbench.suites.language.columns import LOSS, LOSSES, PERPLEXITIES, PERPLEXITY, SPEED, steps_name
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.protocol import by_protocol, recognise_protocol
 from madbench.suites.scoring import CURVE_STEP, CURVES
 
@@ -41,11 +42,6 @@ class RecordedRun(Protocol):
 def _record(run: RecordedRun) -> Record:
     assert run.record is not None
     return run.record
-
-
-def steps_name(threshold: float) -> str:
-    """The name of the column with the steps to the first training loss below ``threshold``: ``steps_to_3.0`` for 3."""
-    return f"{STEPS}{float(threshold)}"
 
 
 def describe(runs: Sequence[RecordedRun]) -> str:
@@ -121,8 +117,8 @@ def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list
 
     Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last
     evaluation at or before :func:`common_seconds`; steps_to_x for each of ``thresholds``; tokens_per_second of the
-    whole training; :data:`madbench.suites.language.suite.PERPLEXITIES`. Missing numbers are NaN, including the losses
-    of a diverged run.
+    whole training; :data:`madbench.suites.language.columns.PERPLEXITIES`. Missing numbers are NaN, including the
+    losses of a diverged run.
     """
     common = common_seconds(runs)
     losses = []
@@ -140,7 +136,7 @@ def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list
             numbers["validation_bits_per_byte"] = evaluation_rows[-1].get("validation_bits_per_byte", math.nan)
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             with np.errstate(over="ignore"):  # a loss above 709 overflows
-                numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
+                numbers[PERPLEXITY], numbers["perplexity_l5"] = np.exp([validation[-1], loss_l5(validation)])
         if record.curve and (last := record.curve[-1]).get("seconds", 0) > 0:
             numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]
         losses.append(numbers)

@@ -14,17 +14,17 @@ from madbench.errors import ConfigError
 from madbench.jobs import Job, Record
 from madbench.labels.budgets import BUDGETS
 from madbench.suites.columns import LAST_EVALUATIONS, Column
+from madbench.suites.language.columns import LOSS, LOSSES, PERPLEXITIES, PERPLEXITY, SPEED, STEPS, steps_name
 from madbench.suites.language.curves import (
     PAPER_THRESHOLDS,
     common_seconds,
     evaluations,
     loss_curves,
     run_losses,
-    steps_name,
     thresholds_above,
     timing_differences,
 )
-from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS, LanguageProfile
+from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import profile_scores, profile_titles
 from madbench.suites.scoring import (
@@ -116,7 +116,7 @@ class LanguageScoring(Scoring):
         if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
             first_columns.append(column("validation_bits_per_byte"))
         published = profile_scores(protocol.profile_name, protocol.overrides)
-        perplexities = PERPLEXITIES if any(PERPLEXITIES[0] in numbers for numbers in published.values()) else ()
+        perplexities = PERPLEXITIES if any(PERPLEXITY in numbers for numbers in published.values()) else ()
         first_columns += [
             column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)
         ]
@@ -167,7 +167,7 @@ class LanguageScoring(Scoring):
         runs = [outcome for outcome in outcomes if outcome.record]
         training = _profile_of(protocol).training_config("float32")
         names = {column.name: column.heading for column in columns}
-        has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
+        has_validation, has_perplexity = "validation_loss" in names, PERPLEXITY in names
         where, *diverged = outcome_sentences(runs)
         notes = ["Nats per token, mean over n seeds.", *self.sentences(protocol)]
         if first:

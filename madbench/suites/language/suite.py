@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from madbench.config import TASKS, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -17,6 +17,7 @@ from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
+from madbench.suites.language.columns import COLUMNS, LOSS, LOSSES, STEPS, steps_column, steps_name
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 NAME = "language"
-LOSS = "loss_l5"
-"""The name of the column with the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
-LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
-"""The columns of losses. A diverged run has no values in them."""
-STEPS = "steps_to_"
-"""The prefix of the names of columns with the steps to a loss."""
-PERPLEXITIES = ("perplexity", "perplexity_l5")
-"""The names of the perplexity columns: exp of the last validation loss, and of the mean of the last five."""
-SPEED = "tokens_per_second"
 PUBLISHED_VOCABULARY = 50304
 """The size of GPT-2's vocabulary, padded as in the paper's runs."""
 TASK = "language_model"
@@ -232,69 +224,14 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
         return (TASK,)
 
     def column(self, name: str) -> Column | None:
-        """The column of a loss, a perplexity, the steps to a loss, or the speed. None for any other name.
-
-        Losses are in nats per token, speed in tokens per second.
-        """
-        if name in LOSSES:
-            legends = {
-                LOSS: "L5: mean of the last five training losses",
-                LOSSES[-1]: "Val, x s: validation loss after x seconds of training, which all runs have reached",
-            }
-            return Column(
-                name,
-                _HEADINGS[name],
-                digits=3,
-                better="lower",
-                limits=(0.0, math.inf),
-                resolution=0.001,
-                title="language model, L5" if name == LOSS else name,
-                unit="nats_per_token",
-                difference="nats per token of a loss",
-                is_compared=name in (LOSS, "validation_loss"),
-                is_attributed=name == LOSS,
-                legend=legends.get(name, ""),
-                **cast("dict[str, Any]", {"axis": "L5, nats per token (less is better)"} if name == LOSS else {}),
-            )
-        detail: dict[str, Any] = {"is_compared": False, "is_attributed": False}
-        if name in PERPLEXITIES:
-            return Column(
-                name,
-                _HEADINGS[name],
-                digits=2,
-                better="lower",
-                limits=(1.0, math.inf),
-                resolution=0.01,
-                difference="points of perplexity",
-                **detail,
-            )
-        if name.startswith(STEPS):
-            threshold = name.removeprefix(STEPS)
-            return Column(
-                name,
-                f"to {threshold}",
-                digits=0,
-                better="lower",
-                limits=(0.0, math.inf),
-                resolution=1.0,
-                title=f"Steps {threshold}",
-                unit="steps",
-                difference="steps",
-                is_steps=True,
-                has_thresholds=True,
-                legend="to x: steps to a training loss below x",
-                counts="[k/n] of steps: k of n seeds get there",
-                **detail,
-            )
-        if name == SPEED:
-            return Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **detail)
-        return None
+        """The column of a loss, a perplexity, the steps to a loss, or the speed. None for any other name."""
+        return steps_column(name) if name.startswith(STEPS) else COLUMNS.get(name)
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        return [cast(Column, self.column(name)) for name in LOSSES] if TASK in tasks else []
+        return [COLUMNS[name] for name in LOSSES] if TASK in tasks else []
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        return [f"{STEPS}{float(threshold)}" for threshold in thresholds]
+        return [steps_name(threshold) for threshold in thresholds]
 
     def order(self) -> list[str]:
         return list(LOSSES)
@@ -350,10 +287,6 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
     def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
         training = profile.training_config("float32")
         return f"{training.steps:,} steps of {training.tokens_per_step:,} tokens", {profile.model_config().seq_len}
-
-
-_HEADINGS = dict(zip(LOSSES, ("L5 loss", "Val loss", "Bits/byte", "Val, equal time")))
-_HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
 
 
 SUITE = LANGUAGE = LanguageSuite()

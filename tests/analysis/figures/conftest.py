@@ -10,7 +10,8 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import same_color
 
-from madbench.suites.language.suite import LANGUAGE, LOSS
+from madbench.suites.language.columns import LOSS
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import mean_over

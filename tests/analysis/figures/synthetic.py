@@ -9,7 +9,7 @@ import pandas as pd
 
 from drawings import FIGURES
 from madbench.labels import expand
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 

@@ -20,7 +20,7 @@ from madbench.analysis.figures.effects import effects_frame
 from madbench.analysis.figures.files import write_frame
 from madbench.analysis.quantities import column
 from madbench.jobs import Record
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
 from madbench.suites.scoring import scoring_of

@@ -22,7 +22,7 @@ from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.figures.style import GREY
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
 
 pytestmark = pytest.mark.usefixtures("without_layout")

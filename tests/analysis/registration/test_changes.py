@@ -20,7 +20,7 @@ from madbench.analysis import registration
 from madbench.analysis.baselines import HEURISTIC, baseline_values
 from madbench.analysis.registration import changed_claims, changed_values, load_registration, register
 from madbench.analysis.verdict_inputs import changed_inputs
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from registrations import LABELS, write_registration
 

@@ -16,7 +16,7 @@ from madbench.experiment import ExperimentOptions, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LOSS
+from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.tasks import make_setting
