@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -25,6 +26,7 @@ EXAMPLES = ROOT / "examples"
 OPERATORS = "madbench/mixers/named/operators"
 PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
 SRG = "madbench/mixers/srg"
+LANGUAGE = "madbench/suites/language"
 
 
 class Insertion(NamedTuple):
@@ -239,6 +241,60 @@ def test_a_paper_costs_a_folder(clone):
     assert "table1" in clone.run("-m", "madbench", "paper", "positions")
     assert "S-p" in clone.run("-m", "madbench", "ls", "labels", "@positions")
     assert "9 jobs" in clone.run("-m", "madbench", "paper", "positions", "table1", "--dry-run")
+
+
+LANGUAGE_COLUMN = [
+    Insertion(f"{LANGUAGE}/columns.py", "_ROWS", "PERPLEXITY", '_loss("validation_l5", "Val L5"),'),
+    Insertion(
+        f"{LANGUAGE}/curves.py", "run_losses", "numbers[LOSS]", 'numbers["validation_l5"] = loss_l5(validation)'
+    ),
+    Insertion(
+        f"{LANGUAGE}/scores.py", "LanguageScoring.columns", "profile_scores",
+        'first_columns.append(column("validation_l5"))',
+    ),
+    Insertion(
+        f"{LANGUAGE}/scores.py", "LanguageScoring.about", "_evaluation",
+        """\
+if "validation_l5" in names:
+    notes.append("Val L5: mean of the last five losses on validation text.")""",
+    ),
+]  # fmt: skip
+"""The edits of a column: its row, its number, its place in a table and a sentence of the notes."""
+LANGUAGE_PROFILE = """\
+description: A few steps of a small model.
+comparable_with_paper: false
+precision: float32
+model: {d_model: 16, n_layer: 1, seq_len: 16}
+training: {steps: 4, tokens_per_step: 32, eval_every: 2, eval_sequences: 2, warmup_steps: 1, learning_rate: 1.0e-2}
+"""
+
+
+def test_a_column_of_language_models_costs_three_files(clone):
+    """It is shown in tables, and its value is the mean of the validation losses of the curve."""
+    clone.edit(LANGUAGE_COLUMN)
+    assert clone.edited == {f"{LANGUAGE}/{name}.py" for name in ("columns", "curves", "scores")} and not clone.added
+    (clone.root / "small.yaml").write_text(LANGUAGE_PROFILE, encoding="utf-8")
+    (clone.root / "hen.txt").write_text("The brown hen counted every grain. " * 40, encoding="utf-8")
+    clone.run("-m", "madbench", "lm", "prepare", "hen.txt", "--out", "hens", "--validation", "0.2")
+    clone.run("-m", "madbench", "lm", "train", "S", "-p", "small.yaml", "--corpus", "hens", "--device", "cpu")
+    shown = json.loads(clone.run("-m", "madbench", "table", "-t", "language_model", "-f", "json"))
+    (value,) = (cell["mean"] for cell in shown["cells"] if cell["task"] == "validation_l5")
+    (curve,) = clone.root.glob("results/runs/*/curve.csv")
+    losses = pd.read_csv(curve).validation_loss.dropna()
+    assert len(losses) == 2 and value == pytest.approx(losses.mean()) != losses.iloc[-1]
+    assert "Val L5: mean of the last five losses on validation text." in shown["notes"]
+
+
+def test_an_average_costs_a_line_of_its_suite(clone):
+    tasks, words = ("compression", "memorization"), ("-p", "quick", "training.epochs=1")
+    average = f'"two_average": Average("Two avg", "average of two", {tasks}),'
+    clone.edit([Insertion("madbench/suites/mad/suite.py", "MadSuite.averages", "AVERAGE", average)])
+    assert clone.edited == {"madbench/suites/mad/suite.py"} and not clone.added
+    clone.run("-m", "madbench", "run", "S", *words, "-t", ",".join(tasks))
+    shown = json.loads(clone.run("-m", "madbench", "table", *words, "precision=float32", "-f", "json"))
+    means = {cell["task"]: cell["mean"] for cell in shown["cells"]}
+    assert means["two_average"] == pytest.approx((means["compression"] + means["memorization"]) / 2)
+    assert means["compression"] != means["memorization"]
 
 
 OPTION = '{name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"'
