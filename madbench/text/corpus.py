@@ -169,9 +169,11 @@ def open_corpus(
     if manifest is None:
         return Corpus(folder, _foreign_manifest(folder, tokenizer, asked, cache), cache)
     if tokenizer not in (None, manifest.tokenizer.spec):
-        raise ConfigError(f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be")
+        raise ConfigError(
+            f"--tokenizer {tokenizer!r}: {folder} was prepared with {manifest.tokenizer.spec}; leave out --tokenizer"
+        )
     if asked not in (None, np.dtype(manifest.dtype)):
-        raise ConfigError(f"{folder}: its ids are {manifest.dtype}; {dtype!r} cannot be")
+        raise ConfigError(f"--dtype {dtype!r}: {folder} has ids of type {manifest.dtype}; leave out --dtype")
     for split, info in manifest.splits.items():
         with explain_os_errors(folder / f"{split}.bin"):
             size = (folder / f"{split}.bin").stat().st_size
