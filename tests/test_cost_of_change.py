@@ -45,7 +45,7 @@ LETTER = [
 Letter("u", "readout gain",
     "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
     "o_t <- (1 + p) * o_t", "a letter for a test",
-    "features", "readout_gain", terms=("readout_gain",), is_in_table1=False),"""),
+    "features", "readout_gain", terms=("readout_gain",), acts_on_scores=False, is_in_table1=False),"""),
     Insertion(f"{SRG}/grammar.py", "Variant", "registers", "readout_gain: bool = False  # u"),
     Insertion(f"{SRG}/budget.py", "TERMS", "'registers'",
         '"readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),'),
@@ -60,6 +60,20 @@ if variant.readout_gain:
     o = (1 + w["readout_gain.p"]) * o"""),
 ]  # fmt: skip
 """The edits of a letter: its row and its field, its parameters, the operator, and the reference."""
+LETTER_ON_SCORES = [
+    Insertion(f"{SRG}/grammar.py", "LETTERS", "'q'", """\
+Letter("u", "soft cap",
+    "Scores are capped after R(1).", "h_t <- tanh(h_t)", "a letter for a test",
+    "features", "soft_cap", is_in_table1=False),"""),
+    Insertion(f"{SRG}/grammar.py", "Variant", "registers", "soft_cap: bool = False  # u"),
+    Insertion(f"{SRG}/block_attention.py", "weights", "mixer.sink", """\
+if mixer.variant.soft_cap:
+    h = torch.tanh(h)"""),
+    Insertion(f"{SRG}/reference.py", "_sequence", "hidden.append(z)", """\
+if variant.soft_cap:
+    z = torch.tanh(z)"""),
+]  # fmt: skip
+"""The edits of a letter that acts on scores, but none of the paths that compute only the letters that they know."""
 TESTS_OF_LETTERS = [
     "tests/labels",
     *(f"tests/mixers/srg/test_{name}.py" for name in ("grammar", "diagnosis", "meaning", "checks", "parameters")),
@@ -181,6 +195,30 @@ def test_a_letter_costs_four_files_and_no_test(clone):
     assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-u!")
     for tests in (TESTS_OF_LETTERS, [SLOW_TEST_OF_LETTERS]):
         clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+
+
+def test_a_letter_on_scores_is_refused_by_the_paths_that_do_not_know_it(clone):
+    """Its mixers and their decoding steps pass all checks without an edit of these paths."""
+    clone.edit(LETTER_ON_SCORES)
+    assert clone.edited == {f"{SRG}/{name}.py" for name in ("grammar", "block_attention", "reference")}
+    checks = json.loads(clone.run("-m", "madbench", "verify", "S-u", "S-wu", "D-pu", "G-cu-q-12o", "-f", "json"))
+    assert {check["check"] for check in checks if check["verdict"] == "pass"} >= {
+        "path dense",
+        "ordinary size",
+        "steps",
+    }
+    clone.run("-c", """\
+from madbench.errors import TrainingError
+from madbench.mixers import build
+for label in ("S-u", "S-wu", "D-pu", "G-cu-q-12o"):
+    for path in ("sdpa", "tiled", "fused"):
+        try:
+            build(label, 16, 8, path=path)
+        except TrainingError as error:
+            assert "'u' (soft cap)" in str(error), error
+        else:
+            raise AssertionError((label, path))
+""")  # fmt: skip
 
 
 def test_a_task_costs_its_class_and_its_file(clone):

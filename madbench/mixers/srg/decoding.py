@@ -27,8 +27,11 @@ from madbench.mixers.srg.parts import Projected, rotary_angles
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 
 if TYPE_CHECKING:
+    from madbench.mixers.srg.grammar import Variant
     from madbench.mixers.srg.mixer import SrgMixer
 
+LETTERS_OF_SDPA = "Sw"
+"""The letters with ``acts_on_scores`` with which a step is torch's own attention over the cached tokens."""
 ANGLES = 64  # number of positions whose angles are computed together
 
 
@@ -114,11 +117,16 @@ def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = F
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # tokens that have left keep their slots
     seen = mixer.for_each_head(replace(projected, k=k, v=v))
-    if mixer.uses_sdpa and not (mixer.variant.base == "D" or mixer.variant.sink):
+    if mixer.has_sdpa_steps:
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
         o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
     return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
+
+
+def has_sdpa_steps(variant: Variant) -> bool:
+    """True if steps of a label are computed by torch's own attention, unless they have prepared weights."""
+    return not variant.not_on_scores(LETTERS_OF_SDPA)
 
 
 def _check_causal(mixer: SrgMixer) -> None:

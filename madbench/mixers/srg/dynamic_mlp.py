@@ -98,10 +98,12 @@ class DynamicMLP(nn.Module):
             - ``dense``: all rows at once
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
-            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R and G without registers,
-              w and s; causal S and D without registers and mixing, also with w and s
-            - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
-            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, w and s; S must have mixing
+            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal mixers whose letters that act
+              on scores are among S, R, G, 1, 2 and o, or among S, D, w and s
+            - ``sdpa``: torch's scaled dot product attention; mixers whose letters that act on scores are among S, D, w
+              and s
+            - ``fused``: Triton kernels on a GPU; causal mixers whose letters that act on scores are among S, R, G, 1, 2
+              and o. S must have mixing
         chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.
@@ -123,22 +125,33 @@ class DynamicMLP(nn.Module):
     ):
         super().__init__()
         path_choice.check(path, allocation, causal)
-        self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
+        self.allocation = allocation
+        self.variant = allocation.label
+        self.max_len = allocation.size.max_len
         self.rotated = allocation.rotated
-        self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
-        self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
-        self.position_rows, self.register_place, self.causal = position_rows, register_place, causal
-        self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
+        self.n_head = allocation.size.n_head
+        self.query_heads = allocation.query_heads
+        self.rope = rope
+        self.chunk = chunk
+        self.by_lag = allocation.label.layout == "lag"
+        self.position_rows = position_rows
+        self.register_place = register_place
+        self.causal = causal
+        self.rope_order = rope_order
+        self.lambda_init = lambda_init
+        self.register_slots = allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
-        self.uses_sdpa = path_choice.uses_sdpa(allocation)
-        self.has_tiles = path_choice.has_tiles(allocation, causal)
-        self.has_kernel = not path_choice.kernel_refusal(allocation, causal)
-        self.window, self.has_slots_of_window = allocation.window, allocation.has_slots_of_window
+        self.uses_sdpa = not path_choice.refusal("sdpa", allocation, causal)
+        self.has_tiles = not path_choice.refusal("tiled", allocation, causal)
+        self.has_kernel = not path_choice.refusal("fused", allocation, causal)
+        self.window = allocation.window
+        self.has_slots_of_window = allocation.has_slots_of_window
         if self.has_slots_of_window and not causal:
             why = "its mixing tables have rows for a token and those before it, and none for later tokens"
             raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
         self.has_short_steps = has_short_steps(variant)
+        self.has_sdpa_steps = decoding.has_sdpa_steps(variant)
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
         self.is_stacked = False

@@ -50,6 +50,7 @@ class Letter(Explanation):
     needs: str = ""  # letters of which at least one must precede it
     terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
     raises_budget: bool = False  # True if the budget grows by these parameters, so that they need not be saved
+    acts_on_scores: bool = True  # False if it changes only what is before the scores or after the readout of values
     settings: tuple[str, ...] = ()  # settings of the family that have an effect on every label with the letter
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanations that replace this one if another letter is present
     is_in_table1: bool = True  # True if the letter is in the paper's Table 1
@@ -101,16 +102,17 @@ LETTERS = (
         "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens."
         " With rope_share below 1, only the first channels of each head are rotated.",
         "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
-        "features", "rope", settings=("rope", "rope_share"), beside=(("g", _ROPE_THEN_GATE),)),
+        "features", "rope", acts_on_scores=False, settings=("rope", "rope_share"),
+        beside=(("g", _ROPE_THEN_GATE),)),
     Letter("c", "short convolution",
         "Depthwise causal convolutions over 4 tokens run on the inputs of K and of V, each with its own taps.",
         "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v", "KV depthwise convolution, Section 3 and Appendix L",
-        "features", "conv", terms=("conv",), raises_budget=True),
+        "features", "conv", terms=("conv",), raises_budget=True, acts_on_scores=False),
     Letter("g", "QK and VO gates",
         "The current token scales each channel of the QK and of the VO width; of one side alone with gates=qk or"
         " gates=vo.",
         "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))", "M(1) and M(2), Section 2.4",
-        "features", "gates", terms=("qk_gate", "vo_gate"), settings=("gates",)),
+        "features", "gates", terms=("qk_gate", "vo_gate"), acts_on_scores=False, settings=("gates",)),
     Letter("k", "registers",
         "Learned rows stand before the tokens of every prefix: each adds a slot with a key and a value. They have no"
         " position and no convolution; with mixing, they are the first slots, or the last with register_place=last.",
@@ -120,7 +122,8 @@ LETTERS = (
         "A product of two thin matrices is added to W_v, and one to W_o. The functions are those without it: what"
         " differs is how they are trained.",
         "W_v + A_v B_v, W_o + A_o B_o, of rank r_a", "LoRA on the readout side, Proposition 2.6 (ii) and H.6",
-        "features", "adapter", terms=("adapters",), settings=("adapter_rank",), is_in_table1=False),
+        "features", "adapter", terms=("adapters",), acts_on_scores=False, settings=("adapter_rank",),
+        is_in_table1=False),
     Letter("w", "sliding window",
         "A row sees the last w tokens only, its own included; w is the setting window. Registers are seen by every row."
         " With mixing, tokens before the window have no slots: R(1) and R(2) keep the rows and columns of the others,"
@@ -136,32 +139,33 @@ LETTERS = (
         "The query and the key of a head are divided by their root mean square and scaled by learned gains, which all"
         " heads share, before RoPE and the QK gate.",
         "q_t <- gain_q RMSNorm(q_t), k_i <- gain_k RMSNorm(k_i)", "Henry et al. 2020 (arXiv 2010.04245); Qwen3",
-        "features", "qk_norm", needs="SD", terms=("qk_norm",), raises_budget=True, is_in_table1=False),
+        "features", "qk_norm", needs="SD", terms=("qk_norm",), raises_budget=True, acts_on_scores=False,
+        is_in_table1=False),
     Letter("m", "shared keys and values",
         "Groups of heads share one head of keys and values. There are kv_heads of them; 1 is multi-query attention."
         " A label without q and v widens QK by what this saves.",
         "h_t of head j reads k_g(j), o_t reads v_g(j), g(j) = floor(j kv_heads / H)",
         "MQA, Shazeer 2019 (arXiv 1911.02150); GQA, Ainslie et al. 2023 (arXiv 2305.13245)",
-        "features", "shared_kv", settings=("kv_heads",), is_in_table1=False),
+        "features", "shared_kv", acts_on_scores=False, settings=("kv_heads",), is_in_table1=False),
     Letter("h", "gate per head",
         "The current token scales what each head reads out, by one number between 0 and 1 per head.",
         "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
-        "features", "head_gate", terms=("head_gate",), raises_budget=True, is_in_table1=False),
+        "features", "head_gate", terms=("head_gate",), raises_budget=True, acts_on_scores=False, is_in_table1=False),
     Letter("e", "exclusive",
         "What a head reads out loses its component along the token's own value, so that a head adds only what other"
         " directions say.",
         "o_t <- o_t - (o_t . v_t / |v_t|^2) v_t", "exclusive self attention (XSA), arXiv 2603.09078",
-        "features", "exclusive", is_in_table1=False),
+        "features", "exclusive", acts_on_scores=False, is_in_table1=False),
     Letter("q", "QK compressed",
         "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
         " is left.",
         "W_q, W_k in R^(d x r_qk), r_qk starting at d/4", "Section 2.6 and Appendix F.2.2, eq. 57",
-        "rank", "rank", "q"),
+        "rank", "rank", "q", acts_on_scores=False),
     Letter("v", "VO compressed",
         "The budget of softmax attention is met by a narrower VO side and, with mixing, a lower rank r; QK takes what"
         " is left.",
         "W_v, W_o in R^(d x r_vo), r_vo starting at d/4", "the opposite of Theorem 2.5's advice, Section 3",
-        "rank", "rank", "v"),
+        "rank", "rank", "v", acts_on_scores=False),
     Letter("1", "R(1)",
         "The scores z_t of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
         "h_t = z_t R(1)(x_t), R(1) = I + Diag(p1) + A1 Diag(s1_t) B1^T", "temporal mixing R(1), Section 2.4, eq. 9",
@@ -177,7 +181,7 @@ LETTERS = (
     Letter("!", "over budget",
         "No rank is compressed: the label exceeds the budget, which is reported, and is an upper bound.",
         "r_qk = r_vo = d", "over-parameterised upper bound, Section 3",
-        "budget", "over"),
+        "budget", "over", acts_on_scores=False),
 )  # fmt: skip
 """All letters, in the order in which they occur in a label. A hyphen separates all segments but the last."""
 
@@ -290,6 +294,18 @@ class Variant:
         Letters with ``raises_budget`` add parameters, too, but raise the budget by them.
         """
         return any(row.is_paid for row in self.letters)
+
+    def not_on_scores(self, known: str) -> str:
+        """The reason why code cannot compute the label if it computes only the letters ``known`` on scores.
+
+        Empty if it can. Code that computes only some labels states the letters that it knows, so that it refuses a new
+        letter until somebody has taught it the letter.
+        """
+        others = [row for row in self.letters if row.acts_on_scores and row.letter not in known]
+        if not others:
+            return ""
+        names = " and ".join(f"{row.letter!r} ({row.name})" for row in others)
+        return f"of the letters that act on scores it knows {', '.join(known)} only, but the label has {names}"
 
     def query_heads(self, n_head: int) -> int:
         """Number of QK heads: ``2 * n_head`` for G (gate, then scale) and D (two softmaxes), else ``n_head``."""

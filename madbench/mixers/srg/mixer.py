@@ -31,6 +31,7 @@ class SrgMixer(Protocol):
     has_tiles: bool
     has_kernel: bool
     has_short_steps: bool
+    has_sdpa_steps: bool
     by_lag: bool
     is_from_end: bool
     n_head: int

@@ -12,7 +12,7 @@ import torch
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import softmax
 from madbench.mixers.linear_maps import weight_of
-from madbench.mixers.srg import tiled
+from madbench.mixers.srg import softmax_paths, tiled
 from madbench.mixers.srg.block_attention import skips_hidden_keys
 from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
@@ -29,38 +29,27 @@ MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need few
 SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where torch's attention needs fewer calls
 
 
-def has_tiles(allocation: MlpAllocation, causal: bool) -> bool:
-    """True if path ``tiled`` can compute a mixer with this allocation."""
+def refusal(path: str, allocation: MlpAllocation, causal: bool) -> str:
+    """The reason why one of ``PATHS`` cannot compute a mixer with this allocation. Empty if it can.
+
+    The paths that compute only some labels state the letters on scores that they know, as ``LETTERS_ON_SCORES``.
+    """
     variant = allocation.label
-    is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.window or variant.sink)
-    return causal and (is_tiled or uses_sdpa(allocation))
-
-
-def uses_sdpa(allocation: MlpAllocation) -> bool:
-    """True if path ``sdpa`` can compute a mixer with this allocation."""
-    variant = allocation.label
-    return variant.has_softmax and not (variant.has_mixing or variant.registers)
-
-
-def kernel_refusal(allocation: MlpAllocation, causal: bool) -> str:
-    """The reason why path ``fused`` cannot compute a mixer with this allocation. Empty if it can."""
-    return fused.refusal(allocation) if causal else "the kernels are causal"
+    if path in ("tiled", "fused") and not causal:
+        return "it computes causal mixers only"
+    if path == "fused":
+        return fused.refusal(allocation)
+    if path == "sdpa" or (path == "tiled" and variant.has_softmax and not variant.has_mixing):
+        return variant.not_on_scores(softmax_paths.LETTERS_ON_SCORES)
+    return variant.not_on_scores(tiled.LETTERS_ON_SCORES) if path == "tiled" else ""
 
 
 def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
     """Raise ``TrainingError`` if the path is not known or cannot compute the mixer."""
-    variant = allocation.label
     if path not in PATHS:
         raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
-    if path == "sdpa" and not uses_sdpa(allocation):
-        what = "softmax attention without mixing and registers"
-        raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
-    if path == "fused" and (why := kernel_refusal(allocation, causal)):
-        raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
-    if path == "tiled" and not has_tiles(allocation, causal):
-        what = f"{variant}{'' if causal else ' of all tokens'}"
-        what = f"causal S, R, G and D without registers, S with w or s and D only without mixing, not {what}"
-        raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
+    if why := refusal(path, allocation, causal):
+        raise TrainingError(f"path {path!r} cannot compute {allocation.label}: {why}; use 'auto'")
 
 
 def choose(mixer: SrgMixer, batch: int, length: int) -> str:

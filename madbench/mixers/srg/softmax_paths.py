@@ -14,6 +14,9 @@ from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.srg.parts import in_window
 from madbench.mixers.tracing import is_symbolic
 
+LETTERS_ON_SCORES = "SDws"
+"""The letters with ``acts_on_scores`` that are computed here. Labels with others are refused."""
+
 
 def attend(
     path: str, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, window: int, causal: bool,

@@ -21,7 +21,8 @@ from madbench.mixers.srg.parts import Tables as MixingTables
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
-TILED_BASES = ("S", "R", "G")
+LETTERS_ON_SCORES = "SRG12o"
+"""The letters with ``acts_on_scores`` that tiles compute. Labels with others are refused."""
 TILE_ROWS = 64
 """Maximum number of rows of a tile.
 

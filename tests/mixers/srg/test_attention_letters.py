@@ -84,7 +84,9 @@ def test_rows_of_other_tokens_have_no_slots_when_all_tokens_are_seen():
 def test_paths_without_windows_are_not_chosen():
     mixer = build("R-w", 16, 8)
     assert not mixer.has_tiles and not mixer.has_kernel
-    with pytest.raises(TrainingError, match="with w or s"):
+    with pytest.raises(
+        TrainingError, match=r"'tiled' cannot compute R-w: .* the label has 'w' \(sliding window\); use"
+    ):
         build("R-w", 16, 8, path="tiled")
 
 

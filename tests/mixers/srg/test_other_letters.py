@@ -146,7 +146,7 @@ def test_a_setting_out_of_its_range_is_refused(settings):
 
 def test_sdpa_computes_no_registers():
     assert build("D-p", 32, 8).resolve_path(1, 8) == "sdpa"
-    with pytest.raises(TrainingError, match="without mixing and registers"):
+    with pytest.raises(TrainingError, match=r"'sdpa' cannot compute S-k-q: .* the label has 'k' \(registers\); use"):
         build("S-k-q", 32, 8, path="sdpa")
 
 

@@ -70,7 +70,7 @@ def test_a_mixer_of_all_tokens_is_no_decoder_and_has_no_causal_path(randn):
     ):
         with pytest.raises(TrainingError, match="causal=True"):
             refused()
-    with pytest.raises(TrainingError, match="'tiled' computes causal S, R, G and D .* not R-q-12o of all tokens"):
+    with pytest.raises(TrainingError, match="'tiled' cannot compute R-q-12o: it computes causal mixers only"):
         build("R-q-12o", 16, 8, causal=False, path="tiled")
 
 

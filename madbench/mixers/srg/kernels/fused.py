@@ -21,13 +21,15 @@ from madbench.mixers.srg.parts import Tables
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LEAST_CAPABILITY = (8, 0)  # compute capability of the first CUDA devices with products of bfloat16
 MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
+LETTERS_ON_SCORES = "SRG12o"
+"""The letters with ``acts_on_scores`` that the kernels compute. Labels with others are refused."""
 
 
 def refusal(allocation: MlpAllocation) -> str:
     """The reason why the kernels cannot compute a mixer with this allocation. Empty if they can."""
     variant = allocation.label
-    if variant.base in ("D", "L") or variant.registers or variant.window or variant.sink:
-        return "labels with D, L, registers, w or s have no kernel"
+    if why := variant.not_on_scores(LETTERS_ON_SCORES):
+        return why
     if variant.has_softmax and not variant.has_mixing:
         return "softmax without mixing uses torch's own attention, path 'sdpa'"
     widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
