@@ -26,6 +26,7 @@ import os
 import sys
 import tarfile
 import tempfile
+import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ PROBE_SECONDS = 1.0
 """The seconds for which a run is trained in order to see which functions it executes."""
 MOST_PROBES = 24
 """The most labels that are tried after the runs for the digests."""
+MOST_CHARACTERS = 100
+"""Most characters of a changed constant that are printed."""
 MOST_NAMED = 12
 Marked = dict[str, frozenset[Difference]]
 """The differences of marked runs, by id."""
@@ -358,7 +361,11 @@ def report(
         print(*first_of(names, MOST_NAMED, "  and {:,} more"), sep="\n")
     if outside:
         print("Changed outside of functions, so only tests can show that what no run uses is equal:")
-        lines = [f"  {file}: {line}" for file, changed in sorted(outside.items()) for line in changed]
+        lines = [
+            f"  {file}: {textwrap.shorten(line, MOST_CHARACTERS, placeholder=' ...')}"
+            for file, changed in sorted(outside.items())
+            for line in changed
+        ]
         print(*first_of(lines, MOST_NAMED, "  and {:,} more"), sep="\n")
     if marked := [each for each in differences if not gives_equal_bits(*each, path=equal)]:
         print(f"{count_text(len(marked), 'digest')} still marked: " + ", ".join(sorted({each.part for each in marked})))
