@@ -220,7 +220,7 @@ def text_of(path: Path) -> str:
 
 
 @functools.cache
-def named(path: Path) -> set[str]:
+def modules_in_texts(path: Path) -> set[str]:
     """The modules that a file names in a text, such as ``madbench.suites.mad.trial:MadTrial``.
 
     A name that goes on with a variable (``f"madbench.mixers.srg.kernels.{kind}"``) stands for all modules of a folder.
@@ -238,13 +238,13 @@ def test_every_module_is_of_use_to_a_verb_or_the_api():
     """A comparison or a calibration that no verb uses stands in ``studies/``, outside the wheel."""
     waiting = [name for name in MODULES if re.fullmatch(ROOTS, name)]
     for path in (*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("entry_points.txt")):
-        waiting += named(path)
+        waiting += modules_in_texts(path)
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += (imported(MODULES[name]) & MODULES.keys()) | named(MODULES[name])
+            waiting += (imported(MODULES[name]) & MODULES.keys()) | modules_in_texts(MODULES[name])
     folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     assert MODULES.keys() - seen - folders == set()
 
@@ -267,8 +267,8 @@ def test_every_room_has_its_place():
 
 def typed_files() -> list[Path]:
     """The files that mypy reads, from ``pyproject.toml``, with those whose errors it ignores."""
-    named = [PACKAGE.parent / path for path in tomllib.loads(PYPROJECT.read_text())["tool"]["mypy"]["files"]]
-    return [file for path in named for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    paths = [PACKAGE.parent / path for path in tomllib.loads(PYPROJECT.read_text())["tool"]["mypy"]["files"]]
+    return [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
 
 
 @pytest.mark.slow

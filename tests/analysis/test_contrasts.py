@@ -14,7 +14,7 @@ from madbench.mixers.srg.listing import all_labels
 from srg_letters import FEATURES_BEYOND_TABLE1
 
 
-def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
+def pairs_by_contrast(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
     return {contrast.name: pairs for contrast, pairs in find_pairs(labels).items()}
 
 
@@ -40,7 +40,7 @@ def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
     ],
 )
 def test_the_label_with_the_factor_is_first_in_a_contrast_for_any_order(given, without, name, short_name):
-    assert named([given, without]) == named([without, given]) == {name: [(given, without)]}
+    assert pairs_by_contrast([given, without]) == pairs_by_contrast([without, given]) == {name: [(given, without)]}
     assert next(iter(find_pairs([given, without]))).short_name == short_name
 
 
@@ -65,8 +65,8 @@ def test_no_label_is_in_two_pairs_of_a_contrast():
 
 
 def test_labels_without_a_partner_and_of_two_differences_make_no_pair():
-    assert named(["S", "R-p", "S-c-q"]) == {}
-    assert named([]) == {}
+    assert pairs_by_contrast(["S", "R-p", "S-c-q"]) == {}
+    assert pairs_by_contrast([]) == {}
 
 
 @pytest.mark.slow
@@ -102,9 +102,9 @@ def test_the_factor_of_a_contrast_is_that_of_diff():
 
 
 def test_a_family_that_has_a_place_for_softmax_attention_pairs_with_it():
-    assert named(["S", "hfa:2"]) == {"hfa:orders: 2 vs. 1": [("hfa:2", "S")]}
-    assert named(["ha:3-p", "S-p", "S"]) == {
+    assert pairs_by_contrast(["S", "hfa:2"]) == {"hfa:orders: 2 vs. 1": [("hfa:2", "S")]}
+    assert pairs_by_contrast(["ha:3-p", "S-p", "S"]) == {
         "rope: p vs. none": [("S-p", "S")],
         "ha:degree: 3 vs. 2": [("ha:3-p", "S-p")],
     }
-    assert named(["R", "ha:3", "hfa:2"]) == {}
+    assert pairs_by_contrast(["R", "ha:3", "hfa:2"]) == {}

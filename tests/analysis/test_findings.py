@@ -25,7 +25,7 @@ COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
 
 
 def averaged(values) -> pd.DataFrame:
-    """The same accuracies on all six tasks, and their averages."""
+    """A frame with the same accuracies on all six tasks, and their averages."""
     return frame_of_scores(values, MAD_TASKS)
 
 

@@ -15,7 +15,7 @@ from madbench.errors import ConfigError
 CELLS = ["100.0 ±12.3", "87.9 [4/5]", "+0.2 [-43, +44]", "28.5 ±1.0*", "(1/3)", "-", "1.000", ""]
 
 
-def made(columns: int, width=None, cells=CELLS, label: str = "tab:results") -> str:
+def latex_of_table(columns: int, width=None, cells=CELLS, label: str = "tab:results") -> str:
     headings = ["Label", *(["Fuzzy recall", "Memor.", "p", "95% interval"] * columns)[:columns]]
     row = [MarkedText(text) for text in (cells * columns)[:columns]]
     lines = [[MarkedText("R-cg-q-12o"), *row], [MarkedText("  published"), *row]]
@@ -48,11 +48,11 @@ def test_a_cell_has_its_mark_and_a_smaller_interval():
 
 
 def test_rows_below_another_are_indented_in_the_font_of_the_text():
-    assert "\n\\quad published & " in made(2)
+    assert "\n\\quad published & " in latex_of_table(2)
 
 
 def test_a_table_gets_smaller_letters_and_then_broken_cells_before_it_is_too_wide():
-    texts = [made(columns, "single", ["1 ±5"]) for columns in range(1, 13)]
+    texts = [latex_of_table(columns, "single", ["1 ±5"]) for columns in range(1, 13)]
     forms = [(r"\stack{t}" in text, setting(text)[1]) for text in texts]
     sizes = ["", r"\small", r"\footnotesize", r"\scriptsize"]
     assert forms == sorted(forms, key=lambda form: (form[0], sizes.index(form[1])))
@@ -61,13 +61,13 @@ def test_a_table_gets_smaller_letters_and_then_broken_cells_before_it_is_too_wid
 
 
 def test_an_interval_in_brackets_is_broken_from_its_number_and_not_within():
-    text = made(7, "single")
+    text = latex_of_table(7, "single")
     assert r"+0.2\\{[$-$43, +44]}" in text and r"28.5\\{\scriptsize $\pm$1.0}*" in text and r"87.9\\{[4/5]}" in text
 
 
 def test_a_table_that_fits_a_column_on_one_line_stands_in_it_and_others_across_the_page():
-    assert setting(made(2))[0] == "table" and setting(made(6))[0] == "table*"
-    assert setting(made(2, "double"))[0] == "table*"
+    assert setting(latex_of_table(2))[0] == "table" and setting(latex_of_table(6))[0] == "table*"
+    assert setting(latex_of_table(2, "double"))[0] == "table*"
 
 
 def test_a_single_row_that_is_too_wide_for_a_column_has_a_line_per_column():
@@ -104,16 +104,18 @@ def test_a_table_without_rows_has_its_headings():
 
 
 def test_the_latex_label_is_the_given_one_and_invalid_ones_are_refused():
-    assert r"\label{tab:ablation_2}" in made(2, label="tab:ablation_2")
+    assert r"\label{tab:ablation_2}" in latex_of_table(2, label="tab:ablation_2")
     for label in ("a b", "a%", "{a}", "\\a", "#1", ""):
         with pytest.raises(ConfigError, match="expected letters, digits"):
-            made(2, label=label)
+            latex_of_table(2, label=label)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_no_table_that_can_fit_is_scaled(tmp_path):
-    fitting = [made(columns) for columns in range(1, 12)] + [made(columns, "single") for columns in range(1, 4)]
+    fitting = [latex_of_table(columns) for columns in range(1, 12)] + [
+        latex_of_table(columns, "single") for columns in range(1, 4)
+    ]
     scaled = r"\renewcommand{\resizebox}[3]{\errmessage{scaled}}"
     head = rf"\documentclass[twocolumn]{{article}}\usepackage{{booktabs,graphicx}}{scaled}\begin{{document}}"
     (tmp_path / "table.tex").write_text("\n".join([head, *fitting, r"\end{document}"]), encoding="utf-8")

@@ -15,7 +15,7 @@ from score_frames import frame_of_scores
 SCALE = Scale(7.1, 90.7, 100.0, (0.0, 100.0), 0.1, heuristic=27.0)
 
 
-def drawn(means: dict[str, float], seeds: int, rng: np.random.Generator) -> dict[str, Sample]:
+def random_samples(means: dict[str, float], seeds: int, rng: np.random.Generator) -> dict[str, Sample]:
     """Seeds about the mean, and now and then elsewhere."""
     samples = {}
     for label, mean in means.items():
@@ -48,13 +48,13 @@ def test_all_intervals_of_a_column_hold_at_once_in_95_of_100_tables(means, seeds
     """At most 6 of 60 tables may fail: 5% are 3, and three standard errors are 5 more."""
     rng, places, lost = np.random.default_rng([seeds, len(set(means.values()))]), true_places(means), 0
     for _ in range(60):
-        found = ranks(drawn(means, seeds, rng), is_higher_better=True)
+        found = ranks(random_samples(means, seeds, rng), is_higher_better=True)
         lost += any(one.low > places[label][0] or one.high < places[label][1] for label, one in found.items())
     assert lost <= 6
 
 
 def test_an_interval_is_what_the_pairwise_tests_leave():
-    samples = drawn({"a": 95.0, "b": 90.0, "c": 60.0, "d": 59.0}, 5, np.random.default_rng(1))
+    samples = random_samples({"a": 95.0, "b": 90.0, "c": 60.0, "d": 59.0}, 5, np.random.default_rng(1))
     pairs = [*itertools.permutations(samples, 2)]
     p = dict(zip(pairs, [difference(samples[one], samples[other]).p for one, other in pairs]))
     unordered = [*itertools.combinations(samples, 2)]

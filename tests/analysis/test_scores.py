@@ -208,7 +208,7 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
     assert mad_scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[2, 2, 1]]
 
 
-def trained(seed: int, rate: float, validation: float, accuracy: float, label: str = "S", **changes):
+def finished_run(seed: int, rate: float, validation: float, accuracy: float, label: str = "S", **changes):
     """A run of a seed at a rate, and what it gave."""
     job = mad_job(label, training=TrainingConfig(learning_rate=rate), seed=seed, **changes)
     return JobOutcome(label, job, Record("finished", {"accuracy": accuracy, "selection_accuracy": validation}))
@@ -220,9 +220,9 @@ def values_of(outcomes) -> dict[int, float]:
 
 
 def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
-    runs = [trained(0, 0.1, 0.4, 0.9), trained(0, 0.2, 0.5, 0.1)]
-    runs += [trained(seed, rate, 0.5 + rate, 0.3 + rate) for seed in (1, 2) for rate in (0.1, 0.2)]
-    runs += [trained(3, 0.1, 0.99, 0.99), trained(3, 0.2, 0.2, 0.2)]  # its own best would be the other rate
+    runs = [finished_run(0, 0.1, 0.4, 0.9), finished_run(0, 0.2, 0.5, 0.1)]
+    runs += [finished_run(seed, rate, 0.5 + rate, 0.3 + rate) for seed in (1, 2) for rate in (0.1, 0.2)]
+    runs += [finished_run(3, 0.1, 0.99, 0.99), finished_run(3, 0.2, 0.2, 0.2)]  # its own best would be the other rate
     assert values_of(runs) == {1: 50.0, 2: 50.0, 3: 20.0}
     assert scoring_of(MAD).counted_jobs(runs) == {run.job.id for run in runs if run.job.seed == 0} | {
         run.job.id for run in runs if run.job.seed and run.job.training.learning_rate == 0.2
@@ -231,15 +231,15 @@ def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
 
 @pytest.mark.slow
 def test_a_single_seed_and_a_single_rate_and_the_published_fidelity_are_as_before():
-    assert values_of([trained(0, 0.1, 0.4, 0.9), trained(0, 0.2, 0.5, 0.1)]) == {0: 10.0}
-    assert values_of([trained(seed, 0.1, 0.4, 0.9) for seed in (0, 1)]) == {0: 90.0, 1: 90.0}
-    own = [trained(seed, rate, rate, rate, fidelity="published") for seed in (0, 1) for rate in (0.1, 0.2)]
+    assert values_of([finished_run(0, 0.1, 0.4, 0.9), finished_run(0, 0.2, 0.5, 0.1)]) == {0: 10.0}
+    assert values_of([finished_run(seed, 0.1, 0.4, 0.9) for seed in (0, 1)]) == {0: 90.0, 1: 90.0}
+    own = [finished_run(seed, rate, rate, rate, fidelity="published") for seed in (0, 1) for rate in (0.1, 0.2)]
     assert values_of(own) == {0: 20.0, 1: 20.0}
 
 
 def test_no_seed_counts_before_the_choosing_one_is_whole():
-    runs = [trained(0, 0.1, 0.4, 0.9), replace(trained(0, 0.2, 0.5, 0.1), record=None)]
-    runs += [trained(1, rate, 0.5, 0.5) for rate in (0.1, 0.2)]
+    runs = [finished_run(0, 0.1, 0.4, 0.9), replace(finished_run(0, 0.2, 0.5, 0.1), record=None)]
+    runs += [finished_run(1, rate, 0.5, 0.5) for rate in (0.1, 0.2)]
     assert np.isnan(list(values_of(runs).values())).all()
 
 
@@ -252,7 +252,7 @@ def test_a_label_that_scatters_gains_nothing_from_several_rates():
         for label, spread in (("S", 0.01), ("R", 0.06)):
             found = rng.normal(0.6, spread, (4, 6))  # validation and test scatter together: a run is good or not
             runs = [
-                trained(seed, (1 + rate) / 100, found[seed, rate] + rng.normal(0, 0.005), found[seed, rate], label)
+                finished_run(seed, (1 + rate) / 100, found[seed, rate] + rng.normal(0, 0.005), found[seed, rate], label)
                 for seed in range(4)
                 for rate in range(6)
             ]

@@ -75,7 +75,7 @@ def samples(results) -> dict[str, dict[str, Sample]]:
 
 @pytest.fixture(scope="module")
 def effects(results) -> dict[tuple[str, str], Effect]:
-    """By name and quantity, in the order of the table."""
+    """The effects by name and quantity, in the order of the table."""
     return {(one.name, one.quantity): one for one in attribution_table(results.scores).rows}
 
 

@@ -23,21 +23,21 @@ COMMANDS = {name: verb for name, verb in VERBS.items() if name != "lm"}
 COMMANDS |= {f"lm {name}": verb for name, verb in VERBS["lm"].commands.items()}
 
 
-def written(verb):
+def verb_in_examples(verb):
     """The verb as examples write it: the default verb of a group is left out."""
     return "lm" if verb == "lm train" else verb
 
 
 def examples(verb):
     """The words after ``verb`` of the command lines in its help, without what is said about them."""
-    lines = re.findall(rf"^\s+madbench {written(verb)}(?: (.*))?$", COMMANDS[verb].help, re.MULTILINE)
+    lines = re.findall(rf"^\s+madbench {verb_in_examples(verb)}(?: (.*))?$", COMMANDS[verb].help, re.MULTILINE)
     return [shlex.split(re.split(r"\s{2,}", line)[0]) for line in lines]
 
 
 HEAVY = "print(sorted({'torch', 'numpy', 'pandas', 'yaml', 'matplotlib'} & set(sys.modules)))"
 
 
-def printed(program: str) -> str:
+def run_program(program: str) -> str:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -45,7 +45,7 @@ def printed(program: str) -> str:
 
 @pytest.mark.slow
 def test_help_is_shown_without_importing_anything_heavy():
-    shown = printed(
+    shown = run_program(
         "import sys; from madbench.cli import main\n"
         "for words in [], ['run'], ['lm', 'train']:\n"
         "    sys.argv = ['madbench', *words, '--help']\n"
@@ -58,7 +58,7 @@ def test_help_is_shown_without_importing_anything_heavy():
 
 @pytest.mark.slow
 def test_the_overview_imports_no_verb():
-    shown = printed(
+    shown = run_program(
         "import sys; from madbench.cli import main; sys.argv = ['madbench', '--help']\n"
         "try: main()\n"
         "except SystemExit: print({'madbench.cli.run', 'madbench.cli.table', 'madbench.cli.import_'} & {*sys.modules})"
@@ -85,11 +85,11 @@ def test_the_help_of_sweep_names_every_key_of_a_grid_file():
 
 def test_importing_madbench_leaves_the_import_system_alone():
     program = "import sys; before = [*sys.meta_path], [*sys.path_hooks]; import madbench; madbench.parse('S')"
-    assert printed(f"{program}; print(before == ([*sys.meta_path], [*sys.path_hooks]))") == "True\n"
+    assert run_program(f"{program}; print(before == ([*sys.meta_path], [*sys.path_hooks]))") == "True\n"
 
 
 def test_madbench_is_imported_without_anything_heavy():
-    assert printed(f"import madbench, sys; madbench.parse('S'); {HEAVY}") == "[]\n"
+    assert run_program(f"import madbench, sys; madbench.parse('S'); {HEAVY}") == "[]\n"
 
 
 def test_a_users_error_is_one_message_and_exit_code_2(main):
@@ -116,7 +116,9 @@ def test_every_option_and_argument_says_what_it_is(verb):
 def test_examples_are_indented_under_their_heading(main, monkeypatch, verb):
     monkeypatch.setenv("COLUMNS", "80")
     shown = main(*verb.split(), "--help").stdout
-    example = next(line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {written(verb)} "))
+    example = next(
+        line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {verb_in_examples(verb)} ")
+    )
     heading = next(line for line in shown.splitlines() if line.strip() == "Examples")
     assert example.index("m") == heading.index("E") + 2
 

@@ -47,18 +47,18 @@ def folder(model, tmp_path) -> Path:
     return tmp_path / "exported"
 
 
-def opened(folder):
+def open_model(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 
 def test_logits_are_the_model_s(model, folder):
     with torch.inference_mode():
-        assert torch.equal(opened(folder)(IDS).logits, model[0](IDS))
-        assert torch.equal(opened(folder)(IDS, logits_to_keep=3).logits, model[0](IDS)[:, -3:])
+        assert torch.equal(open_model(folder)(IDS).logits, model[0](IDS))
+        assert torch.equal(open_model(folder)(IDS, logits_to_keep=3).logits, model[0](IDS)[:, -3:])
 
 
 def test_greedy_text_is_that_of_lm_sample_with_and_without_caches(model, folder):
-    theirs = opened(folder)
+    theirs = open_model(folder)
     written = theirs.generate(IDS[:1], max_new_tokens=6, **GREEDY)[0, 12:].tolist()
     drawn = {"generator": torch.Generator(), "temperature": 0, "vocab_size": 257}
     assert written == list(generate(model[0], IDS[0].tolist(), 6, **drawn))
@@ -67,13 +67,13 @@ def test_greedy_text_is_that_of_lm_sample_with_and_without_caches(model, folder)
 
 
 def test_a_beam_search_is_the_same_with_caches(folder):
-    theirs = opened(folder)
+    theirs = open_model(folder)
     options = GREEDY | {"max_new_tokens": 4, "num_beams": 3}
     assert torch.equal(theirs.generate(IDS, **options), theirs.generate(IDS, use_cache=False, **options))
 
 
 def test_padding_of_the_vocabulary_is_never_written(folder):
-    theirs = opened(folder)
+    theirs = open_model(folder)
     assert theirs.config.vocab_size == 320
     assert theirs.generate(IDS, max_new_tokens=40, do_sample=True, temperature=50.0, eos_token_id=None).max() < 257
 
@@ -81,21 +81,21 @@ def test_padding_of_the_vocabulary_is_never_written(folder):
 def test_the_loss_is_the_mean_over_labels(model, folder):
     labels = IDS.clone()
     labels[0, 8:] = -100
-    loss = opened(folder)(IDS, labels=labels).loss
+    loss = open_model(folder)(IDS, labels=labels).loss
     logits = model[0](IDS)[:, :-1]
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
     assert torch.allclose(loss, expected)
 
 
 def test_a_model_saved_a_second_time_opens_with_equal_outputs(folder, tmp_path):
-    opened(folder).save_pretrained(tmp_path / "again")
-    assert torch.equal(opened(tmp_path / "again")(IDS).logits, opened(folder)(IDS).logits)
+    open_model(folder).save_pretrained(tmp_path / "again")
+    assert torch.equal(open_model(tmp_path / "again")(IDS).logits, open_model(folder)(IDS).logits)
     half = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     assert half(IDS).logits.dtype == torch.bfloat16
 
 
 def test_padding_on_the_right_changes_nothing_before_it_and_on_the_left_is_refused(folder):
-    theirs, mask = opened(folder), torch.ones_like(IDS)
+    theirs, mask = open_model(folder), torch.ones_like(IDS)
     mask[0, 7:] = 0
     padded = IDS.masked_fill(mask == 0, 256)
     assert torch.allclose(theirs(padded, attention_mask=mask).logits[0, :7], theirs(IDS).logits[0, :7], atol=1e-5)
@@ -109,7 +109,7 @@ def test_padding_on_the_right_changes_nothing_before_it_and_on_the_left_is_refus
 
 def test_trainer_takes_a_step(folder, tmp_path):
     pytest.importorskip("accelerate")
-    theirs = opened(folder)
+    theirs = open_model(folder)
     rows = [{"input_ids": row, "labels": row} for row in IDS]
     options = {"max_steps": 1, "report_to": [], "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
     arguments = transformers.TrainingArguments(str(tmp_path / "trainer"), learning_rate=1e-2, **options)
@@ -173,7 +173,7 @@ def test_lm_export_writes_the_folder_of_a_file_of_weights(main, tmp_path):
     assert "name its folder with --corpus" in main(*words).stderr
     ended = main(*words, "--corpus", "hens")
     assert (ended.code, ended.stdout.split(":")[0]) == (0, "out")
-    assert opened(tmp_path / "out").config.job["label"] == "S"
+    assert open_model(tmp_path / "out").config.job["label"] == "S"
     assert "out: already exists; delete it" in main(*words, "--corpus", "hens").stderr
     refused = main("lm", "export", "w.safetensors", "--corpus", "hens")
     assert "--corpus hens: has no effect without --format hf" in refused.stderr

@@ -27,7 +27,7 @@ GDN, GLA = "cd:id-smhk1-bwn-cug", "cd:id-dg-cg"
 
 
 @pytest.fixture
-def filled(fill):
+def stored_labels(fill):
     for label, accuracy in ((GDN, 0.5), (GLA, 0.4), ("S", 0.3)):
         for seed in range(3):
             fill(label, accuracy + seed / 100, [seed])
@@ -38,20 +38,20 @@ def first_words(output):
 
 
 @pytest.mark.slow
-def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, filled, tiny):
+def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, stored_labels, tiny):
     using_names = main("table", "--profile", tiny, *TASKS)
     assert first_words(using_names.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
 
 
 @pytest.mark.slow
-def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
+def test_a_table_has_the_labels_as_they_were_typed(main, stored_labels, tiny):
     using_names = main("table", "cd:gdn-cg", GLA, "--profile", tiny, *TASKS)
     assert first_words(using_names.stdout) == ["cd:gdn-cg", GLA]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
-def test_the_option_rename_names_rows_in_every_format(format, main, filled, tiny):
+def test_the_option_rename_names_rows_in_every_format(format, main, stored_labels, tiny):
     words = ("--rename", "cd:gdn-cg=Gated DeltaNet", "--rename", "S=Softmax", "--format", format)
     using_names = main("table", "--profile", tiny, *TASKS, *words)
     text = using_names.stdout.replace("~", " ")  # LaTeX does not break a name
@@ -68,20 +68,20 @@ def test_the_option_rename_names_rows_in_every_format(format, main, filled, tiny
         ("html", r"$\foo$_a|b &lt;i&gt;x&lt;/i&gt; [red]y[/red] *z* 模型"),
     ],
 )
-def test_a_name_is_text_in_a_table_of_every_format(format, written, main, filled, tiny):
+def test_a_name_is_text_in_a_table_of_every_format(format, written, main, stored_labels, tiny):
     name = r"$\foo$_a|b <i>x</i> [red]y[/red] *z* 模型"
     assert written in main("table", "--profile", tiny, *TASKS, "--rename", f"S={name}", "--format", format).stdout
 
 
 @pytest.mark.slow
-def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
+def test_json_and_csv_have_the_canonical_labels(main, stored_labels, tiny):
     for format in ("json", "csv"):
         using_names = main("table", "--profile", tiny, *TASKS, "--rename", "S=Softmax", "--format", format)
         assert GDN in using_names.stdout and "Softmax" not in using_names.stdout
 
 
 @pytest.mark.slow
-def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
+def test_a_comparison_has_the_names_in_its_rows_and_caption(main, stored_labels, tiny):
     using_names = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--rename", "S=Softmax attention")
     assert "cd:gdn-cg" in using_names.stdout and "Difference to Softmax attention" in " ".join(
         using_names.stdout.split()
@@ -91,7 +91,7 @@ def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
-def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path):
+def test_a_report_has_the_names_and_links_by_label(main, stored_labels, tiny, tmp_path):
     page = tmp_path / "page.html"
     main("report", "--profile", tiny, *TASKS, "--rename", "cd:gdn-cg=Gated DeltaNet", "--output", str(page))
     html = page.read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path)
 
 
 @pytest.mark.slow
-def test_figures_from_python_have_the_names(filled, store, tiny):
+def test_figures_from_python_have_the_names(stored_labels, store, tiny):
     how = {"profile": tiny, "tasks": ["compression", "in_context_recall"], "results": store.root}
     figure = madbench.plot("scores", ["S", "cd:gdn-cg", "cd:gla-cg"], rename={"cd:gdn-cg": "Gated DeltaNet"}, **how)
     texts = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
@@ -109,7 +109,7 @@ def test_figures_from_python_have_the_names(filled, store, tiny):
 
 
 @pytest.mark.slow
-def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_labels(filled, store, tiny):
+def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_labels(stored_labels, store, tiny):
     how = {"profile": tiny, "tasks": ["compression"], "results": store.root}
     assert set(madbench.table(["S", "cd:gdn-cg"], **how).label) == {"S", GDN}
     named = madbench.table(["S", "cd:gdn-cg"], rename={GDN: "Gated DeltaNet"}, **how)

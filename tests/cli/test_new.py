@@ -22,7 +22,7 @@ USED = {
 }
 
 
-def written(folder: Path) -> dict[str, str]:
+def texts_by_path(folder: Path) -> dict[str, str]:
     """The text of every file of a package by its place."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
@@ -67,7 +67,7 @@ def test_nothing_is_left_of_the_name_of_the_example(main, tmp_path, kind):
     example = EXAMPLE[kind]
     names = re.compile("|".join([f"examples/{example.folder}", example.package, *example.spellings]))
     own = re.compile("blue_wave_(parity|majority)")
-    for place, text in written(tmp_path / "blue-wave").items():
+    for place, text in texts_by_path(tmp_path / "blue-wave").items():
         assert not names.search(own.sub("", place + text)), place
         compile(text, place, "exec") if place.endswith(".py") else None
 
@@ -105,7 +105,7 @@ def test_files_left_by_running_an_example_are_not_copied_by_new(main, tmp_path, 
         path.parent.mkdir(exist_ok=True)
         path.write_text("left")
     assert main("new", "module", "other").code == 0
-    assert len(written(tmp_path / "other")) == len(written(tmp_path / "clean"))
+    assert len(texts_by_path(tmp_path / "other")) == len(texts_by_path(tmp_path / "clean"))
 
 
 def test_a_folder_that_holds_something_stays_as_it_is_and_an_empty_one_is_taken(main, tmp_path):
@@ -113,7 +113,7 @@ def test_a_folder_that_holds_something_stays_as_it_is_and_an_empty_one_is_taken(
     (tmp_path / "wave" / "mine.txt").write_text("mine")
     ended = main("new", "task", "wave")
     assert ended.code == 2 and "wave: already exists" in ended.stderr
-    assert written(tmp_path / "wave") == {"mine.txt": "mine"}
+    assert texts_by_path(tmp_path / "wave") == {"mine.txt": "mine"}
     (tmp_path / "wave" / "mine.txt").unlink()
     assert main("new", "task", "wave").code == 0
     assert main("new", "task", "wave").code == 2

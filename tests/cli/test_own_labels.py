@@ -9,25 +9,25 @@ import pytest
 from madbench.suites import suites
 
 
-def planned(main, *words):
+def dry_run(main, *words):
     shown = main("run", *words, "--dry-run", "-f", "json")
     assert shown.code == 0, shown.stderr
     return json.loads(shown.stdout)
 
 
 def test_a_task_of_a_profile_with_labels_of_its_own_is_trained_without_naming_them(main):
-    cells = planned(main, "-t", "alliances")["cells"]
+    cells = dry_run(main, "-t", "alliances")["cells"]
     assert [cell["label"] for cell in cells] == ["ha:C3", "hfa:C1"]
     assert all(cell["estimated_seconds"] > 0 for cell in cells)
 
 
 def test_labels_that_are_named_stand_instead_of_the_profiles(main):
-    assert {cell["label"] for cell in planned(main, "ha:C3", "-t", "alliances")["cells"]} == {"ha:C3"}
+    assert {cell["label"] for cell in dry_run(main, "ha:C3", "-t", "alliances")["cells"]} == {"ha:C3"}
 
 
 @pytest.mark.slow
 def test_a_suite_named_as_a_task_plans_its_usual_tasks(main):
-    cells = planned(main, "S", "-t", "mad")["cells"]
+    cells = dry_run(main, "S", "-t", "mad")["cells"]
     assert [cell["task"] for cell in cells] == list(suites()["mad"].usual_tasks())
 
 

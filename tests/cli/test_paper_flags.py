@@ -69,7 +69,7 @@ def test_options_of_a_paper_reach_the_training_of_a_grid(given, name):
 
 @pytest.mark.slow
 def test_the_option_device_reaches_the_training_of_a_grid(given, monkeypatch):
-    """On a machine with a GPU, which auto makes use of."""
+    """The machine has a GPU, which device auto would use."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # computes on the GPU too

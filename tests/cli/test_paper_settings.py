@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # plans the jobs of items at their own size, and 
 COEFFICIENTS, HYPERMLP = ("coefficients", "tables4to12"), ("hypermlp", "settings")
 
 
-def made(item, tmp_path=None, changes=(), **chosen):
+def item_outcome(item, tmp_path=None, changes=(), **chosen):
     """The outcome of the measure for an item; of the rows with the chosen values alone, and after changes of these."""
     name, item_id = item
     paper = load_paper(name)
@@ -34,7 +34,7 @@ def made(item, tmp_path=None, changes=(), **chosen):
 
 
 def test_all_rows_of_every_table_are_there_and_those_that_can_be_compared_are_equal():
-    found = made(COEFFICIENTS)
+    found = item_outcome(COEFFICIENTS)
     rows = [row for row in found.content["settings"] if row["table"].startswith("Table ")]
     assert len(rows) == 89 and {row["table"] for row in rows} == {f"Table {number}" for number in range(4, 13)}
     assert {"Positional Embedding"} <= {row["setting"] for row in rows if row["table"] == "Table 12"}
@@ -53,7 +53,7 @@ def test_no_value_of_ours_is_typed_beside_the_published_one():
 
 
 def test_values_that_differ_are_printed_with_both_sides_and_decide_the_verdict():
-    found = made(HYPERMLP)
+    found = item_outcome(HYPERMLP)
     assert state_of_verdicts(found.verdicts) == DIFFERS
     assert "differs here" in found.verdicts.values() and "contradicted" not in found.verdicts.values()
     (table,) = found.tables
@@ -63,7 +63,7 @@ def test_values_that_differ_are_printed_with_both_sides_and_decide_the_verdict()
 
 
 def test_a_table_without_a_row_that_can_be_compared_is_not_decided(tmp_path):
-    found = made(COEFFICIENTS, tmp_path, {"reason": "of words"}, table=("Table 12",))
+    found = item_outcome(COEFFICIENTS, tmp_path, {"reason": "of words"}, table=("Table 12",))
     assert [*found.verdicts.values()] == ["not decided"]
     assert [*found.remarks.values()] == ["0 of 10 rows equal, 10 not comparable"]
 
@@ -121,11 +121,13 @@ FAULTS = {
 def test_a_fault_planted_where_a_setting_takes_effect_is_noticed(setting, monkeypatch, tmp_path):
     item, chosen, target, replacement = FAULTS[setting]
     before = {
-        row["setting"] for row in made(item, tmp_path, **chosen).content["settings"] if row["state"] == "different"
+        row["setting"]
+        for row in item_outcome(item, tmp_path, **chosen).content["settings"]
+        if row["state"] == "different"
     }
     assert setting not in before
     monkeypatch.setattr(*((target, replacement) if isinstance(target, str) else (*target, replacement)))
-    found = made(item, tmp_path, **chosen)
+    found = item_outcome(item, tmp_path, **chosen)
     (row,) = [row for row in found.content["settings"] if row["setting"] == setting]
     assert row["state"] == settings.DIFFERENT and row["here"] not in ("", row["published"])
     assert state_of_verdicts(found.verdicts) == DIFFERS
@@ -140,6 +142,6 @@ def test_principle_6_without_positions_is_noticed(monkeypatch, tmp_path):
     own = tuple(without_positions(each) if each.number == "6" else each for each in studies.PRINCIPLES)
     assert own != studies.PRINCIPLES
     monkeypatch.setattr(studies, "PRINCIPLES", own)
-    found = made(COEFFICIENTS, tmp_path, table=("Table 12",))
+    found = item_outcome(COEFFICIENTS, tmp_path, table=("Table 12",))
     assert [*found.verdicts.values()] == [DIFFERS]
     assert found.remarks["Table 12: what can be compared is the same here"].endswith("different: Positional Embedding")

@@ -16,16 +16,16 @@ LAYOUTS = (Layout(), Layout(width="single"))
 
 
 @pytest.fixture(scope="module")
-def made():
+def outcome():
     return spaces.SpacesMeasure().decide(REQUEST, None)
 
 
-def test_coefficients_have_the_restrictions_of_their_class(made):
-    assert len(made.verdicts) == 4 and set(made.verdicts.values()) == {"reproduced"}
+def test_coefficients_have_the_restrictions_of_their_class(outcome):
+    assert len(outcome.verdicts) == 4 and set(outcome.verdicts.values()) == {"reproduced"}
 
 
-def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(made):
-    (drawn,) = made.figures
+def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(outcome):
+    (drawn,) = outcome.figures
     first, second = spaces.VALUES
     normal = np.array([second[1] - first[1], first[0] - second[0]])
     for name in ("convex", "affine"):
@@ -36,13 +36,13 @@ def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(mad
 
 
 @pytest.mark.slow
-def test_the_figure_of_spaces_has_one_panel_per_class(made):
-    (drawn,) = made.figures
+def test_the_figure_of_spaces_has_one_panel_per_class(outcome):
+    (drawn,) = outcome.figures
     titles = [[axes.get_title().partition(":")[0] for axes in drawn.draw(layout=layout).axes] for layout in LAYOUTS]
     assert titles == [[*spaces.CLASSES], [*spaces.CLASSES][:2]]  # as wide as it needs, and a page of a column
 
 
 def test_a_label_of_another_class_is_not_reproduced(monkeypatch):
     monkeypatch.setitem(spaces.CLASSES, "convex", ("cd:id-sum", True, True))
-    made = spaces.SpacesMeasure().decide(REQUEST, None)
-    assert [value for name, value in made.verdicts.items() if name.startswith("convex")] == ["not reproduced"]
+    outcome = spaces.SpacesMeasure().decide(REQUEST, None)
+    assert [value for name, value in outcome.verdicts.items() if name.startswith("convex")] == ["not reproduced"]

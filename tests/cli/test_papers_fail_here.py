@@ -94,7 +94,7 @@ FAULTS = [
 
 
 def untrained() -> list[Request]:
-    """Every item of the papers here that trains nothing and runs no other verb."""
+    """The items of these papers that neither train nor run another verb."""
     papers = map(load_paper, built_in())
     made = [Request(p, item) for p in papers for item in p.items if item.is_made_here]
     return [each for each in made if not (each.item.profiles or each.item.command)]

@@ -23,7 +23,7 @@ def fresh(monkeypatch, tmp_path) -> Path:
 
 @pytest.fixture
 def without_archives(monkeypatch, fresh) -> Path:
-    """The same, with an installed wheel in place of a clone."""
+    """The same fixture with an installed wheel in place of a clone."""
     monkeypatch.setattr(shipped, "MEASURED", fresh / "nowhere")
     return fresh
 

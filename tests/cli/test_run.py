@@ -294,7 +294,7 @@ def disk(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("pages_left", [0, 2])
 def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, pages_left):
-    """Without a page left the store does not open; with two it does, but the run does not fit."""
+    """Without a free page the store does not open. With two free pages it opens, but the run does not fit."""
     store = Store.open(disk)
     (disk / "filling").write_bytes(bytes((16 - pages_left) * 4096 - (0 if pages_left else 1)))
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", disk)

@@ -39,7 +39,7 @@ STATEMENT = re.compile(
 )
 
 
-def measured(command: str) -> dict[str, list[Check]]:
+def checks_by_label(command: str) -> dict[str, list[Check]]:
     """The checks that run, by label of a command ``verify LABEL...``."""
     return {
         str(label): [
@@ -69,7 +69,7 @@ def named_checks(item: Item) -> dict[str, list[Check]]:
     """The checks of an item that names them, by label."""
     return {
         label: [check for check in checks if check.name in item.checks]
-        for label, checks in measured(f"verify {' '.join(item.labels)}").items()
+        for label, checks in checks_by_label(f"verify {' '.join(item.labels)}").items()
     }
 
 

@@ -26,7 +26,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def problems(invoke):
-    """Every problem of one file, without the path in front."""
+    """The problems of one file, without the path at their beginning."""
 
     def problems(path):
         result = invoke(validate, path, "-f", "json")

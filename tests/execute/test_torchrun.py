@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def start(store, output, *arguments) -> subprocess.Popen:
-    """Two processes of ``torchrun_pairs.py``."""
+    """Start two processes of ``torchrun_pairs.py``."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += [str(HERE / "torchrun_pairs.py"), str(store.root), *arguments]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}

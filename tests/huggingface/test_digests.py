@@ -21,7 +21,7 @@ from madbench.huggingface.configuration import MadbenchConfig  # noqa: E402
 IDS = torch.arange(10)[None]
 
 
-def opened(folder, **how):
+def open_model(folder, **how):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, **how)
 
 
@@ -55,7 +55,7 @@ def test_a_changed_job_is_refused(make_folder, change):
     folder = make_folder()
     change_config(folder, change)
     with pytest.raises(StoreError, match="config.json"):
-        opened(folder)
+        open_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -71,39 +71,39 @@ def test_changed_weights_are_refused(make_folder, change):
     folder = make_folder()
     change_weights(folder, change)
     with pytest.raises(StoreError, match="weights differ"):
-        opened(folder)
+        open_model(folder)
 
 
 def test_the_same_weights_in_other_files_are_taken(make_folder, tmp_path):
     folder = make_folder()
     change_weights(folder, lambda weights: None)
-    model = opened(folder)
+    model = open_model(folder)
     model.save_pretrained(tmp_path / "shards", max_shard_size="8KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
-    assert torch.equal(opened(tmp_path / "shards")(IDS).logits, model(IDS).logits)
+    assert torch.equal(open_model(tmp_path / "shards")(IDS).logits, model(IDS).logits)
     (shard, *_) = (tmp_path / "shards").glob("*.safetensors")
     content = bytearray(shard.read_bytes())
     content[-1] ^= 64
     shard.write_bytes(content)
     with pytest.raises(StoreError, match="weights differ"):
-        opened(tmp_path / "shards")
+        open_model(tmp_path / "shards")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_trained_copy_has_digests_of_its_own(make_folder, tmp_path, dtype):
-    model = opened(make_folder(), dtype=dtype)
+    model = open_model(make_folder(), dtype=dtype)
     with torch.no_grad():
         model.model.norm.weight.add_(1)
     model.save_pretrained(tmp_path / "copy")
-    assert torch.equal(opened(tmp_path / "copy", dtype="auto")(IDS).logits, model(IDS).logits)
+    assert torch.equal(open_model(tmp_path / "copy", dtype="auto")(IDS).logits, model(IDS).logits)
     change_weights(tmp_path / "copy", lambda weights: weights["model.norm.weight"].sub_(1))
     with pytest.raises(StoreError, match="weights differ"):
-        opened(tmp_path / "copy")
+        open_model(tmp_path / "copy")
 
 
 def test_the_configuration_of_an_open_model_claims_no_digests(make_folder, tmp_path):
     """Another program may save it beside weights of its own."""
-    model = opened(make_folder())
+    model = open_model(make_folder())
     model.config.save_pretrained(tmp_path / "config")
     assert not json.loads((tmp_path / "config" / "config.json").read_text()).get("digests")
     model.save_pretrained(tmp_path / "copy")
@@ -114,7 +114,7 @@ def test_a_folder_without_digests_is_opened_with_a_warning(make_folder, caplog):
     folder = make_folder()
     change_config(folder, lambda config: config.pop("digests"))
     with caplog.at_level(logging.WARNING):
-        assert opened(folder)(IDS).logits.shape == (1, 10, 320)
+        assert open_model(folder)(IDS).logits.shape == (1, 10, 320)
     assert any("no digests" in record.message for record in caplog.records)
 
 

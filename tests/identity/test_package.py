@@ -29,7 +29,7 @@ def digests(job):
     return {name: package.package_digest(*where) for name, where in package_modules(job[0], job[1], [job[2]]).items()}
 
 
-def changed(job, edit):
+def changed_parts(job, edit):
     """The parts of a job's code that an edit changes."""
     before = digests(job)
     edit()
@@ -67,7 +67,7 @@ def test_an_edit_changes_the_parts_that_have_it_and_no_others(copied, place, par
             file.write("\nADDED = 1\n")
 
     unchanged = digests(others) if others else None
-    assert changed(MEMORIZATION, edit) == parts
+    assert changed_parts(MEMORIZATION, edit) == parts
     assert others is None or digests(others) == unchanged
 
 
@@ -97,7 +97,7 @@ def test_comments_and_docstrings_change_nothing(copied):
     def edit():
         file.write_text(f'"""Another docstring."""\n\n# a comment\n{file.read_text().partition(chr(10))[2]}')
 
-    assert changed(MEMORIZATION, edit) == set()
+    assert changed_parts(MEMORIZATION, edit) == set()
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def replace_once(file, old, new):
     ],
 )
 def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, new, parts):
-    assert changed(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
+    assert changed_parts(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
     ],
 )
 def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied, place, old, new, parts):
-    assert changed(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
+    assert changed_parts(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
 @pytest.mark.parametrize(

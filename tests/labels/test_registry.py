@@ -183,7 +183,7 @@ def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(ins
 
 @pytest.mark.parametrize("text", ["S", "cd:exp", "7"])
 def test_a_label_that_says_to_be_of_another_family_is_refused(installed, text):
-    """By its text it would be taken for one of that, whose code knows nothing of it."""
+    """Otherwise its text would be parsed by the other family, which does not know the label."""
     source = installed / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"num:{self.value}"', repr(text)))
     with pytest.raises(FamilyError, match=f"family 'num' .*: parse.*expected a label of this family, num:.*{text}"):

@@ -43,7 +43,7 @@ def model(request, hens) -> StoredModel:
     return StoredModel(request.param, str(hens / "results"), device="cpu")
 
 
-def asked(*arguments):
+def requests_of(*arguments):
     return [SimpleNamespace(args=args) for args in arguments]
 
 
@@ -63,7 +63,7 @@ def float64(model: StoredModel, context: str, text: str) -> tuple[float, bool]:
 
 def test_likelihoods_are_direct_sums_in_float64(model):
     pairs = [("The brown hen", " sat"), ("", "The brown"), ("The brown hen", " flew"), ("", "\nThe")]
-    found = model.loglikelihood(asked(*pairs, ("The brown hen ", "sat"), ("\n", "The")), disable_tqdm=True)
+    found = model.loglikelihood(requests_of(*pairs, ("The brown hen ", "sat"), ("\n", "The")), disable_tqdm=True)
     for (context, text), (log_p, is_greedy) in zip(pairs, found):
         expected = float64(model, context, text)
         assert log_p == pytest.approx(expected[0], abs=1e-4) and is_greedy == expected[1]
@@ -73,9 +73,9 @@ def test_likelihoods_are_direct_sums_in_float64(model):
 
 def test_a_long_context_loses_its_beginning(model):
     context = "every grain. The brown hen sat by the mill and counted"
-    (whole,) = model.loglikelihood(asked((context, " every")), disable_tqdm=True)
+    (whole,) = model.loglikelihood(requests_of((context, " every")), disable_tqdm=True)
     newest = context[-(model.max_length - len(" every") + 1) :]
-    (cut,) = model.loglikelihood(asked((newest, " every")), disable_tqdm=True)
+    (cut,) = model.loglikelihood(requests_of((newest, " every")), disable_tqdm=True)
     assert whole == cut and len(newest) < len(context)
 
 
@@ -85,7 +85,7 @@ def test_a_text_is_scored_in_the_windows_of_the_harness(model):
     theirs = get_rolling_token_windows(ids, model.eot_token_id, model.max_length, 1)
     ours = list(windows([model.eot_token_id], ids, model.max_length))
     assert ours == [(tuple(inputs), tuple(targets)) for inputs, targets in theirs] and len(ours) > 2
-    (found,) = model.loglikelihood_rolling(asked((text,)), disable_tqdm=True)
+    (found,) = model.loglikelihood_rolling(requests_of((text,)), disable_tqdm=True)
     gpt, expected = model.model.double(), 0.0
     with torch.inference_mode():
         for inputs, targets in ours:
@@ -99,15 +99,15 @@ def test_the_order_of_a_batch_changes_nothing(model):
     rng = random.Random(0)
     pairs = [("The brown hen sat by the mill"[:n], " and counted"[:m]) for n in range(0, 28, 3) for m in (1, 4, 12)]
     order = rng.sample(range(len(pairs)), len(pairs))
-    found = model.loglikelihood(asked(*pairs), disable_tqdm=True)
-    shuffled = model.loglikelihood(asked(*(pairs[i] for i in order)), disable_tqdm=True)
+    found = model.loglikelihood(requests_of(*pairs), disable_tqdm=True)
+    shuffled = model.loglikelihood(requests_of(*(pairs[i] for i in order)), disable_tqdm=True)
     assert shuffled == [found[i] for i in order]
 
 
 def test_texts_are_those_of_lm_sample_until_they_end(model):
     how = {"until": ["."], "max_gen_toks": 60, "do_sample": False}
     prompts = ["The brown", "The white", "sat by the mill", ""]
-    found = model.generate_until(asked(*((prompt, dict(how)) for prompt in prompts)), disable_tqdm=True)
+    found = model.generate_until(requests_of(*((prompt, dict(how)) for prompt in prompts)), disable_tqdm=True)
     for prompt, text in zip(prompts, found):
         ids = model.tok_encode(prompt) or [model.eot_token_id]
         alone = [*generate(model.model, ids, 60, generator=torch.Generator(), temperature=0, vocab_size=257)]
@@ -115,10 +115,10 @@ def test_texts_are_those_of_lm_sample_until_they_end(model):
         assert text == model.tok_decode(alone).split(".")[0]
     assert found[0].startswith(" hen sat by the mill and ") and "." not in "".join(found)
     drawn = {"until": [], "max_gen_toks": 8, "do_sample": True, "temperature": 1.0, "top_k": 5}
-    first, again = (model.generate_until(asked(("The", dict(drawn))), disable_tqdm=True) for _ in range(2))
+    first, again = (model.generate_until(requests_of(("The", dict(drawn))), disable_tqdm=True) for _ in range(2))
     assert first == again and len(first[0]) == 8
     with pytest.raises(ConfigError, match="generation_kwargs top_p: not supported"):
-        model.generate_until(asked(("The", drawn | {"top_p": 0.9})), disable_tqdm=True)
+        model.generate_until(requests_of(("The", drawn | {"top_p": 0.9})), disable_tqdm=True)
 
 
 def test_a_task_of_choices_is_what_the_likelihoods_give(model, hens):

@@ -69,7 +69,7 @@ def test_hooks_of_every_kind_fire(label, kind):
     assert fired == set("qkv")
 
 
-def changed(layer: nn.Linear, how: str) -> nn.Module:
+def changed_layer(layer: nn.Linear, how: str) -> nn.Module:
     """The layer with an output that is larger by one, or by its input's first number."""
     if how == "bias":
         layer.bias = nn.Parameter(torch.ones(layer.out_features))
@@ -107,7 +107,7 @@ def test_a_change_of_one_projection_acts_as_on_all_paths_and_in_decoding(label, 
     mixer, x = build(label)
     expected, other = mixer(x), copy.deepcopy(mixer)
     other.v.bias = nn.Parameter(torch.ones(other.v.out_features))
-    mixer.v = changed(mixer.v, how)
+    mixer.v = changed_layer(mixer.v, how)
     y = mixer(x)
     assert (y - expected).abs().max() > 1e-2
     torch.testing.assert_close(y, other(x), rtol=1e-4, atol=1e-5)
@@ -118,7 +118,7 @@ def test_a_change_of_one_projection_acts_as_on_all_paths_and_in_decoding(label, 
             other(x)
         except TrainingError:  # this label, or this device, has no such path
             continue
-        other.v = changed(other.v, how)
+        other.v = changed_layer(other.v, how)
         torch.testing.assert_close(other(x), y, rtol=1e-3, atol=1e-4)
 
 
@@ -127,7 +127,7 @@ def test_a_change_of_one_projection_acts_as_on_all_paths_and_in_decoding(label, 
 def test_loops_that_read_weights_by_name_refuse_a_changed_projection(label, how):
     mixer, x = build(label, "reference")
     mixer(x)
-    mixer.v = changed(mixer.v, how)
+    mixer.v = changed_layer(mixer.v, how)
     with pytest.raises(TrainingError, match="'v'"):
         mixer(x)
 

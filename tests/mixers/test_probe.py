@@ -15,7 +15,7 @@ from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.mixers.tuples import visible_tuples
 
 
-def built(label, **settings):
+def mixer_and_input(label, **settings):
     torch.manual_seed(0)
     mixer = madbench.build(label, d_model=16, max_len=8, budget="paper", **settings).double().requires_grad_(False)
     for parameter in mixer.parameters():
@@ -34,7 +34,7 @@ def read(weights, v):
 
 @pytest.mark.parametrize("label", ["cd:exp-sum-p", "cd:relu-sum", "cd:id-ss", "cd:krelu-sum"])
 def test_coefficients_by_lag_read_the_values_into_the_output(label):
-    mixer, x = built(label)
+    mixer, x = mixer_and_input(label)
     probe = mixer.probe(x)
     v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
     torch.testing.assert_close(mixer.o(read(probe.weights, v)), mixer(x), rtol=1e-9, atol=1e-12)
@@ -64,7 +64,7 @@ def expected_gates(label, operator, tokens):
 
 @pytest.mark.parametrize("label", sorted({*OWN_GATES, *WITH_CACHE}))
 def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
-    mixer, x = built(label)
+    mixer, x = mixer_and_input(label)
     probe, tokens = mixer.probe(x), mixer.operator.tokens(mixer, x, 0, None)
     o = read(probe.weights, mixer.operator.seen(mixer, tokens)["v"]).unflatten(-1, (2, -1)).transpose(1, 2)
     torch.testing.assert_close(mixer.operator.read_out(mixer, o, x, tokens), mixer(x), rtol=1e-9, atol=1e-12)
@@ -77,26 +77,26 @@ def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
 
 @pytest.mark.parametrize("label", ["hfa:2", "hfa:2-p", "hfa:L2"])
 def test_products_of_scores_weigh_the_values(label):
-    mixer, x = built(label)
+    mixer, x = mixer_and_input(label)
     probe = mixer.probe(x)
     v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
     torch.testing.assert_close(mixer.o(read(probe.weights, v)), mixer(x), rtol=1e-9, atol=1e-12)
 
 
 def test_scores_are_products_over_the_interaction_matrices():
-    mixer, x = built("hfa:2")
+    mixer, x = mixer_and_input("hfa:2")
     probe, product = mixer.probe(x), 1
     for matrix in probe.matrices.values():
         product = product * torch.einsum("btd,hde,bse->bhts", x, matrix, x)
     torch.testing.assert_close(probe.scores, by_lag(product.tril()), rtol=1e-9, atol=1e-12)
-    coupled, x = built("hfa:C2")
+    coupled, x = mixer_and_input("hfa:C2")
     effects = coupled.probe(x)
     expected = torch.stack([torch.einsum("btd,hde,bse->bhts", x, m, x) for m in effects.matrices.values()]).prod(0)
     torch.testing.assert_close(effects.weights, by_lag(expected.tril()), rtol=1e-9, atol=1e-12)
 
 
 def test_matrices_of_pairs_are_those_of_attention():
-    mixer, x = built("ha:3")
+    mixer, x = mixer_and_input("ha:3")
     q, k, _ = mixer.project(x)
     (matrix,) = mixer.probe(x).matrices.values()
     scores = torch.einsum("bhtk,bhsk->bhts", q, k)
@@ -105,7 +105,7 @@ def test_matrices_of_pairs_are_those_of_attention():
 
 @pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4", "ha:5s", "ha:2+3u!"])
 def test_tokens_weigh_what_their_tuples_do(label):
-    mixer, x = built(label)
+    mixer, x = mixer_and_input(label)
     q, k, _ = mixer.project(x)
     slots, weights = mixer.degree - 1, mixer.probe(x).weights
     first, of_head = mixer.slots

@@ -24,7 +24,7 @@ def fast(monkeypatch):
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
 
 
-def drawn(*shape, seed=0):
+def random_normal(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -39,10 +39,10 @@ def results(function, tensors, cotangent):
 @pytest.mark.parametrize("inputs, outputs", [(128, 128), (144, 130), (128, 300), (300, 128), (257, 704), (700, 24)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_bias):
-    x, weight = drawn(3, 401, inputs), drawn(outputs, inputs, seed=1)
-    tensors = [x, weight, drawn(outputs, seed=2) if has_bias else None]
+    x, weight = random_normal(3, 401, inputs), random_normal(outputs, inputs, seed=1)
+    tensors = [x, weight, random_normal(outputs, seed=2) if has_bias else None]
     assert products.is_by_onednn(x, weight)
-    cotangent = drawn(3, 401, outputs, seed=3)
+    cotangent = random_normal(3, 401, outputs, seed=3)
     found = results(products.linear, tensors, cotangent)
     wide = [None if tensor is None else tensor.double() for tensor in tensors]
     for own, exact in zip(found, results(F.linear, wide, cotangent.double()), strict=True):
@@ -57,7 +57,7 @@ def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_
 def test_no_memory_layout_changes_the_numbers_or_reaches_slow_kernels(fast, change):
     """With the slow kernels the three products would take seconds."""
     x, weight, cotangent = (
-        change(drawn(*size, seed=seed)) for seed, size in enumerate([(4096, 128), (352, 128), (4096, 352)])
+        change(random_normal(*size, seed=seed)) for seed, size in enumerate([(4096, 128), (352, 128), (4096, 352)])
     )
     began = time.perf_counter()
     found = results(products.linear, [x, weight], cotangent)
@@ -72,7 +72,7 @@ def test_no_memory_layout_changes_the_numbers_or_reaches_slow_kernels(fast, chan
 def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(monkeypatch, inputs, outputs, calls):
     multiplied, multiply = [], products.multiply
     monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
-    grad, x = drawn(300, outputs), drawn(300, inputs, seed=1)
+    grad, x = random_normal(300, outputs), random_normal(300, inputs, seed=1)
     exact = grad.double().T @ x.double()
     assert (products.weight_gradient(grad, x) - exact).norm() <= 1e-6 * exact.norm()
     assert len(multiplied) == calls
@@ -81,7 +81,9 @@ def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(monke
 @needs_onednn
 def test_second_derivatives_are_those_of_the_plain_product(fast):
     def second(linear):
-        x, weight = (drawn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1100, 128), (130, 128)]))
+        x, weight = (
+            random_normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1100, 128), (130, 128)])
+        )
         (of_x,) = torch.autograd.grad(linear(x, weight).square().sum(), x, create_graph=True)
         return torch.autograd.grad(of_x.square().sum(), (x, weight))
 
@@ -91,7 +93,7 @@ def test_second_derivatives_are_those_of_the_plain_product(fast):
 
 @needs_onednn
 def test_only_the_wanted_gradients_are_computed(fast):
-    x, weight = drawn(1100, 128), drawn(130, 128, seed=1).requires_grad_()
+    x, weight = random_normal(1100, 128), random_normal(130, 128, seed=1).requires_grad_()
     y = products.linear(x, weight)
     assert y.requires_grad and torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
     assert not products.linear(x, weight.detach()).requires_grad
@@ -100,17 +102,17 @@ def test_only_the_wanted_gradients_are_computed(fast):
 @pytest.mark.parametrize("width", [64, 128, 176])
 @pytest.mark.parametrize("rows", [512, 2048, 4096])
 def test_products_of_models_64_wide_keep_their_bits(fast, rows, width):
-    x, weight = drawn(rows, 64), drawn(width, 64, seed=1)
+    x, weight = random_normal(rows, 64), random_normal(width, 64, seed=1)
     assert not products.is_by_onednn(x, weight)
     assert torch.equal(products.linear(x, weight), F.linear(x, weight))
 
 
 def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
-    x, weight = drawn(products.LEAST_ROWS, 128), drawn(128, 128)
-    assert products.is_by_onednn(x, weight) and products.is_by_onednn(x, weight, drawn(128))
+    x, weight = random_normal(products.LEAST_ROWS, 128), random_normal(128, 128)
+    assert products.is_by_onednn(x, weight) and products.is_by_onednn(x, weight, random_normal(128))
     assert not products.is_by_onednn(x[1:], weight)
     assert not products.is_by_onednn(x, weight[1:])
-    assert not products.is_by_onednn(x[:, 1:], drawn(130, 127))
+    assert not products.is_by_onednn(x[:, 1:], random_normal(130, 127))
     assert not products.is_by_onednn(x.double(), weight.double())
     assert not products.is_by_onednn(x.to("meta"), weight.to("meta"))
     with torch.autocast("cpu", torch.bfloat16):
@@ -122,7 +124,7 @@ def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
 
 @pytest.mark.slow
 def test_onednn_is_not_faster_where_it_has_no_avx512():
-    """On any processor: an environment variable of torch takes AVX-512 away."""
+    """An environment variable of torch disables AVX-512, so that the test runs on any processor."""
     program = "from madbench.mixers import products; print(products.onednn_is_faster())"
     environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
@@ -136,7 +138,7 @@ def test_onednn_can_be_switched_off(monkeypatch):
 
 @needs_onednn
 def test_layers_multiply_by_onednn_unless_they_have_hooks(fast, monkeypatch):
-    x, layers = drawn(products.LEAST_ROWS, 128), [torch.nn.Linear(128, 130, bias=False) for _ in range(2)]
+    x, layers = random_normal(products.LEAST_ROWS, 128), [torch.nn.Linear(128, 130, bias=False) for _ in range(2)]
     multiplied = []
     multiply = products.multiply
     monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
@@ -162,9 +164,11 @@ class Caller(torch.nn.Module):
 def test_an_exported_layer_takes_any_number_of_rows(fast):
     layer = Caller()
     any_size = torch.export.Dim.DYNAMIC
-    program = torch.export.export(layer, (drawn(8, 128, 128),), dynamic_shapes=({0: any_size, 1: any_size},)).module()
+    program = torch.export.export(
+        layer, (random_normal(8, 128, 128),), dynamic_shapes=({0: any_size, 1: any_size},)
+    ).module()
     for rows in ((8, 128), (2, 9), (40, 30)):
-        x = drawn(*rows, 128)
+        x = random_normal(*rows, 128)
         assert torch.allclose(program(x), layer(x), atol=1e-5)
 
 
@@ -172,9 +176,9 @@ def test_an_exported_layer_takes_any_number_of_rows(fast):
 def test_a_traced_layer_takes_any_number_of_rows(fast):
     """A comparison of lengths would make the tracer warn, which is an error here."""
     layer = Caller()
-    program = torch.jit.trace(layer, drawn(8, 140, 128), check_trace=False)
+    program = torch.jit.trace(layer, random_normal(8, 140, 128), check_trace=False)
     for rows in ((8, 140), (2, 9)):
-        x = drawn(*rows, 128)
+        x = random_normal(*rows, 128)
         assert torch.allclose(program(x), layer(x), atol=1e-5)
 
 
@@ -182,7 +186,7 @@ def test_a_traced_layer_takes_any_number_of_rows(fast):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # torch's own call
 @pytest.mark.parametrize("of", [0, 1, 2])
 def test_forward_mode_derivatives_are_those_of_the_plain_product(fast, of):
-    tensors = [drawn(1100, 128), drawn(130, 128, seed=1), drawn(130, seed=2)]
+    tensors = [random_normal(1100, 128), random_normal(130, 128, seed=1), random_normal(130, seed=2)]
 
     def tangent(linear):
         with forward_ad.dual_level():
@@ -195,9 +199,9 @@ def test_forward_mode_derivatives_are_those_of_the_plain_product(fast, of):
 @needs_onednn
 def test_a_batch_of_gradients_can_be_differentiated(fast):
     def second(linear):
-        x, weight = drawn(1100, 128).requires_grad_(), drawn(130, 128, seed=1).requires_grad_()
+        x, weight = random_normal(1100, 128).requires_grad_(), random_normal(130, 128, seed=1).requires_grad_()
         y = linear(x, weight)
-        cotangents = drawn(2, *y.shape, seed=2)
+        cotangents = random_normal(2, *y.shape, seed=2)
         (first,) = torch.autograd.grad(y, weight, cotangents, is_grads_batched=True, create_graph=True)
         return first, *torch.autograd.grad(first.square().sum(), x)
 
@@ -208,7 +212,7 @@ def test_a_batch_of_gradients_can_be_differentiated(fast):
 @needs_onednn
 def test_the_output_may_be_changed_in_place_and_so_may_the_input_of_a_frozen_weight(fast):
     def gradient(linear):
-        x, weight = drawn(8, 140, 128).requires_grad_(), drawn(130, 128, seed=1)
+        x, weight = random_normal(8, 140, 128).requires_grad_(), random_normal(130, 128, seed=1)
         changed = x * 1
         y = linear(changed, weight).mul_(2)
         changed.mul_(3)
@@ -222,7 +226,7 @@ def test_the_output_may_be_changed_in_place_and_so_may_the_input_of_a_frozen_wei
     "x, weight, bias", [((1100, 128), (130, 256), None), ((1100, 128), (130, 128), (129,)), ((), (130, 128), None)]
 )
 def test_wrong_shapes_raise_the_errors_of_torch(fast, x, weight, bias):
-    tensors = drawn(*x), drawn(*weight), None if bias is None else drawn(*bias)
+    tensors = random_normal(*x), random_normal(*weight), None if bias is None else random_normal(*bias)
     with pytest.raises(RuntimeError) as expected:
         F.linear(*tensors)
     with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
@@ -231,7 +235,7 @@ def test_wrong_shapes_raise_the_errors_of_torch(fast, x, weight, bias):
 
 @pytest.mark.parametrize("double", [0, 1, 2])
 def test_tensors_of_two_types_raise_the_errors_of_torch(fast, double):
-    tensors = [drawn(1100, 128), drawn(130, 128), drawn(130)]
+    tensors = [random_normal(1100, 128), random_normal(130, 128), random_normal(130)]
     tensors[double] = tensors[double].double()
     assert not products.is_by_onednn(*tensors)
     with pytest.raises(RuntimeError, match="dtype"):
@@ -239,7 +243,7 @@ def test_tensors_of_two_types_raise_the_errors_of_torch(fast, double):
 
 
 def test_a_bias_of_one_number_is_added_to_every_output(fast):
-    x, weight, bias = drawn(1100, 128), drawn(130, 128, seed=1), drawn(1, seed=2)
+    x, weight, bias = random_normal(1100, 128), random_normal(130, 128, seed=1), random_normal(1, seed=2)
     assert torch.equal(products.linear(x, weight, bias), F.linear(x, weight, bias))
 
 
@@ -247,7 +251,7 @@ def test_a_bias_of_one_number_is_added_to_every_output(fast):
 @pytest.mark.parametrize("outputs", [130, 300])
 def test_the_counter_of_torch_counts_the_same_operations(fast, outputs):
     def count(linear):
-        x, weight = drawn(8, 140, 128).requires_grad_(), drawn(outputs, 128, seed=1).requires_grad_()
+        x, weight = random_normal(8, 140, 128).requires_grad_(), random_normal(outputs, 128, seed=1).requires_grad_()
         with FlopCounterMode(display=False) as counter:
             linear(x, weight).sum().backward()
         return counter.get_total_flops()
@@ -260,7 +264,7 @@ def test_the_counter_of_torch_counts_the_same_operations(fast, outputs):
 def test_batches_of_products_equal_those_in_float64(fast, is_part, monkeypatch):
     """Also for factors and results that are parts of larger tensors, as those of tiles are."""
     monkeypatch.setattr(products, "LEAST_PRODUCTS", 30 * 50 * 70)
-    left, right, total = drawn(3, 30, 51), drawn(3, 52, 70, seed=1), drawn(3, 30, 71, seed=2)
+    left, right, total = random_normal(3, 30, 51), random_normal(3, 52, 70, seed=1), random_normal(3, 30, 71, seed=2)
     left, right, total = left[..., :50], right[:, 1:51], total[..., :70]
     if not is_part:
         left, right, total = left.contiguous(), right.contiguous(), total.contiguous()
@@ -279,7 +283,7 @@ def test_each_product_of_a_batch_is_a_call_of_its_own_if_it_is_large(fast, monke
     multiplied, multiply = [], products.multiply
     monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
     monkeypatch.setattr(products, "LEAST_PRODUCTS", least)
-    left, right = drawn(3, 30, 50), drawn(3, 50, 70, seed=1)
+    left, right = random_normal(3, 30, 50), random_normal(3, 50, 70, seed=1)
     products.multiply_batches(left, right, torch.empty(3, 30, 70))
     assert len(multiplied) == calls
     products.add_batches(left, right, torch.zeros(3, 30, 70))

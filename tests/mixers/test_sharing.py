@@ -21,10 +21,10 @@ LENGTH = 7
 @pytest.fixture(params=["RWKV-7", "S-p/2xRWKV-7"])
 def model(request):
     """A model of several layers, in float64 and with weights that show."""
-    return filled(request.param, 3)
+    return model_with_random_weights(request.param, 3)
 
 
-def filled(label, n_layer, cls=GPT, **how):
+def model_with_random_weights(label, n_layer, cls=GPT, **how):
     make_mixer = build_blocks(label, n_layer, 16, LENGTH, {"n_head": 2, "budget": "paper", **how}, {}).__next__
     shape = (LENGTH,) if cls is GPT else ()
     generator = torch.Generator().manual_seed(0)
@@ -69,7 +69,7 @@ def test_prompts_and_steps_equal_the_whole(model):
 
 @pytest.mark.parametrize("cls", [GPT, Backbone])
 def test_every_model_hands_values_on(cls):
-    model, tokens = filled("RWKV-7", 2, cls), drawn_tokens()
+    model, tokens = model_with_random_weights("RWKV-7", 2, cls), drawn_tokens()
     y = model(tokens)
     next(module for name, module in model.named_modules() if name.endswith("v_lora")).lora[2].bias.fill_(-99)
     assert difference(model(tokens), y) > 1e-3
@@ -79,8 +79,8 @@ def test_every_model_hands_values_on(cls):
 @pytest.mark.parametrize("cls", [GPT, Backbone])
 def test_every_path_of_a_model_is_the_same_function(path, cls):
     tokens = drawn_tokens()
-    expected = filled("RWKV-7", 2, cls)(tokens)
-    assert difference(filled("RWKV-7", 2, cls, path=path)(tokens), expected) < 1e-13
+    expected = model_with_random_weights("RWKV-7", 2, cls)(tokens)
+    assert difference(model_with_random_weights("RWKV-7", 2, cls, path=path)(tokens), expected) < 1e-13
 
 
 def test_several_models_in_one_pass_keep_their_own_values(model):

@@ -47,7 +47,7 @@ def requests():
 
 
 def direct(model, context, continuation) -> Likelihood:
-    """One id after the other in float64, from the newest ids that the window has; long ones in pieces of a window."""
+    """The likelihood in float64, one id after the other, from the newest ids that fit into the window."""
     whole, answer = [*context, *continuation], Likelihood()
     model = model.double()
     with torch.inference_mode():

@@ -21,20 +21,20 @@ from protocols import language_protocol
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}
 
 
-def planned(labels, *, tasks, seeds, overrides=(), results="results", **choices) -> Experiment:
+def plan_grid(labels, *, tasks, seeds, overrides=(), results="results", **choices) -> Experiment:
     changes = parse_overrides(map(str, overrides))
     grid = Grid(tuple(map(Row, labels)), tuple(tasks), tuple(seeds), overrides=changes, **choices)
     return prepare(grid, ExperimentOptions(device="cpu", results=results))
 
 
-def asked(words: list[str]) -> Experiment:
+def experiment_of_command(words: list[str]) -> Experiment:
     """The experiment that ``madbench run`` plans for ``words``."""
     options = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("-")}
     rest = [word for i, word in enumerate(words) if not word.startswith("-") and words[i - 1] not in options]
     labels, overrides = labels_and_overrides(rest)
     choices = {NAMES[name]: value for name, value in options.items() if name in NAMES}
     seeds = parse_seeds(options["--seeds"])
-    return planned(labels, tasks=options["-t"].split(","), seeds=seeds, overrides=overrides, **choices)
+    return plan_grid(labels, tasks=options["-t"].split(","), seeds=seeds, overrides=overrides, **choices)
 
 
 @pytest.mark.slow
@@ -50,32 +50,32 @@ def asked(words: list[str]) -> Experiment:
     ],
 )
 def test_the_command_of_a_run_trains_that_job_alone(choices):
-    experiment = planned(["S-c"], tasks=["compression", "memorization"], seeds=[3], **choices)
+    experiment = plan_grid(["S-c"], tasks=["compression", "memorization"], seeds=[3], **choices)
     (row,) = experiment.rows
     for job in experiment.jobs[:: max(1, len(experiment.jobs) // 7)]:
         verb, *words = job_words(row, job, experiment.results)
         assert verb == "run"
-        again = asked(["S-c", *words, "--seeds", "3"])
+        again = experiment_of_command(["S-c", *words, "--seeds", "3"])
         assert [one.id for one in again.jobs] == [job.id]
 
 
 def test_the_command_of_what_is_missing_trains_these_jobs():
     overrides = ["training.epochs=3"]
-    experiment = planned(["S", "S-c"], tasks=["compression"], seeds=[0, 1, 2], overrides=overrides)
+    experiment = plan_grid(["S", "S-c"], tasks=["compression"], seeds=[0, 1, 2], overrides=overrides)
     words = train_words(experiment.rows[0], Path("results"), ["S", "S-c"], [2, 0, 1])
     assert words[:2] == ["madbench", "run"]
-    assert {job.id for job in asked(words[2:]).jobs} == {job.id for job in experiment.jobs}
+    assert {job.id for job in experiment_of_command(words[2:]).jobs} == {job.id for job in experiment.jobs}
 
 
 def test_a_command_names_the_precision_only_where_its_profile_leaves_it_open():
     """A ``precision=`` of one suite would decide that of another trained beside it too."""
-    rows = [planned(["S-c"], tasks=["compression"], seeds=[0], profile=name).rows[0] for name in ("evening", "full")]
+    rows = [plan_grid(["S-c"], tasks=["compression"], seeds=[0], profile=name).rows[0] for name in ("evening", "full")]
     fixed, is_open = (protocol_words(row, Path("results")) for row in rows)
     assert fixed == []
     assert is_open == [f"precision={rows[1].protocol.precision}", "--profile", "full"]
 
 
-def loaded(words: list[str]):
+def profile_of_command(words: list[str]):
     """The profile that ``madbench run -t language_model`` loads for ``words``."""
     name = words[words.index("--profile") + 1] if "--profile" in words else "tiny"
     return LANGUAGE.Profile.load(name, [word for word in words if "=" in word])
@@ -91,7 +91,7 @@ def test_the_command_of_a_language_model_has_its_profile_and_changes(language_ru
     run = language_run("S", [2.0], details=details, model=profile.model_config(), training=training)
     words = protocol_words(SuiteRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
     assert words[words.index("--corpus") + 1] == "/data/x y" and "--results" not in words
-    again = loaded(words)
+    again = profile_of_command(words)
     assert (again.model_config(), again.training_config(again.precision)) == (run.job.model, run.job.training)
 
 
@@ -116,7 +116,7 @@ def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
     row = SuiteRow(Row("S"), language_protocol(run), [run.job])
     words = train_words(row, Path("here"), ["S"], [0])
     assert words[:5] == ["madbench", "run", "S", "-t", "language_model"] and words[-2:] == ["--results", "here"]
-    again = loaded(words)
+    again = profile_of_command(words)
     assert (again.model_config(), again.training_config("float32")) == (run.job.model, run.job.training)
 
 

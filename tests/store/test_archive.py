@@ -50,7 +50,7 @@ def path(tmp_path, store, ids):
     return tmp_path / "runs.tar.xz"
 
 
-def rewritten(path, change) -> None:
+def rewrite_archive(path, change) -> None:
     """Write the archive again with each member and its content as ``change`` gives them; None drops it."""
     with tarfile.open(path) as archive:
         members = [(member, archive.extractfile(member).read()) for member in archive]
@@ -200,7 +200,7 @@ def test_an_altered_run_is_named_and_the_others_are_added(path, other, ids):
         is_altered = member.name.endswith("record.json") and ids[1] in member.name
         return member, content.replace(b"0", b"1") if is_altered else content
 
-    rewritten(path, change)
+    rewrite_archive(path, change)
     report = unpack(path, other)
     assert report.added == [ids[0], ids[2]] == other.job_ids()
     assert len(report.problems) == 1 and ids[1] in report.problems[0] and str(path) in report.problems[0]
@@ -211,7 +211,7 @@ def test_a_run_under_another_id_is_not_taken(path, other, ids):
         member.name = member.name.replace(ids[0], "0123456789abcdef")
         return member, content
 
-    rewritten(path, change)
+    rewrite_archive(path, change)
     report = unpack(path, other)
     assert report.added == ids[1:]
     assert "0123456789abcdef" in report.problems[0] and "delete" not in report.problems[0]
@@ -231,7 +231,7 @@ def outside(member, content):
 
 @pytest.mark.parametrize("change", [link, outside])
 def test_nothing_is_written_for_links_and_names_that_lead_outside(path, other, tmp_path, change):
-    rewritten(path, change)
+    rewrite_archive(path, change)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(StoreError, match="not a file of a run"):
         unpack(path, other)

@@ -151,7 +151,7 @@ def test_a_run_written_in_the_present_tick_is_not_yet_trusted(store, monkeypatch
 
 
 def edit_in_place(path: Path) -> None:
-    """The same size, and the times set back: only the time of the inode's change tells, from the next tick on."""
+    """Edit a file and keep its size and times. Only the change time of its inode differs, from the next tick on."""
     next_tick(path.parent)
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(b"0.5", b"0.7").replace(b"32", b"33"))

@@ -217,7 +217,7 @@ def test_a_value_that_the_profile_has_already_changes_no_identity(tiny, override
     ],
 )
 def test_ids_of_jobs_with_usual_and_with_effective_settings_never_change(labels, overrides, how, ids):
-    """So runs that were stored long ago are found."""
+    """Runs that were stored long ago are therefore found."""
     jobs = MAD.jobs(labels, MAD.Profile.load("quick", overrides), tasks=["memorization"], **how)
     assert [job.id for job in jobs] == ids
 

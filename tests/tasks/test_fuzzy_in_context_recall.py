@@ -14,7 +14,7 @@ from madbench.tasks.fuzzy_in_context_recall import distinct_ids
 
 
 def draw_by_loop(rng, vocab_size, seq_len, max_key, max_value, training):
-    """One sequence of T + 1 tokens and its evaluation targets before the shift, pair by pair."""
+    """Draw one sequence of T + 1 tokens and its evaluation targets before the shift, pair by pair."""
     num_keys = (vocab_size - 1) // 2
 
     def draw_key():

@@ -12,7 +12,7 @@ from madbench.tasks.in_context_recall import first_occurrence
 
 
 def draw_by_loop(rng, vocab_size, seq_len, noise_ids=0, frac_noise=0.0):
-    """One sequence, pair by pair; IndexError where no pair is free of noise, so that there is no key to ask for."""
+    """Draw one sequence, pair by pair. Raises IndexError if every pair has noise, because no key can be asked for."""
     used = vocab_size - noise_ids
     num_pairs = seq_len // 2
     free = rng.randrange(num_pairs)

@@ -66,7 +66,7 @@ def test_a_broken_rule_is_named(task, column, value, message, draw, replaced):
 
 
 def fuzzy_example(*pairs, padding=2):
-    """One evaluation sequence of the pairs, with the targets of its last one only."""
+    """One evaluation sequence of the pairs, with targets only for its last pair."""
     tokens = [15] * padding + [token for pair in pairs for motif in pair for token in motif]
     targets = [IGNORE] * (len(tokens) - len(pairs[-1][1])) + list(pairs[-1][1])
     return Examples(np.array([tokens[:-1]]), np.array([targets[1:]]))

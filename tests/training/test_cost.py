@@ -136,7 +136,7 @@ def allocated_peak(compute: Callable[[], object], trace: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("label, length", [("G-cg-q-12o", 256), ("S-12!", 512)])
 def test_the_stated_memory_of_one_sequence_is_what_torch_allocates(label, length, tmp_path, monkeypatch):
-    """Where the tiles keep their values for the backward pass, which is most of the memory, and where they do not."""
+    """Tested with tiles that keep their values for the backward pass, which is most of the memory, and without."""
     job = text_job(label, replace(MODEL, n_head=4, seq_len=length), replace(TRAINING, tokens_per_step=length))
     ids, stated = torch.zeros(1, length, dtype=torch.long), []
     for number, kept in enumerate((tiled.KEPT_NUMBERS, 0)):

@@ -28,7 +28,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 @contextmanager
 def torchrun(tmp_path, mode: str) -> Iterator[subprocess.Popen]:
-    """Two processes of ``torchrun_language.py``, which leave their events in ``results/events-RANK.json``."""
+    """Start two processes of ``torchrun_language.py``, which write their events to ``results/events-RANK.json``."""
     command = [*TORCHRUN, str(HERE / "torchrun_language.py"), str(tmp_path / "corpus"), str(tmp_path / "results"), mode]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     with open(tmp_path / "output", "w") as output:
@@ -69,7 +69,7 @@ def assert_same_run(stored, record, weights):
 
 @pytest.mark.slow
 def test_two_processes_give_the_run_of_one(tiny, corpus, tmp_path):
-    """Two micro-batches a process, the first without synchronization; a job that is stored already is left alone."""
+    """Each process has two micro-batches, the first without synchronization. A stored job is not trained again."""
     run(tmp_path)
     job = tiny.make_job(corpus)
     record, weights = alone(job, corpus, tmp_path / "alone")

@@ -20,7 +20,7 @@ ROUNDING = dict(rel=1e-4, abs=1e-5)
 
 @pytest.fixture
 def uncaptured(monkeypatch):
-    """On the CPU too, steps go through fixed buffers."""
+    """Let steps use fixed buffers on the CPU, too."""
     made = []
     monkeypatch.setattr(loop, "has_graphs", lambda device: True)
     monkeypatch.setattr(loop, "GraphStep", lambda stack: made.append(GraphStep(stack)) or made[-1])

@@ -19,7 +19,7 @@ from madbench.labels.names import DisplayNames, using_names
 SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
-def drawn(name, scores):
+def figure_with_name(name, scores):
     with using_names(DisplayNames(by_user={"S": name})):
         return accuracy.score_figure(accuracy.score_frame(scores({("S", "compression"): [40.0, 41.0]}), "", {}))
 
@@ -33,7 +33,7 @@ def texts(figure):
 def test_a_name_is_text_in_every_figure_format(name, scores, tmp_path, monkeypatch):
     parsed = []
     monkeypatch.setattr("matplotlib.mathtext.MathTextParser.parse", lambda *arguments, **_: parsed.append(arguments))
-    figure = drawn(name, scores)
+    figure = figure_with_name(name, scores)
     save_figure(figure, tmp_path / "scores")
     escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert f">{escaped}</text>" in svg(figure, "scores")
@@ -56,7 +56,7 @@ def test_powers_on_a_logarithmic_axis_are_text(laid_out):
 def test_a_character_without_a_font_is_an_error_with_advice(scores, tmp_path, monkeypatch):
     monkeypatch.setattr(fonts, "fonts_with", lambda code: [])
     with pytest.raises(ConfigError, match=r"DejaVu Sans, has no character 模 \(U\+6A21\).*MADBENCH_FONT.*file"):
-        save_figure(drawn("模型", scores), tmp_path / "scores")
+        save_figure(figure_with_name("模型", scores), tmp_path / "scores")
 
 
 @pytest.mark.slow
@@ -65,16 +65,16 @@ def test_the_error_names_a_font_with_the_character_which_then_draws_it(how, scor
     stix, usual = (get_font(SHIPPED / f"{name}.ttf").get_charmap() for name in ("STIXGeneral", "DejaVuSans"))
     character = chr(min(code for code in stix.keys() - usual.keys() if code > 0x1D400))
     with pytest.raises(ConfigError, match=r"set the environment variable MADBENCH_FONT .*'(STIX|DejaVu Math)"):
-        drawn(character, scores)
+        figure_with_name(character, scores)
     shutil.copy(SHIPPED / "STIXGeneral.ttf", tmp_path / "own.ttf")
     monkeypatch.setenv(fonts.VARIABLE, "STIXGeneral" if how == "name" else str(tmp_path / "own.ttf"))
-    assert (tmp_path / "scores.png") in save_figure(drawn(f"{character} and ⚀", scores), tmp_path / "scores")
+    assert (tmp_path / "scores.png") in save_figure(figure_with_name(f"{character} and ⚀", scores), tmp_path / "scores")
 
 
 @pytest.mark.slow
 def test_a_page_leaves_the_fonts_to_its_reader(scores):
     with fonts.font_of_reader():
-        assert ">模型</text>" in svg(drawn("模型", scores), "scores")
+        assert ">模型</text>" in svg(figure_with_name("模型", scores), "scores")
 
 
 @pytest.mark.parametrize("chosen", ["No Such Font", "/no/such/font.ttf", __file__.replace(".py", ".otf")])

@@ -15,7 +15,7 @@ from madbench.mixers.probe import Probe
 
 
 def model(layers: int) -> Inspection:
-    """One whose gates are a tenth of the number of their layer throughout."""
+    """A model in which every gate is a tenth of the number of its layer."""
     numbers = [*range(1, layers + 1)]
     return Inspection({}, [Probe(gates={"QK": torch.full((1, 4), n / 10 + 0.01)}) for n in numbers], numbers)
 

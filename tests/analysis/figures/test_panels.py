@@ -19,17 +19,17 @@ from madbench.suites.mad.suite import MAD_TASKS
 
 @pytest.fixture
 def boxes(monkeypatch):
-    """``boxes(figure, dpi)``: where each text is that is drawn, in pixels."""
+    """``boxes(figure, dpi)``: each drawn text with its box in pixels."""
     draw = Text.draw
-    drawn = []
-    monkeypatch.setattr(Text, "draw", lambda text, renderer: (drawn.append(text), draw(text, renderer)))
+    texts = []
+    monkeypatch.setattr(Text, "draw", lambda text, renderer: (texts.append(text), draw(text, renderer)))
 
     def call(figure, dpi):
-        drawn.clear()
+        texts.clear()
         figure.set_dpi(dpi)
         figure.draw_without_rendering()
-        assert not any(isinstance(text, Annotation) for text in drawn)
-        return [(text, text.get_window_extent()) for text in drawn if text.get_text().strip()]
+        assert not any(isinstance(text, Annotation) for text in texts)
+        return [(text, text.get_window_extent()) for text in texts if text.get_text().strip()]
 
     return call
 
@@ -43,7 +43,7 @@ def overlaps(boxes: list[Bbox], others: list[Bbox]) -> np.ndarray:
 
 
 @functools.cache
-def drawn(name, labels, count, width, **choices):
+def make_figure(name, labels, count, width, **choices):
     """A figure of so many tasks, made once for all tests, which change nothing of it but its resolution."""
     frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
     return FIGURES[name].draw(frame, layout=Layout(width), **choices)
@@ -61,14 +61,14 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("name, labels, count, choices", CASES)
 def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, count, choices, boxes):
-    check_texts(drawn(name, labels, count, None, **choices), boxes, 100 if labels == "33 labels" else 200)
+    check_texts(make_figure(name, labels, count, None, **choices), boxes, 100 if labels == "33 labels" else 200)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("labels", ["three labels", "33 labels"])
 def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
-    for figure in pages(drawn(name, labels, 4, "double")):
+    for figure in pages(make_figure(name, labels, 4, "double")):
         assert figure.get_size_inches()[0] == pytest.approx(WIDTHS["double"])
         check_texts(figure, boxes, 200)
 
@@ -83,7 +83,7 @@ SINGLE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("labels, count, name, choices", SINGLE)
 def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels, count, name, choices, boxes):
-    for figure in pages(drawn(name, labels, count, "single", **choices)):
+    for figure in pages(make_figure(name, labels, count, "single", **choices)):
         width, height = figure.get_size_inches()
         assert width == pytest.approx(3.3) and height <= 2.5
         assert all(axes.bbox.height / figure.dpi > 0.12 for axes in figure.axes)  # a row of text
@@ -92,13 +92,13 @@ def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels
 
 @pytest.mark.slow
 def test_names_of_y_axes_are_broken_where_panels_are_low(boxes):
-    check_texts(drawn("learning", "33 labels", 6, "single", y="loss"), boxes, 100)
+    check_texts(make_figure("learning", "33 labels", 6, "single", y="loss"), boxes, 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["effects", "difficulty"])
 def test_pages_show_every_row_and_panel_once(name):
-    whole, first = drawn(name, "33 labels", 3, None), drawn(name, "33 labels", 3, "single")
+    whole, first = make_figure(name, "33 labels", 3, None), make_figure(name, "33 labels", 3, "single")
     shown = [axes for page in pages(first) for axes in page.axes]
     assert first.following and sum(map(marks, shown)) == sum(map(marks, whole.axes))
 
@@ -157,7 +157,7 @@ def check_texts(figure, boxes, dpi):
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_notebook_shows_the_whole_legend(name, width):
-    figure = drawn(
+    figure = make_figure(
         name, *{None: ("one label", 1), "single": ("three labels", 6), "double": ("three labels", 4)}[width], width
     )
     shown = Bbox(figure.dpi * figure.get_tightbbox().get_points()).padded(1)  # which a notebook cuts the figure to
@@ -168,7 +168,7 @@ def test_a_notebook_shows_the_whole_legend(name, width):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_marks_are_within_their_axes(name):
-    figure = drawn(name, "33 labels", 3, None)
+    figure = make_figure(name, "33 labels", 3, None)
     for axes in figure.axes:
         (left, right), (bottom, top) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
         for line in axes.lines:

@@ -47,7 +47,7 @@ def data(store):
     return lambda **choices: Selection(results=store.root, **choices).select()
 
 
-def drawn(data):
+def frames_and_reasons(data):
     """The frames of the figures that can be drawn, and why the others cannot."""
     frames, reasons = {}, {}
     for name in FIGURES:
@@ -68,7 +68,7 @@ def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its
         fill([label], accuracy / 2, (0, 1), {"seq_len": 48})
         run = language_run(label)
         store.finish(run.job, run.record)
-    frames, reasons = drawn(data(tasks=[*TASKS, "language_model"], budget=None))
+    frames, reasons = frames_and_reasons(data(tasks=[*TASKS, "language_model"], budget=None))
     assert not reasons and list(frames) == list(FIGURES)
     for name, frame in frames.items():
         write_frame(frame, tmp_path / "some.csv")
@@ -87,12 +87,12 @@ def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its
 def test_figures_without_data_in_the_store_have_a_reason(fill, store, language_run, data):
     run = language_run("S", [], status="diverged")
     store.finish(run.job, run.record)
-    _, reasons = drawn(data(tasks=["language_model"], budget=None))
+    _, reasons = frames_and_reasons(data(tasks=["language_model"], budget=None))
     lacking = [name for name in FIGURES if name not in ("scores", "budget")]  # a diverged loss is that of chance
     assert list(reasons) == lacking
     assert reasons["learning"] == "there are no runs: MAD tasks" and "evaluated" in reasons["loss"]
     fill(["S"])
-    frames, reasons = drawn(data(tasks=TASKS))
+    frames, reasons = frames_and_reasons(data(tasks=TASKS))
     assert list(frames) == ["scores", "learning", "budget"]
     assert "--profile full" in reasons["difficulty"] and "no runs: Language model" in reasons["loss"]
 

@@ -43,7 +43,7 @@ def linear(color: str) -> np.ndarray:
 
 
 def distance(one: str, other: str, seen_by=np.eye(3)) -> float:
-    """In Oklab, where about 0.02 is just noticeable."""
+    """The distance of two colours in Oklab. About 0.02 is just noticeable."""
     seen = [LAB @ np.cbrt(np.clip(LMS @ np.array(seen_by) @ linear(color), 0, None)) for color in (one, other)]
     return float(np.linalg.norm(seen[0] - seen[1]))
 

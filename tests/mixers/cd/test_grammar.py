@@ -45,7 +45,7 @@ def message(text):
 
 
 def random_label(rng):
-    """By rejection, so that every field takes every value."""
+    """A random label, drawn by rejection, so that every field takes every value."""
     while True:
         fields = {name: rng.choice(options) for name, options in OPTIONS.items()}
         if rng.random() < 0.3:

@@ -154,7 +154,7 @@ def test_without_a_gpu_one_sentence():
 
 
 def test_the_library_is_imported_without_its_warnings(monkeypatch, tmp_path):
-    """They are errors where warnings are, and then no path of a label with kernels could be checked."""
+    """If warnings are errors, they would prevent checks of every label with kernels."""
     (tmp_path / "warns.py").write_text(
         "import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n"
     )

@@ -71,7 +71,7 @@ def identity(label="my:mixer.Mixer"):
     return label_identity(label)
 
 
-def listed(label="mixer.Mixer"):
+def listing_of(label="mixer.Mixer"):
     forget()
     trust.allow([f"my:{label}"])
     return users_code(label).listing
@@ -209,7 +209,7 @@ def test_a_helper_in_any_folder_is_part_of_the_identity(files):
 def test_a_data_file_counts_and_one_that_is_not_opened_does_not(line, read):
     write({"mixer.py": with_import(line).replace("scale(x)", f"x * {read}"), "lib/factor.txt": "2", "lib/b.txt": "1"})
     first = identity()
-    assert list(listed()["data"]) == ["lib/factor.txt"]
+    assert list(listing_of()["data"]) == ["lib/factor.txt"]
     write({"lib/b.txt": "2"})
     assert identity() == first
     write({"lib/factor.txt": "3"})
@@ -312,7 +312,7 @@ def test_relative_imports_count_and_the_rest_of_the_package_does_not():
     }
     write(files | {"pack/other.py": "x = 1\n", "pack/notes.txt": "x"})
     first = identity("my:pack.mixer.Mixer")
-    assert list(listed("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/sub/helper.py"]
+    assert list(listing_of("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/sub/helper.py"]
     write({"pack/other.py": "x = 2\n", "pack/notes.txt": "y"})
     assert identity("my:pack.mixer.Mixer") == first
     write({"pack/sub/helper.py": HELPER.replace("2 * x", "3 * x")})
@@ -347,7 +347,7 @@ def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_import
     if name == "vendored":  # as pip install --target leaves it
         write({str(site / "helper-1.0.dist-info" / "RECORD"): "helper.py,,\n"})
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
-    assert list(listed()["files"]) == ["mixer.py"]
+    assert list(listing_of()["files"]) == ["mixer.py"]
 
 
 def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
@@ -357,12 +357,12 @@ def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
         {str(site / "pack/__init__.py"): "", str(site / "pack/mixer.py"): mixer, str(site / "pack/helper.py"): HELPER}
     )
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
-    assert list(listed("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/helper.py"]
+    assert list(listing_of("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/helper.py"]
 
 
 def test_the_sample_and_modules_of_torch_are_of_one_file():
-    assert list(listed("madbench.mixers.my.sample.GatedMean")["files"]) == ["madbench/mixers/my/sample.py"]
-    assert list(listed("torch.nn.Identity")["files"]) == ["torch/nn/__init__.py"]
+    assert list(listing_of("madbench.mixers.my.sample.GatedMean")["files"]) == ["madbench/mixers/my/sample.py"]
+    assert list(listing_of("torch.nn.Identity")["files"]) == ["torch/nn/__init__.py"]
 
 
 def test_the_code_of_a_label_does_not_depend_on_the_labels_named_before_it():
@@ -370,7 +370,7 @@ def test_the_code_of_a_label_does_not_depend_on_the_labels_named_before_it():
     write({"site-packages/pack/__init__.py": "from pack.helper import read\n"})
     write({"site-packages/pack/helper.py": "def read(x):\n    return x * float(open('factor.txt').read())\n"})
     sys.path.append(str(Path("site-packages").absolute()))
-    alone = listed()
+    alone = listing_of()
     assert list(alone["files"]) == ["mixer.py"] and list(alone["data"]) == ["factor.txt"]
     forget()
     trust.allow(["my:pack.helper.read", "my:torch.nn.Identity", "my:mixer.Mixer"])
@@ -400,7 +400,7 @@ def test_an_edit_between_import_and_first_use_is_refused():
 
 def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
     write(HELPED | {"mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F\n", "f.txt": "2"})
-    stored = listed()
+    stored = listing_of()
     forget()
     assert code_state(stored).kind == "same"
     recorded = recorded_files(stored)  # and files of torch that another test counts as a user's

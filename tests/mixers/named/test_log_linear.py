@@ -25,7 +25,7 @@ def inputs(length, least_log=-1.0):
 
 
 def looped(q, k, v, log_decay, scales):
-    """Every pair of rows by the definition."""
+    """The output computed from the definition, over every pair of rows."""
     rows = []
     for t in range(q.shape[2]):
         row = torch.zeros_like(v[:, :, 0])

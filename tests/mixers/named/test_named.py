@@ -42,7 +42,7 @@ RANGES = {
 
 
 def labels():
-    """Every operator as a parameter, and slowly every operator with one argument that differs from the default."""
+    """Every operator as a parameter, and as slow ones every operator with one argument changed from its default."""
     for operator in OPERATORS.values():
         for variant in variants(operator):
             changed = sum(getattr(variant, each.name) != each.default for each in fields(variant))

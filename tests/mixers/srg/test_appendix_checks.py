@@ -44,7 +44,7 @@ def test_checks_that_do_not_apply_to_a_label_have_a_reason():
 
 
 def mix_backwards(monkeypatch):
-    """By R^T where R belongs."""
+    """Multiply by R^T in place of R."""
     monkeypatch.setattr(SequenceMixing, "right", SequenceMixing.right_transposed)
 
 
@@ -65,7 +65,7 @@ def mix_by_the_diagonal_alone(monkeypatch):
 
 
 def scale_the_diagonal(monkeypatch):
-    """By Diag(p) that the token scales too, in every slot."""
+    """Add the product with Diag(p), scaled by the token, in every slot."""
     sound = SequenceMixing.right
     monkeypatch.setattr(
         SequenceMixing, "right", lambda self, y, s: sound(self, y, s) + s[..., :1] * y * self.p[:, None, : y.shape[-1]]

@@ -41,7 +41,7 @@ def numel(*arguments):
 
 
 def admissible(variant, d, heads, side, multiple=1):
-    """Every rank of one side up to 6 d, or the smallest where that is larger, by the definition."""
+    """The ranks of one side up to 6 d from the definition, or the smallest rank if it is larger."""
     if side == "qk":
         heads = 2 * heads if variant.base == "G" else heads
         step = smallest = 2 if variant.rope else 1
@@ -280,7 +280,7 @@ def test_the_state_is_keys_and_values_of_all_tokens_and_with_c_three_inputs():
 
 
 def count_flops(found, seq_len):
-    """Two for each multiply-add of every matrix product, row by row and head by head."""
+    """Count two FLOPs per multiply-add of every matrix product, row by row and head by head."""
     v, d, total = found.label, found.size.d_model, 0
     for t in range(1, seq_len + 1):
         total += 2 * 2 * d * (found.ranks["qk"] + found.ranks["vo"])

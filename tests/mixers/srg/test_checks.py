@@ -86,7 +86,7 @@ def test_letters_that_theorems_name_are_letters_of_the_grammar():
 
 
 def leak(monkeypatch):
-    """Every row meets the key of the token after it in the place of its own."""
+    """Let every row read the key of the next token in place of its own."""
     sound = DynamicMLP.project
 
     def project(self, *arguments):

@@ -30,7 +30,7 @@ def allows(base: str, features: str) -> bool:
 
 
 def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
-    """Every label by the rules of the grammar, with nothing but string concatenation."""
+    """Every label, built by the rules of the grammar with string concatenation only."""
     found = set()
     letters_of = [of_table1 + other for of_table1 in ("", "p", "c", "g", "pc", "pg", "cg", "pcg") for other in others]
     for base in bases:

@@ -151,7 +151,7 @@ def test_sdpa_computes_no_registers():
 
 
 def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
-    """So what was stored before there was the setting keeps its id."""
+    """Runs that were stored before the setting was added therefore keep their ids."""
     usual = {"mix_rank": 8, "rank_multiple": 1, "rope": "rotation"}
     profile = MAD.Profile.load("quick")
     for label in ("S", "R-pcg-q-12o", "R-k-q", "D-pga-q"):

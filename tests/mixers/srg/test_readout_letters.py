@@ -80,7 +80,7 @@ def test_with_e_a_head_reads_nothing_along_the_value_that_it_mixes(label, make, 
 
 
 def test_the_first_row_of_exclusive_softmax_is_zero(make, randn):
-    """It reads its own value alone."""
+    """The first row reads only its own value."""
     assert make("S-pe")(randn(2, 5, 16))[:, 0].abs().max() < 1e-15
 
 

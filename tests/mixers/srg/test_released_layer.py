@@ -143,7 +143,7 @@ def test_rows_from_the_end_are_those_from_the_start_at_the_length_of_the_tables_
 
 @pytest.mark.parametrize("label", ["R-12!", "G-q-12", "R-k-q-12", "S-q-1"])
 def test_rows_from_the_end_are_shifted_tables(label, make_mixer, randn):
-    """So inputs of one length cannot tell the two apart: what one learns, the other does in other rows."""
+    """With inputs of one length both therefore learn the same function, in different rows of the tables."""
     mixer = make_mixer(label, max_len=LONGEST, position_rows="from_end")
     other = make_mixer(label, max_len=LONGEST)
     for name, table in other.named_parameters():

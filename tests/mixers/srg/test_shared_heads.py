@@ -22,7 +22,7 @@ def repeated(weight, heads, group):
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("label", ["S-pm", "D-cme", "G-pgkam-q-12o"])
 def test_shared_heads_are_heads_with_equal_weights(label, kv_heads, make, randn):
-    """With as many as there are heads, all weights are those of the mixer without m."""
+    """With one kv head per head, all weights equal those of the mixer without m."""
     shared, x = make(label, d_model=32, n_head=HEADS, kv_heads=kv_heads), randn(2, 5, 32)
     plain = make(label.replace("m", ""), d_model=32, n_head=HEADS)
     weights, sets = dict(shared.state_dict()), plain.query_heads // HEADS

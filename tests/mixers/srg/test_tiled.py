@@ -95,7 +95,7 @@ def test_the_backward_pass_of_one_sequence_computes_no_scores_again(small_tiles,
 def test_a_backward_pass_computes_no_scores_again_up_to_a_number_of_them(
     batch, limit, tile_rows, make_mixer, randn, monkeypatch
 ):
-    """Of one sequence in several tiles, and of several sequences in one tile."""
+    """Tested for one sequence in several tiles, and for several sequences in one tile."""
     mixer, x = make_mixer("G-cg-q-12o", max_len=40, path="tiled"), randn(batch, 33, 16)
     scores, found = batch * mixer.query_heads * 33**2, []
     for name, value in (("TILE_ROWS", tile_rows), ("KEPT_NUMBERS", 0), ("WHOLE_NUMBERS", 0)):
@@ -191,7 +191,7 @@ def test_float32_with_products_by_onednn_is_near_the_truth(label, small_tiles, m
 
 @pytest.mark.parametrize("length", [20, 2 * tiled.TILE_ROWS])
 def test_path_tiled_does_not_read_uninitialized_memory(length, make_mixer, randn, monkeypatch):
-    """In one tile and in two."""
+    """Tested with one tile and with two."""
     mixer, x = make_mixer("G-cg-q-12o", max_len=length), randn(2, length, 16)
     cotangent = randn(2, length, 16, seed=2)
     expected = run(mixer, "tiled", x, cotangent)

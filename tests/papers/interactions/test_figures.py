@@ -21,8 +21,8 @@ from partial_stores import interaction_record
 
 
 @pytest.fixture(scope="module")
-def drawn():
-    """``drawn(status, width)``: the errors of three seeds of each label of every task, the first of which ended so."""
+def draw_errors():
+    """``draw_errors(status, width)``: the errors of three seeds of each label of every task. The first ended so."""
 
     def rows(status):
         loaded, chance = InteractionProfile.load("quick"), random.Random(0)
@@ -56,8 +56,8 @@ def check(figure, width, has_titles=True):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_errors_fit_a_column(width, drawn):
-    figure = drawn("finished", width)
+def test_errors_fit_a_column(width, draw_errors):
+    figure = draw_errors("finished", width)
     check(figure, width)
     assert sum(len(page.axes) for page in (figure, *figure.following)) == len(TASKS)
 
@@ -85,19 +85,19 @@ def test_the_devised_diagonal_fits_a_column(width):
 
 
 @pytest.mark.slow
-def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
+def test_every_row_of_a_task_has_a_colour_of_its_own(draw_errors):
     counts = []
-    for axes in drawn("finished", "double").axes:
-        drawn = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}
-        counts.append(len(drawn))
-        assert len(drawn) == sum(line.get_linewidth() == 1.6 for line in axes.lines)
+    for axes in draw_errors("finished", "double").axes:
+        colors = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}
+        counts.append(len(colors))
+        assert len(colors) == sum(line.get_linewidth() == 1.6 for line in axes.lines)
     assert sorted(counts) == [1, 1, 1, 2, 2, 4, 6]
 
 
 @pytest.mark.slow
-def test_diverged_seeds_are_counted_below_the_figure(drawn):
-    assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
-    assert "iverged" not in drawn("finished", "double").get_supxlabel()
+def test_diverged_seeds_are_counted_below_the_figure(draw_errors):
+    assert "1 of 3 seeds" in " ".join(draw_errors("diverged", "double").get_supxlabel().split())
+    assert "iverged" not in draw_errors("finished", "double").get_supxlabel()
 
 
 def test_figure_1_says_whether_its_diagonal_gives_the_effects(main, tmp_path, monkeypatch):

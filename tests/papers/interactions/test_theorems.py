@@ -18,7 +18,7 @@ from madbench.suites import checks_of
 
 @pytest.fixture
 def afresh():
-    """Nothing trained before or for other tests."""
+    """Clear models that other tests trained, before and after the test."""
     caches = (module._train, module._train_allies, module._triple_problem)
     for cache in caches:
         cache.cache_clear()

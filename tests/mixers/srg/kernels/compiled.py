@@ -34,7 +34,7 @@ class Recorder:
 
 
 def launches(layout, base, mixings, shape):
-    """Every launch of a forward and a backward pass in bfloat16, on tensors without data."""
+    """The launches of a forward and a backward pass in bfloat16, on tensors without data."""
     batch, heads, length, k_width, v_width, rank = shape
     query_heads = 2 * heads if base == "G" else heads
 

@@ -18,7 +18,7 @@ NAMES = ("q", "k", "v", "s1", "A1", "B1", "p1", "s2", "A2", "B2", "p2")
 
 
 def pytest_collection_modifyitems(items):
-    """What Triton 3.6 and NumPy need of each other, where kernels are interpreted."""
+    """Ignore a warning of Triton 3.6, or skip tests that fail with a newer NumPy, if kernels are interpreted."""
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     if not here or find_spec("triton") is None:
         return

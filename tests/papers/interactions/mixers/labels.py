@@ -12,7 +12,10 @@ from madbench.labels import family_of
 
 @functools.cache
 def all_labels_of(name, most_parts=None):
-    """By trying every combination of letters; unless said, of ``hfa:`` those of all parts, of ``ha:`` those of one."""
+    """The labels of a family, found by trying every combination of letters.
+
+    By default labels of ``hfa:`` have up to four parts and those of ``ha:`` one.
+    """
     most_parts = most_parts or {"hfa": 4, "ha": 1}[name]
     digits = [itertools.combinations_with_replacement("123456789", n) for n in range(1, most_parts + 1)]
     numbers = ["+".join(parts) for parts in itertools.chain(*digits)]

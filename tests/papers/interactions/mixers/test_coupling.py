@@ -14,7 +14,7 @@ KINDS = {"": lambda newer, older: newer >= older, "s": lambda newer, older: newe
 
 
 def tuples_of(row, length, degree, tuples, causal):
-    """Every (j1, .., j_(n-1)) that the row sees, by trying all."""
+    """The tuples (j1, .., j_(n-1)) that a row sees, found by trying all tuples."""
     found = itertools.product(range(length), repeat=degree - 1)
     found = (tokens for tokens in found if all(KINDS[tuples](*pair) for pair in itertools.pairwise(tokens)))
     return [tokens for tokens in found if not causal or max(tokens) <= row]

@@ -13,7 +13,7 @@ from madbench.papers.interactions.low_rank import error_rows, exact_attention
 from madbench.papers.interactions.mixers.low_rank import approximate, exact_flops, flops, monomials, rank
 
 
-def drawn(slots: int, tokens: int = 5, width: int = 3, size: float = 1.0) -> tuple:
+def random_factors(slots: int, tokens: int = 5, width: int = 3, size: float = 1.0) -> tuple:
     generator = torch.Generator().manual_seed(0)
     q, *rest = torch.randn(1 + 2 * slots, 2, 2, tokens, width, dtype=torch.float64, generator=generator) * size
     return q, rest[:slots], rest[slots:]
@@ -33,7 +33,7 @@ def test_monomials_multiply_to_the_polynomial_of_the_score(order):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_sums_over_slots_are_those_over_tuples(slots, causal):
-    q, keys, values = drawn(slots)
+    q, keys, values = random_factors(slots)
     given = approximate(q, keys, values, 2, causal)
     for b, h, i in ((0, 0, 0), (1, 0, 3), (0, 1, 4)):
         numerator, denominator = torch.zeros(3, dtype=torch.float64), 0.0

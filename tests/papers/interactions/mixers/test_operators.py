@@ -23,7 +23,7 @@ from madbench.training.cost import PeakMemory
 KINDS = {"": lambda newer, older: newer >= older, "s": lambda newer, older: newer > older, "a": lambda *_: True}
 
 
-def turned(x, steps):
+def rotate_rows(x, steps):
     """Rows of x as complex numbers of half-split pairs, turned by ``steps`` positions, and real again."""
     half = x.shape[-1] // 2
     angle = steps * 10000.0 ** (-2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
@@ -53,7 +53,7 @@ def feature_attention(mixer, x, widths):
                 z, at = 1.0, q_row
                 for width in of_head:
                     q, k = (w[f"{name}.weight"][at : at + width] @ x[t] for name, t in (("q", i), ("k", j)))
-                    q, k = (turned(q, i), turned(k, j)) if mixer.rope else (q, k)
+                    q, k = (rotate_rows(q, i), rotate_rows(k, j)) if mixer.rope else (q, k)
                     z, at = z * (q @ k) / width**0.5, at + width
                 scores.append(z)
                 parts = [w["v.weight"][v_row + a * d_vo : v_row + (a + 1) * d_vo] @ x[j] for a in range(values)]
@@ -82,7 +82,7 @@ def tuple_attention(mixer, x):
                 if mixer.causal and max(tokens) > i:
                     continue
                 key, value = (math.prod(of[j, min(m, slots - 1)] for m, j in enumerate(tokens)) for of in (k, v))
-                key = turned(key, sum(tokens) - i * len(tokens)) if mixer.rope else key
+                key = rotate_rows(key, sum(tokens) - i * len(tokens)) if mixer.rope else key
                 scores.append(q[i, h] @ key / mixer.d_qk**0.5)
                 values.append(value)
             found.append(weighted(scores, values, mixer.linear, v[0, 0]))
@@ -257,10 +257,10 @@ def test_rotating_every_key_by_itself_does_not_depend_on_offsets_alone():
     q, k, other = torch.randn(3, 6, dtype=torch.float64)
 
     def naive(start):
-        return float(turned(q, start + 4) @ (turned(k, start + 2) * turned(other, start)))
+        return float(rotate_rows(q, start + 4) @ (rotate_rows(k, start + 2) * rotate_rows(other, start)))
 
     def sum_of_lags(start):
-        return float(turned(q, 2 * (start + 4)) @ turned(k * other, start + 2 + start))
+        return float(rotate_rows(q, 2 * (start + 4)) @ rotate_rows(k * other, start + 2 + start))
 
     assert abs(naive(11) - naive(0)) > 0.1
     assert abs(sum_of_lags(11) - sum_of_lags(0)) < 1e-12
