@@ -59,7 +59,11 @@ NOTES = (
 
 @dataclass
 class RowCosts:
-    """The costs of one row: ``values`` by name of the column, and the counts by input length in tokens."""
+    """The costs of one row.
+
+    ``values`` are by name of the column. ``by_length`` has the parameters, FLOPs and state that are counted at each
+    input length in tokens.
+    """
 
     values: dict[str, float] = field(default_factory=dict)
     by_length: dict[int, CountedCosts] = field(default_factory=dict)

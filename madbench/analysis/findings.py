@@ -129,7 +129,10 @@ class Finding:
 
     @property
     def task_words(self) -> list[str]:
-        """The words of the option of ``madbench run`` for the tasks of the quantity. Empty for the default tasks."""
+        """The words ``-t TASKS`` with which ``madbench run`` trains the tasks of the quantity.
+
+        Empty for the default tasks.
+        """
         suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
             return ["-t", self.quantity]

@@ -193,7 +193,10 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors of the suites in ``missing`` that were requested by a task, by the profile or by an override."""
+        """The errors in ``missing`` of the suites that the user asked for.
+
+        A suite is asked for by one of its tasks or, if no task is named, by the profile or an override.
+        """
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:

@@ -112,7 +112,7 @@ class BenchPart:
 
 @dataclass(frozen=True)
 class BenchTable(TextTable):
-    """The rows of a part."""
+    """The measured rows of a :class:`BenchPart` as a table. Rows with an error are named below it."""
 
     part: BenchPart
     rows: Sequence[BenchRow]

@@ -12,7 +12,7 @@ RowsByPart = Mapping[str, Sequence[BenchRow]]  # rows by part
 
 @dataclass(frozen=True)
 class Target:
-    """A target ratio on a device, ``cpu`` or ``gpu``."""
+    """A bound on one measured ratio of speed, time or memory, such as fused over chunked, on ``cpu`` or ``gpu``."""
 
     device: str
     what: str

@@ -68,7 +68,10 @@ class Override:
 
 
 def _profile_name(word: str, text: str) -> str:
-    """The name of a profile that ``text`` stands for, without a pair of quotes around it."""
+    """The name of a profile that ``text`` stands for, without a pair of quotes around it.
+
+    Raises ``ConfigError`` if the quotes do not match; its message names ``word``, the whole override.
+    """
     quoted = re.fullmatch(r"""(['"])(.*)\1""", text, re.DOTALL)
     name = quoted[2] if quoted else text
     if name.strip("'\"") != name:

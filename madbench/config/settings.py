@@ -90,8 +90,8 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
     An integer, or a text such as ``1e-3``, becomes a float. A list or a single value becomes a tuple, and a mapping
     becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. Any other value of a wrong type raises
-    ``ConfigError``, whose message begins with ``where``. Any value has the type of a field whose type is a variable, as
-    in a generic dataclass.
+    ``ConfigError``, whose message begins with ``where``. Every value is accepted if ``expected`` is ``Any`` or, as in a
+    generic dataclass, a type variable.
     """
     if expected is Any or isinstance(expected, TypeVar) or type(value) is expected and value == value:
         return value + 0.0 if expected is float else value

@@ -27,7 +27,10 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "TIMEO
 
 
 class SlurmJob:
-    """A Slurm job of this sweep. ``name`` must also match when the job is cancelled, so that no other job is ended."""
+    """A Slurm job of this sweep.
+
+    It is cancelled only if its id and its ``name`` match, so that no other job is ended.
+    """
 
     def __init__(self, parent: Path, slurm_id: str, name: str):
         import submitit

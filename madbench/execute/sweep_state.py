@@ -51,8 +51,8 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
     """A text per job, by job id, with the settings that distinguish it from jobs of equal name, task and seed.
 
     An example is ``lr 0.001 wd 0.1``. The name of a job is ``names[job.id]``, or its label if it is not in ``names``.
-    The text is empty if no other job has the same name, task and seed. A setting is left out for the jobs with its most
-    frequent value, except learning rate and weight decay.
+    The text is empty if no other job has the same name, task and seed. A setting other than learning rate and weight
+    decay is left out for jobs with a value that more than half of these jobs have.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:

@@ -74,7 +74,10 @@ class CodeSearch:
             self._work()
 
     def whole_file(self, path: Path, package: Path) -> None:
-        """Reach a whole file of a package, and search from it. ``package`` is the package's folder."""
+        """Mark all statements of a package's file as reached, and search from them.
+
+        ``package`` is the package's folder.
+        """
         parts = path.relative_to(package.parent).with_suffix("").parts
         if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
             self._whole(reached)

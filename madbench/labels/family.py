@@ -397,7 +397,7 @@ class ListedFamily(Family[L, A]):
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[str, str]]]) -> tuple[L, ...]:
     """Return the labels whose factors differ from ``mine`` in one factor, ordered by that factor.
 
-    ``others`` are pairs of a label and its factors.
+    ``others`` are pairs of a label and its factors. Factors that only one of two labels has are ignored.
     """
     neighbours_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
     for other, theirs in others:

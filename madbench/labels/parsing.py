@@ -38,7 +38,10 @@ def texts_of(values: Any) -> tuple[str, ...]:
 
 
 def as_label(value: Any) -> Label:
-    """Parse a text, or the label of a module class. Any other value is a parsed label and returned unchanged."""
+    """Return the label of a text, or of a user's module class.
+
+    Any other value is a parsed label, returned unchanged.
+    """
     return parse(value) if isinstance(value, str) or callable(value) else value
 
 

@@ -47,5 +47,8 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def coefficients(self, x: Tensor) -> Any:
-        """A tuple with the mixing coefficients (B, H, T, T) for an input x (B, T, D) as ``a``, without gradients."""
+        """A named tuple.
+
+        Its field ``a`` has the mixing coefficients (B, H, T, T) for x (B, T, D), without gradients.
+        """
         raise NotImplementedError

@@ -88,8 +88,8 @@ def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE)
     """The relative error of each tensor, by name: the norm of ``actual - expected`` divided by a scale.
 
     The scale is the norm of the expected tensor, but for a gradient at least ``share`` times the norm of the largest
-    gradient. If the output, or every gradient, is zero except for rounding, the scale is 1. This occurs for the first
-    token of a mixer that excludes a token's own value.
+    gradient. If the output is zero except for rounding, its scale is 1. If every gradient is, their scale is ``share``.
+    This occurs for the first token of a mixer that excludes a token's own value.
     """
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * _scale(max(norm for name, norm in norms.items() if name))
@@ -133,7 +133,7 @@ class Loops:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """The device and dtype on which a path is measured, and the tolerance of the comparison with the loops."""
+    """The device and dtype on which a path is measured, and the tolerance of its comparison with :class:`Loops`."""
 
     device: str
     dtype: torch.dtype

@@ -272,7 +272,7 @@ def _gated(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _schedule(job: Job) -> Schedule:
-    """The schedule of the learning rate of a job. Suites of observed papers state it."""
+    """The learning-rate schedule of a job. The suite of an observed paper has to state it."""
     schedule = suite_of(job).schedule(job)
     assert schedule is not None
     return schedule

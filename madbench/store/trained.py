@@ -61,8 +61,8 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
     """The file with the weights of the only matching run in ``store``. ``name`` is a label, or the start of an id.
 
     With ``is_of_text`` only language models are considered. If ``tasks`` is given, only runs on these tasks are
-    considered. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if no finished run or more than one
-    matches, or if the weights were not kept.
+    considered. Raises ``ConfigError`` for unknown tasks, ``LabelError`` if ``name`` is neither a label nor the start of
+    an id, and ``StoreError`` unless exactly one matching run has weights.
     """
     results, chosen_tasks = store.root, None if tasks is None else tasks_by_suite(tasks)
     stored_runs = [

@@ -207,7 +207,10 @@ class Profile(abc.ABC, Generic[M]):
         return []
 
     def job_changes(self, job: Job[M]) -> list[Override]:
-        """The overrides with which this profile trains only this job, among the jobs of its label, task and seed."""
+        """The overrides with which this profile trains a single job of this job's label, task and seed.
+
+        The overrides that make it ``job`` itself are :meth:`changes` of the profile so changed.
+        """
         return []
 
     def trains_job(self, job: Job[M]) -> bool:

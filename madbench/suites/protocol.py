@@ -186,7 +186,10 @@ class RatesTried:
         self.usual_decays: set[float] = set()
 
     def add(self, job: Job, profile: Profile | None) -> None:
-        """Add the rates of ``job`` and the rates that ``profile`` tries. ``profile`` is None if it is not shipped."""
+        """Add the rates of ``job`` and the rates that ``profile`` tries.
+
+        If it is None, because it is not shipped, the job's own rates count as those that it tries.
+        """
         trainings = profile.trainings_of(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
         self.decays.add(job.training.weight_decay)

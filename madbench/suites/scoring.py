@@ -310,7 +310,10 @@ class Scoring:
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The default thresholds for columns of steps in one table. ``groups`` has the outcomes per protocol."""
+        """The losses of the columns that count the steps down to a loss, if the user gives none.
+
+        Empty without such columns. ``groups`` has the outcomes per protocol.
+        """
         return ()
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:

@@ -161,7 +161,7 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """The order (N, M + 1) in which the M drawn pairs of N sequences are appended, as column numbers.
+    """The columns (N, M + 1) of pairs in the order in which they are appended to N sequences, each with M drawn pairs.
 
     The probe is column 0. It is appended last, and also inserted before the first pair that would start at or after
     ``insertion`` (N, 1). It is not inserted if an earlier pair has its key.

@@ -110,7 +110,10 @@ class _Rules:
 
 
 def _hits(counts: np.ndarray, wanted: np.ndarray) -> float:
-    """The number of ``wanted`` answers (n,) that have the highest of ``counts`` (n, answers). A tie of k counts 1/k."""
+    """The number of questions whose ``wanted`` answer (n,) has the highest count in its row of ``counts`` (n, answers).
+
+    A tie of k answers counts 1/k, and a negative ``wanted`` 0.
+    """
     is_commonest = counts == counts.max(axis=1, keepdims=True)
     is_right = is_commonest[np.arange(len(wanted)), wanted] & (wanted >= 0)
     return float((is_right / is_commonest.sum(axis=1)).sum())

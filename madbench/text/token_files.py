@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 def named_dtype(name: str) -> np.dtype:
-    """The little-endian unsigned type of a name such as ``uint32`` or ``int32``.
+    """The little-endian unsigned type that has the size of a named type: ``uint32`` also for ``int32``.
 
     Raises ``ConfigError`` for other names.
     """

@@ -195,7 +195,10 @@ def busy_cores(seconds: float = 0.2) -> float:
 
 
 def _core_times() -> dict[str, tuple[int, int]]:
-    """The idle time and the total time of each core of this process, by core, in clock ticks since the start."""
+    """The idle and the total time of each core of this process, in clock ticks since the machine started.
+
+    Waiting for I/O counts as idle. Empty if the system does not tell.
+    """
     own, times = {f"cpu{core}" for core in _own_cores()}, {}
     with suppress(OSError, ValueError):
         for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):

@@ -168,7 +168,10 @@ class Stack:
         return cast(Tensor, total), norms
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of ``leaves``."""
+        """Return the losses (N,) of N members on a micro-batch, and then the gradients of ``leaves``.
+
+        Each loss is multiplied by the share of the micro-batch in its member's mean loss.
+        """
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
@@ -314,8 +317,8 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
 def _take_stackable_path(mixer: Mixer, traits: Traits, trial: Trial, heads: int) -> str:
     """Make a mixer accept a leading axis over models. Return the name of the path that this requires.
 
-    Empty if the mixer keeps its usual path. Raises ``TrainingError`` if the mixer cannot be stacked, or only on a dense
-    path that would need too much memory for these sequences.
+    Empty if the mixer keeps its usual path. Raises ``TrainingError`` if the mixer cannot be stacked, and if only its
+    dense path can be stacked but needs too much memory for these sequences.
     """
     if traits.trains_alone:
         raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")

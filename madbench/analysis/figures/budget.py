@@ -197,7 +197,8 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
     """The labels of the Pareto front, from cheap to expensive.
 
-    A label is on the front if no label with the same or a lower cost has a higher value.
+    A label is on the front if every other label with the same or a lower cost has a lower value. Of labels with equal
+    cost and value, only the first is.
 
     >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
     ['R', 'G']

@@ -42,8 +42,8 @@ class TrainedModel:
 
     ``name`` is a label, the first digits of an id, or a file of weights. By default only language models are found.
     With ``is_of_text=False`` it may be of any suite, or of one of the ``tasks``, which may be suites. ``trust`` has the
-    labels whose code may be imported. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if the store has
-    no finished run or several, or if the weights of the run were not kept.
+    labels whose code may be imported. Raises ``ConfigError`` for unknown tasks, and ``StoreError`` unless exactly one
+    matching run has weights.
     """
 
     def __init__(

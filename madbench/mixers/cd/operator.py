@@ -270,7 +270,7 @@ class CoefficientMixer(Projections):
     def _combine_rows(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
         """The normalized outputs (B, H, T, V) on the path ``sdpa``, ``dense`` or ``blocks``.
 
-        The path ``blocks`` computes ``blocks`` if they are None.
+        ``blocks`` are the rows, split for the path ``blocks``. If they are None, that path splits them here.
         """
         if path == "sdpa":
             q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)

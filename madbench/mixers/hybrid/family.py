@@ -181,7 +181,7 @@ def _settings_of_others() -> Iterator[type]:
 
 @dataclasses.dataclass(frozen=True)
 class _Letter:
-    """A letter that stands for a mixer's label in the factor ``pattern``."""
+    """A letter that is written in place of a mixer's label in the factor ``pattern`` of a hybrid label."""
 
     letter: str
 

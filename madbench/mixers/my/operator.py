@@ -273,7 +273,7 @@ def takes_layer(path: str) -> bool:
 
 
 def _layer_arguments(path: str) -> dict[str, str]:
-    """The required arguments for the place in the model, each with the field of ``Layer`` that provides its value."""
+    """The required arguments for the layer's index or the number of layers, each with its field of ``Layer``."""
     fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
     return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}
 

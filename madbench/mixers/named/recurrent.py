@@ -73,10 +73,10 @@ class Recurrent(Operator):
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter, for each number of the recurrent state.
+        """FLOPs per token of the recurrent state, besides two per parameter.
 
-        The decay counts 1 and the read-out 2. Each row adds 2 for what it writes, and 4 for what a delta rule removes.
-        Gates, activations and norms are not counted.
+        Each number of the state takes 1 for the decay and 2 for the read-out. For each update it takes 2 for what is
+        written, and 4 for what a delta rule removes. Gates, activations and norms are not counted.
         """
         per_row = 6 if self.has_mirror else 2
         return (3 + per_row * self.rows_per_token) * self.recurrent(dims)

@@ -196,7 +196,8 @@ class _Pass:
     def _blocks(self) -> Iterator[slice]:
         """Slices of the rows, one per tile.
 
-        Only the last two slices if the inputs have no data and no tile is kept, because they need the most memory.
+        If the inputs have no data, only memory is measured, and the last two slices need the most: only these are
+        returned. If tiles are kept, all slices are.
         """
         starts = range(0, self.length, self.rows)
         starts = starts if has_data(self.inputs[0]) or self.keeps_values else starts[-2:]

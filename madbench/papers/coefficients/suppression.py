@@ -87,7 +87,8 @@ def count_table(
     """The table of ``rows``, which are those of :func:`count_row`.
 
     ``place`` is the key of the second column, and ``text_of`` formats its values. The caption says that the counts are
-    maxima over rows, layers and heads; ``group_columns`` is text that is appended to this list.
+    maxima over rows, layers and heads; ``group_columns``, such as ``, by length of the task``, is put after these
+    words.
     """
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"

@@ -49,7 +49,7 @@ def built_count(mixer: DynamicMLP) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The number of weights of the first layer and of sequence mixing, in units of d^2."""
+    """The number of weights besides those of V, O and their gate, in units of d^2."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 

@@ -82,7 +82,10 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: two per channel of each key and value read, for u and for o."""
+        """FLOPs per token, without the two per parameter.
+
+        To those of softmax attention for o come two per channel of each earlier key and value for u.
+        """
         return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ REACH = 1e-4  # distance within which the slopes on both sides of a kink are mea
 def free_channels(mixer: DynamicMLP) -> int:
     """Make keys ignore the first half of the channels. Return the number of these channels.
 
-    A token can then move in them while the keys of the context X stay constant.
+    A change of a token in these channels then changes no key.
     """
     free = mixer.allocation.size.d_model // 2
     mixer.k.weight[:, :free] = 0
@@ -88,7 +88,7 @@ def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine, over all normals, of the angle between a normal and the nearest normal for R(1) = I."""
+    """The largest turn of a normal by R(1): the sine of its angle to the nearest normal for R(1) = I."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())

@@ -21,7 +21,7 @@ SLOW, SLOWER = 1e4, 1e5  # factors of the output; the larger the factor, the les
 
 
 def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The Jacobian (B D, number of parameters) of the last rows of x (B, T, D)."""
+    """The Jacobian (B D, number of parameters) of the last rows of the output for x (B, T, D)."""
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()

@@ -265,7 +265,7 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest violation of the norm properties in Theorem D.7, on atoms of the pools and random atoms.
+    """The largest relative violation of the norm properties in Theorem D.7, for two random functions f per head.
 
     |f|_var is the least total variation of a measure that represents f, found by linear programming. The relative
     violations are: |f| above sup |Psi| |f|_var, |f|_var above the total variation of the measure that defines f, the

@@ -199,9 +199,9 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the rows of a head without mixing with C^T X, divided by the norm of each column of C.
+    """Compare the output of a head without mixing to C^T X, each row divided by the norm of its column of C.
 
-    The scores of the head are C, which is positive.
+    C are the scores of the head, which are positive.
     """
     tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
     _reads(mixer, _clear(mixer), c)

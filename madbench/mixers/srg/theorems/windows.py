@@ -86,7 +86,7 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the last row with the row that has only the oldest tokens as its context (Theorem F.1 (ii), eq. 51).
 
-    For the position layout, in which R is extended by zero behind the oldest tokens.
+    Only for the position layout. Before, R of the oldest tokens is extended by zero for all later slots.
     """
     _extend_by_zero(mixer)
     rows = [

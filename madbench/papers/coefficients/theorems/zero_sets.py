@@ -49,7 +49,10 @@ def narrowing() -> float:
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """The checks V16 of a label. They do not apply to kernels."""
+    """The checks V16 of a label (Lemma 2), which do not apply to kernels.
+
+    They compare the share of random transformations that give a token the coefficient 0 with the share of such scores.
+    """
     reason = "a kernel's coefficient is not a function of one score" if label.is_kernel else ""
     expected = 0.5 if label.readout == "relu" else 0.0
 

@@ -76,8 +76,8 @@ def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
 def flops(tokens: int, width: int, value_width: int, degree: int, order: int) -> float:
     """FLOPs of :func:`approximate` for one head and a sequence of ``tokens`` tokens.
 
-    Every token has R2 (d_vo + 1) sums: one per monomial and channel of the values, and one per monomial for the
-    normalization. Each of them takes
+    Every token has R2 (d_vo + 1) sums, where R2 is ``rank(width, degree)`` and d_vo is ``value_width``: one per
+    monomial and channel of the values, and one per monomial for the normalization. Each of them takes
 
     - 2 FLOPs per slot, for a product and the running sum over tokens. There are n - 1 slots, where n is ``order``;
     - n - 2 FLOPs for the product over slots;

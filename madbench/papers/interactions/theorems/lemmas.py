@@ -230,7 +230,9 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
 
 
 def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int = 4) -> float:
-    """The largest error with which sums over ordered pairs j1 <= j2 (Definition 6.1) fit sums over all pairs.
+    """Fit sums of random effects over all pairs by sums over ordered pairs j1 <= j2 (Definition 6.1).
+
+    Return the largest error over the sequences.
 
     The coupling C is the best by least squares. The sequences are all those of these lengths that contain symbol 0, and
     only those without repeated symbols if ``has_repeats`` is false. The effects of pairs on symbol 0 are random. The
@@ -263,7 +265,7 @@ def shared_slots(symbols: int = 4) -> float:
 
 
 def _factors(effects: Array) -> tuple[Array, Array]:
-    """Q (A, A S) and K (S, A S) for which sum_s Q_as K_bs K_cs equals effects (A, S, S).
+    """Factor effects (A, S, S) into Q (A, R) and K (S, R) for R = A S: effects_abc = sum_r Q_ar K_br K_cr.
 
     The effects must be symmetric in b and c.
     """

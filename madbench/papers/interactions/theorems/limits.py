@@ -180,7 +180,8 @@ def attention_weights(length: int, symbols: int) -> int:
 def network_weights(length: int, symbols: int) -> int:
     """The number of effective weights of a linear network of products of two tokens, which shares no weights.
 
-    It is the rank of the products over all sequences, summed over the L outputs.
+    For each of the L outputs, the products of its token with every token are the rows of a matrix, one per sequence.
+    The number is the sum of the ranks of these matrices.
     """
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]

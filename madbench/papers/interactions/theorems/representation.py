@@ -126,7 +126,10 @@ def constructions() -> Iterator[Check]:
     """The paper's constructions with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
 
     def activations(alleles: Sequence[int]) -> float:
-        """The largest error over the alleles of one sequence, with the paper's weights for sequences of length four."""
+        """The largest error of linear attention with the paper's weights, over the alleles of a sequence of four.
+
+        The target of an allele is 1 if all alleles that it needs are in the sequence, otherwise 0.
+        """
         c = np.zeros((5, 5))
         for allele, needed in ACTIVATED_BY.items():
             c[allele, needed] = 1 / max(1, len(needed))

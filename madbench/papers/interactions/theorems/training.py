@@ -156,7 +156,7 @@ def training() -> Iterator[Check]:
 
 
 def generalization() -> Iterator[Check]:
-    """The checks of trained pairs on new data and at other lengths (Theorems 4.6 and 4.8).
+    """The checks of linear attention trained on pairs, on new data and at other lengths (Theorems 4.6 and 4.8).
 
     Also the checks of the training data on which these theorems depend.
     """

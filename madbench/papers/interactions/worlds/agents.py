@@ -78,7 +78,7 @@ class Colliding(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (d, d) and W (d,) of linear attention that give the value exactly, at every length (eq. 5, 14, 17)."""
+        """The C (d, d) and W (d,) with which linear attention is exact for any number of agents (eq. 5, 14, 17)."""
         n, reach = self.positions, 2 * self.radius
         if self.embedding == "one_hot":
             return 1.0 * (ring(n) <= reach), -np.ones(n)

@@ -156,8 +156,9 @@ class Genotype(World):
 class Pixels(World):
     """Pixels of an image. The value of a pixel is the number of black pixels at given offsets from it (B.3).
 
-    A symbol is a color and a place; its vector is [black, one-hot of the place]. The shape is at a pixel if its value
-    equals the number of offsets. A sample of fewer agents than places is an image with missing pixels.
+    A symbol is a color and a place; its vector is [black, one-hot of the place]. The offsets form a shape, which is
+    found at a pixel whose value equals their number. With fewer agents than places, the other pixels of the image are
+    missing.
     """
 
     title = "Pixels"

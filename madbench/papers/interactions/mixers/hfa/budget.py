@@ -9,7 +9,10 @@ from madbench.papers.interactions.mixers.hfa.grammar import Label
 
 
 class HfaAllocation(InteractionAllocation):
-    """Ranks and costs of HyperFeatureAttention; see :class:`InteractionAllocation`. A_h is the order of head h."""
+    """Ranks and costs of HyperFeatureAttention; see :class:`InteractionAllocation`.
+
+    In the formulas, A_h is the order of head h.
+    """
 
     label: Label
 
