@@ -44,12 +44,13 @@ class Registry(Generic[T]):
     ):
         """
         Args:
-            group: the group of the extensions' entry points, such as ``madbench.families``. noun: the kind of extension
-            in messages, such as ``family``. fault_of_name: returns the reason why an extension cannot have a name.
-            Empty for a valid name. load: maps the name and the value of an entry point to the extension. Raises
-            ``error`` if it is broken. built_in: returns the entry point values of the extensions in madbench itself, by
-            name. error: the class of the errors that are raised. texts: the members that, if an extension has them,
-            must be texts of one line, because tables and records show these.
+            group: the group of the extensions' entry points, such as ``madbench.families``.
+            noun: the kind of extension in messages, such as ``family``.
+            fault_of_name: returns the reason why an extension cannot have a name. Empty for a valid name.
+            load: maps the name and the value of an entry point to the extension. Raises ``error`` if it is broken.
+            built_in: returns the entry point values of the extensions in madbench itself, by name.
+            error: the class of the errors that are raised.
+            texts: the members that, if an extension has them, must be texts of one line. Tables show these.
         """
         self.group, self.noun, self.error, self._texts = group, noun, error, texts
         self._fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in

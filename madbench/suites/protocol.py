@@ -188,7 +188,7 @@ class RatesTried:
     def add(self, job: Job, profile: Profile | None) -> None:
         """Add the rates of ``job`` and the rates that ``profile`` tries.
 
-        If it is None, because it is not shipped, the job's own rates count as those that it tries.
+        If ``profile`` is None, because it is not shipped, the job's own rates count as those that it tries.
         """
         trainings = profile.trainings_of(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
