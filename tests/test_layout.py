@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import cast
 
@@ -415,6 +415,48 @@ def test_no_name_that_is_imported_for_types_is_used_at_run_time():
     assert len(checked) > 100 and all("from __future__ import annotations" in text for text in checked.values())
     uses = {str(path): uses_of_types_at_run_time(text) for path, text in checked.items()}
     assert {path: found for path, found in uses.items() if found} == {}
+
+
+def bound_names(text: str) -> set[str]:
+    """The names that a module binds. With ``*`` if it has a ``__getattr__`` for names that are made on use."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add("*" if node.name == "__getattr__" and node.col_offset == 0 else node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    return names
+
+
+def missing_imports(text: str, bound: Callable[[Path], set[str]]) -> list[str]:
+    """The names that a text imports from madbench and that do not exist there."""
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    missing = []
+    for node in imports:
+        module = node.module or ""
+        if module.split(".")[0] != "madbench":
+            continue
+        for name in {alias.name for alias in node.names} - {"*"}:
+            known = bound(MODULES[module]) if module in MODULES else set()
+            if f"{module}.{name}" not in MODULES and not {name, "*"} & known:
+                missing.append(f"{module}.{name}")
+    return missing
+
+
+@pytest.mark.slow
+def test_every_name_that_is_imported_from_madbench_exists():
+    """Tests of optional packages are skipped where these are missing, so only this test sees a name that is gone."""
+    bound = functools.cache(lambda path: bound_names(path.read_text(encoding="utf-8")))
+    folders = (PACKAGE, PACKAGE.parent / "tests", STUDIES, EXAMPLES)
+    texts = {path: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
+    missing = {str(path): missing_imports(text, bound) for path, text in texts.items()}
+    assert {path: names for path, names in missing.items() if names} == {}
+    assert missing_imports("from madbench.labels import Gone, parse", bound) == ["madbench.labels.Gone"]
+    assert missing_imports("from madbench.labels import parsing\nfrom madbench.gone import x", bound) == [
+        "madbench.gone.x"
+    ]
 
 
 def test_nothing_changes_the_working_folder():

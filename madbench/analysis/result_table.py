@@ -59,7 +59,7 @@ class ResultTable(TextTable):
     origin: Origin = Origin()
     """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
     score_baselines: Callable[[], Mapping[Baseline, Mapping[str, float]]] = dict
-    """Returns :attr:`baselines`. It is called only if they are shown."""
+    """Returns :attr:`baselines`. It is called only if they are shown, and for JSON."""
     shows: Shows = "interval"
     shows_baselines: bool = False
     """True if the baselines have rows below the labels."""

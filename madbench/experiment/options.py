@@ -1,4 +1,4 @@
-"""The options of what is trained. The verbs of the command line and the Python functions share these declarations."""
+"""The options that choose what is trained, declared once for the command line and the Python functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options of every verb that trains, as far as a plan depends on them."""
+    """The options on which a plan depends, for every verb that trains."""
 
     data: TrainingCorpus = TrainingCorpus()
     seeds: SeedsOption = "0"

@@ -68,8 +68,11 @@ class ShownMetric:
     """The metric of a record that lists show as the result of a run."""
 
     name: str
-    form: str  # format string of the value, such as ``{:.1%}``
-    named_form: str  # format string of the value with the metric's name, such as ``acc {:.3f}``
+    """The key of the metric in a record."""
+    form: str
+    """The format string of the value, such as ``{:.1%}``."""
+    named_form: str
+    """The format string of the value with the metric's name, such as ``acc {:.3f}``."""
 
     def text(self, metrics: Mapping[str, float], is_named: bool = False) -> str:
         """The metric's value as text, after the metric's name if ``is_named``. Empty if the metric is missing."""

@@ -21,7 +21,7 @@ from madbench.cli import main as madbench_main  # noqa: E402
 from madbench.cli.lm.harness_model import StoredModel  # noqa: E402
 from madbench.errors import ConfigError  # noqa: E402
 from madbench.lm_eval.__main__ import main as command_line  # noqa: E402
-from madbench.lm_eval.measure import Asked, Tasks, measure, metrics_of  # noqa: E402
+from madbench.lm_eval.measure import EvaluationOptions, Tasks, measure, metrics_of  # noqa: E402
 from madbench.models.gpt import generate  # noqa: E402
 from madbench.models.likelihood import windows  # noqa: E402
 from madbench.store.runs import Store  # noqa: E402
@@ -142,7 +142,7 @@ def test_a_task_of_choices_is_what_the_likelihoods_give(model, hens):
 
 def test_groups_tags_shots_and_limits(model, hens):
     tasks = hens / "tasks"
-    group, *tagged = measure(model, Tasks(["hens_all", "hens"], tasks), Asked(limit=4))
+    group, *tagged = measure(model, Tasks(["hens_all", "hens"], tasks), EvaluationOptions(limit=4))
     assert group.settings == {"task": "hens_all", "shots": None, "limit": 4}
     of_tasks = group.details["tasks"]
     assert set(of_tasks) == {"hens_choice", "hens_again"} and group.details["examples"] == 8
@@ -151,14 +151,14 @@ def test_groups_tags_shots_and_limits(model, hens):
     assert {each.settings["task"] for each in tagged} == {"hens_choice", "hens_text", "hens_written"}
     (shown,) = measure(model, Tasks(["hens_again"], tasks))
     assert shown.settings == {"task": "hens_again", "shots": 2}
-    (more,) = measure(model, Tasks(["hens_again"], tasks), Asked(shots=1))
+    (more,) = measure(model, Tasks(["hens_again"], tasks), EvaluationOptions(shots=1))
     assert more.settings == {"task": "hens_again", "shots": 1}
     with pytest.raises(ConfigError, match="--shots 2: has no effect on task hens_written, whose questions show none"):
-        list(measure(model, Tasks(["hens_written"], tasks), Asked(shots=2)))
+        list(measure(model, Tasks(["hens_written"], tasks), EvaluationOptions(shots=2)))
 
 
 def test_answers_are_cached_for_the_next_time(model, hens, tmp_path, monkeypatch):
-    asking = Asked(cache=tmp_path / "answers")
+    asking = EvaluationOptions(cache=tmp_path / "answers")
     (first,) = measure(model, Tasks(["hens_choice"], hens / "tasks"), asking)
     monkeypatch.setattr("madbench.lm_eval.model.log_likelihoods", lambda *_, **__: pytest.fail("asked again"))
     (again,) = measure(model, Tasks(["hens_choice"], hens / "tasks"), asking)

@@ -97,7 +97,7 @@ def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: 
 
 @dataclass(frozen=True)
 class _PlannedJobs:
-    """The jobs of a plan: what is known of them, and how they are counted and timed."""
+    """The jobs of a plan with their states and sizes. Counts jobs, and estimates their time."""
 
     states: Mapping[str, str]
     """The states of :func:`job_states`, by id."""
@@ -138,7 +138,7 @@ class _PlannedJobs:
 def _batch_content(
     batch: JobBatch, suites: Sequence[Suite], seconds: Mapping[str, float], device: str, options: RunOptions
 ) -> dict[str, Any]:
-    """A batch of jobs that train several at a time. ``seconds`` has those of jobs that are left to train, by id."""
+    """A batch of jobs that share slots. ``seconds`` has the time of each job that is left to train, by id."""
     at_once = min(batch.slots, max(1, len(seconds)))
     separate_slots = at_once  # slots that share no core and no GPU
     if device != "cpu" and any(suite.uses_all_cores for suite in suites):

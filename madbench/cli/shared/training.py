@@ -163,7 +163,7 @@ def _print_tables(tables: Sequence[ResultTable], costs: Mapping[str, Listing], p
 
 
 def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leading: Suite) -> dict[str, Any]:
-    """The tables of one suite each, for JSON: the content of the ``leading`` suite, and the others by address."""
+    """The tables of one suite each, for JSON: the content of the ``leading`` suite, and of others by name."""
     content: dict[str, Any] = {}
     for table in tables:
         (suite,) = table.suites

@@ -72,7 +72,7 @@ class _StoredFiles:
         return [path for folder in folders if may_exist(path := folder / NAME)]
 
     def corpus_files(self) -> list[Path]:
-        """The corpora of the checked runs, and what is in the folder of corpora."""
+        """The corpora of the checked runs, and everything in the folder of corpora."""
         from madbench.text.manifest import MANIFEST
 
         used_folders = {Path(folder).resolve() for folder in self._used_corpora if isinstance(folder, str)}
