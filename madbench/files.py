@@ -116,7 +116,7 @@ def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def file_state(state: os.stat_result) -> str:
-    """Inode, size and times of change of a file, as text.
+    """The inode, size, time of modification and time of change of a file, as text.
 
     It changes with every change of the file, except within one tick of the file system's clock. A program can set the
     time of modification, but not the time of change.

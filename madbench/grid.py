@@ -155,7 +155,10 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """A context that adds ``where`` to the message of a ``MadbenchError``. No effect if ``where`` is empty."""
+    """A context that puts ``where`` before the message of a ``MadbenchError``. No effect if ``where`` is empty.
+
+    In a ``LabelError`` it follows the message on a new line, because a caret may point at the label in the first line.
+    """
     try:
         yield
     except LabelError as error:  # ``where`` comes last: a caret may point at the label in the first line

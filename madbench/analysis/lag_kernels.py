@@ -37,9 +37,9 @@ def mixing_matrices(kernel: LagKernel, lags: int) -> Tensor:
 
 
 def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """The share of a constant diagonal j = i + n in the sum of squares of K, for each n of the N ``offsets``.
+    """For each n of the N ``offsets``, the share in the sum of squares of K of a constant diagonal j = i + n.
 
-    ``k`` is (..., L, L), and the shares are (..., N).
+    j is the token (row) and i the slot (column) of K, which is ``k`` (..., L, L). The shares are (..., N).
     """
     length = k.shape[-1]
     sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
@@ -47,9 +47,10 @@ def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Return the N offsets n = 1, -1, 2, ..., and the share of a shift by each of them in K.
+    """Return the N offsets n = 1, -1, 2, -2, ..., and for each n the share in K of the shift by n tokens.
 
-    ``k`` is (..., L, L), and the shares are (..., N). They are relative to the largest possible share at this ``rank``.
+    K is ``k`` (..., L, L), and the shares are (..., N). A share is divided by the largest share that a kernel of this
+    ``rank`` can have. Offsets go up to ``MOST_SHIFT``, or L - 1 if it is smaller.
     """
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
@@ -58,10 +59,10 @@ def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
-    """Return the M widths m = 2, 4, ..., L, and for each m the share of an average over m tokens in K.
+    """Return the M widths m = 2, 4, 8, ..., L, and for each m the share in K of an average over the m newest tokens.
 
-    ``k`` is (..., L, L), and the shares are (..., M). An average has columns that are constant over the m newest
-    tokens.
+    K is ``k`` (..., L, L), and the shares are (..., M). An average has the same weight for all m tokens in each column,
+    and zero for older tokens. L is the last width, even if it is not a power of two.
     """
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]

@@ -166,7 +166,10 @@ class ResultTable(TextTable):
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
-        """The published numbers of the row ``name`` as text, one per column. A text is empty if there is no number."""
+        """The published numbers of the row ``name`` as texts, one per cell. A text is empty if there is no number.
+
+        There is one text per column, and an empty one for the difference to the baseline if the table has it.
+        """
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return [*texts, ""] if self.compared else texts

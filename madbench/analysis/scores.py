@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(table: TableRows) -> list[str]:
-    """The names of the columns that the rows of ``table`` have in a frame of scores when all their jobs are stored."""
+    """The names of the columns in which the rows of ``table`` have scores once all of their jobs have results."""
     names = []
     for suite in table.suites:
         rows = table.rows_of(suite)

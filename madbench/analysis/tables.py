@@ -127,9 +127,10 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
 
 
 def _suite_results(results: Results, suite: Suite, options: TableOptions) -> ResultTable:
-    """The table of one suite, without differences from a baseline. Rows of different protocols are scored separately.
+    """The table of one suite, without differences from a baseline.
 
-    Raises ``ConfigError`` for rows of different protocols, unless ``options.has_baseline``.
+    If rows follow different protocols, each protocol is scored separately. Without ``options.has_baseline``, they raise
+    ``ConfigError``. A threshold that is given twice raises it, too.
     """
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):

@@ -179,7 +179,10 @@ def _with_curve(run: Run) -> Run:
 
 
 def _problem_of(job: Job, known: dict[str, str]) -> str:
-    """The reason why jobs of this label cannot be trained here. Empty if they can. ``known`` caches it by label."""
+    """The reason why jobs with the label of ``job`` cannot be trained here. Empty if they can.
+
+    ``known`` has the reasons found so far, by label. The reason is added to it.
+    """
     if job.label not in known:
         try:
             size_of(job)

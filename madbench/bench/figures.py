@@ -15,7 +15,11 @@ from madbench.bench.parts import PEER, BenchPart, BenchRow, Curve
 
 @style()
 def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None:
-    """Draw the part's figure; None if no row has a number. Black lines span from the shortest to the longest time."""
+    """Draw the curve of a part of the benchmark. None if no row has a number for it.
+
+    Numbers over names are bars. A black line on a bar spans from the shortest to the longest time. ``where`` is the
+    note below the figure.
+    """
     curve = part.curve
     drawn_rows = [row for row in rows if row.get(curve.y) is not None]
     if not drawn_rows:

@@ -72,7 +72,10 @@ class BenchColumn:
 
 @dataclass(frozen=True)
 class RatioColumn(BenchColumn):
-    """A column of numbers. If a row has the key ``NAME_ratio``, a ratio to another row, it follows in parentheses."""
+    """A column of numbers, each followed by a ratio in parentheses if the row has one.
+
+    The ratio of the column NAME, such as that to another row's number, is stored under the key ``NAME_ratio``.
+    """
 
     def text(self, row: BenchRow) -> str:
         ratio = row.get(f"{self.name}_ratio")

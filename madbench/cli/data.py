@@ -146,7 +146,11 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
 
 
 def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
-    """The accuracies of chance and of the best answer that ignores the context."""
+    """The accuracies (0 to 1) that need no learning.
+
+    ``chance`` is that of a random answer, and ``heuristic`` that of the best rule that ignores the order of the context
+    (:func:`madbench.tasks.heuristic`).
+    """
     return {"chance": 1 / setting.num_answers, "heuristic": mad_tasks.heuristic(task, setting)}
 
 

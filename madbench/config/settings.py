@@ -89,9 +89,9 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     """Return ``value`` as the type ``expected``.
 
     An integer, or a text such as ``1e-3``, becomes a float. A list or a single value becomes a tuple, and a mapping
-    becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. Any other value of a wrong type raises
-    ``ConfigError``, whose message begins with ``where``. Every value is accepted if ``expected`` is ``Any`` or, as in a
-    generic dataclass, a type variable.
+    becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. If ``expected`` is ``Any`` or a type variable,
+    as in a generic dataclass, ``value`` is returned unchanged. NaN and any other value of a wrong type, or outside of a
+    ``Literal``, raise ``ConfigError``, whose message begins with ``where``.
     """
     if expected is Any or isinstance(expected, TypeVar) or type(value) is expected and value == value:
         return value + 0.0 if expected is float else value

@@ -257,10 +257,11 @@ def check_counts(**counts: int | None) -> None:
 
 
 def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
-    """The environment variables of a training process. They must be set before torch is imported.
+    """The environment variables of a training process: its number of threads, and settings that keep freed memory.
 
-    With ``passive``, a thread sleeps while it waits for other threads. By default it spins for a while. On a busy core,
-    it then holds up the thread for which it waits.
+    They must be set before torch is imported. If ``passive`` is true, a thread sleeps while it waits for other threads.
+    By default it spins for a while, and on a busy core it then takes time from the threads it waits for. Settings of
+    memory and waiting that the user has made are kept.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.

@@ -136,7 +136,8 @@ class Journal:
     def _warn(self) -> None:
         """Warn, once per sweep, that the journal cannot be written.
 
-        Called at events and at the end, but not at the start: a store that cannot be opened raises its own error.
+        Without effect before the first event of a job that is not skipped. A store that cannot be opened raises an
+        error of its own before that.
         """
         if self._problem and self._has_trained and not self._is_warned:
             self._is_warned = True

@@ -108,7 +108,7 @@ def slurm_executor(config: SlurmConfig = SlurmConfig(), slots: int | None = None
 
 
 def _check_words(words: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` for an option value with control characters, such as a line break.
+    """Raise ``ConfigError`` for an option value with characters that cannot be printed, such as a line break.
 
     A line break would start a new line in the job script.
     """

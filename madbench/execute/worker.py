@@ -88,8 +88,9 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     def train(group: Sequence[Job]) -> tuple[list[Record], str]:
         """Train a group. Return its records, or an empty list and the error's text.
 
-        A group of one job that fails gets a record ``failed``. The exception is released here, together with the memory
-        it holds.
+        A group of one job that fails gets a record ``failed``. It gets none if the assignment has several jobs and the
+        error may have damaged the process. All jobs get a record ``failed`` if the training function returns a wrong
+        number of records. The exception is released here, together with the memory it holds.
         """
         try:
             records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))

@@ -89,10 +89,10 @@ def own(*paths: Path) -> Own:
 
 
 def events_for(own: Own) -> list[FileEvent]:
-    """The notes of this process so far, as events: opened and run files that users' code caused.
+    """The files that users' code opened or ran in this process so far, from :data:`notes`.
 
-    Users' code are all files outside of libraries, and the library files in ``own``. Notes without such a file on the
-    call stack are left out.
+    Users' code is every file outside of libraries, and every library file in ``own``. A file is left out if it is not
+    users' code itself, or if no users' code is on the call stack of its note.
     """
     events = []
     for note in notes:

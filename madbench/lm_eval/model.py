@@ -82,11 +82,10 @@ class HarnessModel(TemplateLM):
         return tensors_digest(json.dumps(facts, sort_keys=True), self.model.state_dict())
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Use the answers that the harness keeps in a file, if they are this model's.
+        """Use the file in which the harness keeps answers, if its answers are from this model or it has none.
 
-        The harness looks up an answer by its question, whichever model gave it. So the first use writes the identity of
-        the model to the file. Raises ``ConfigError`` for a file with answers of another
-        model.
+        The harness looks up an answer by the question alone, and does not know which model gave it. Therefore the
+        identity of the model is stored in the file. Raises ``ConfigError`` if the answers are from another model.
         """
         super().set_cache_hook(cache_hook)
         answers = cache_hook.dbdict

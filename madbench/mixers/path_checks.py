@@ -226,7 +226,8 @@ def causality_residual(make: Make) -> Residual:
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
     """The largest relative difference between decoding token by token and the parallel form.
 
-    Outputs are compared for ``length`` tokens, and gradients for a short sequence.
+    Outputs are compared for ``length`` tokens. Outputs in inference mode and gradients are compared for a short
+    sequence.
     """
     mixer, x = make("auto", length)
     differences = [({"": difference(decode_tokens(mixer, x), mixer(x))}, f"at {length} tokens")]

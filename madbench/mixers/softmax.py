@@ -94,8 +94,8 @@ def _gradients(
 ) -> list[Tensor]:
     """The gradients of q, k and v, and of the sink unless it is None.
 
-    ``kept`` has the attention weights of each group and block, in the order of the forward pass. If it is empty, the
-    weights are recomputed.
+    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has one tensor of attention weights per group of heads
+    and block of rows, in the order of the forward pass. If it is empty, the weights are recomputed.
     """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     d_sink = [] if sink is None else [torch.zeros_like(sink)]

@@ -78,7 +78,7 @@ class ModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class SignalModelConfig(BlocksConfig):
-    """The shape of the model of real numbers around the mixers."""
+    """The shape of the model of real numbers (:mod:`madbench.models.signals`), without that of its mixers."""
 
     d_model: int = 32
     """Width of the residual stream."""

@@ -236,7 +236,11 @@ def _check_published_columns(paper: Paper) -> None:
 
 
 def _check_names(item: Item, claims: Collection[str], place: str) -> None:
-    """Raise ``ConfigError`` for a name that does not exist, or for seeds or labels that cannot be read."""
+    """Raise ``ConfigError`` for an unknown profile, figure, claim or task of ``item``, or seeds that cannot be read.
+
+    ``claims`` are the names of the claims of the paper. The messages begin with ``place``. A label that cannot be read
+    raises ``LabelError``.
+    """
     from madbench.analysis.figures import figure_names
 
     for size in item.profiles:

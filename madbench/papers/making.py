@@ -270,7 +270,10 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note that settings of these runs were chosen by the published order of labels. Empty if none were."""
+    """A note that names the sets of labels by whose published order the settings of these runs were chosen.
+
+    Empty if no settings were chosen in this way, and if ``results`` is None.
+    """
     from madbench.analysis.findings import choice_note
 
     return choice_note(row.protocol.profile.chosen_on for row in (results.rows if results else ()))

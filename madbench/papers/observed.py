@@ -234,7 +234,10 @@ class ObservedSettings:
 
     @torch.no_grad()
     def positions(self, job: Job) -> str:
-        """``Yes`` if the first mixer has other inputs or queries for a token at another position, else ``No``."""
+        """``Yes`` if the position of a token changes the inputs or the queries of the first mixer, else ``No``.
+
+        The model reads a sequence of equal tokens, and the last two rows are compared.
+        """
         model, mixer = self._model(job), self._mixers(job)[0]
         inputs: list[Tensor] = []
         hook = mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))

@@ -41,7 +41,10 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
 
 
 def outcome_by_loops(check: Check) -> CheckResult | None:
-    """The outcome of a check if mixers are computed by float64 loops. None if the check calls no mixer with loops."""
+    """The outcome of a check in which loops over the definition, in float64, compute the mixers.
+
+    None if the check calls no mixer that has such loops.
+    """
     with by_loops() as class_names:
         outcome = run_check(check)
     return outcome if class_names else None

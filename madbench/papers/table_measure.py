@@ -117,9 +117,10 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item by the names of row and column. Values that are not numbers are left out.
+    """The published numbers of an item by name of the row and name of the column. Empty if the item has none.
 
-    The column ``overrides``, if it exists, has the changes of a row.
+    A row of the item's CSV file is named by its label and, if there is a column ``overrides``, by the changes in it.
+    Cells that are not numbers are left out.
     """
     item = request.item
     if not item.published:

@@ -148,7 +148,8 @@ def make_job(shared: str, label: object, seed: object, where: str) -> Job:
     """Make a job from its label, its seed, and its other fields as JSON (``shared``).
 
     Jobs of equal ``shared`` are checked once, and share the values of these fields. Raises ``ConfigError``, whose
-    message begins with ``where``, if these are not the fields of a job.
+    message begins with ``where``, if these are not the fields of a job, if the seed is out of range, or if a text has
+    characters that cannot be printed.
     """
     if type(seed) is int and not 0 <= seed <= MOST_SEED:
         raise ConfigError(f"{where}: seed: expected a whole number from 0 to 2^63 - 1")

@@ -163,8 +163,9 @@ class Store:
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
         """Yield every readable run, or every readable run of one ``suite``, ordered by id.
 
-        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs come from the index.
-        After the iteration, ``problems`` has one line per folder that could not be read.
+        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs come from the index. After the
+        iteration, ``problems`` has one line per folder of any suite that could not be read. Folders written in another
+        format version share one line per version.
         """
         for job, record in self._readable(with_curves):
             if suite in (None, job.suite):

@@ -360,7 +360,10 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """The classes whose fields ``model`` may have: the model's class, and those of families the suite trains."""
+        """The classes whose fields are the keys of ``model``: the suite's ``Model``, and families' settings.
+
+        Only families that the suite can train are included.
+        """
         return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod

@@ -55,7 +55,7 @@ class SuiteTable(abc.ABC):
         return [column for name in names if (column := self.column(name))]
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        """The names of the columns that count steps to thresholds. Empty if the suite has none."""
+        """The names of the columns that count steps to thresholds. Empty if the suite has no such columns."""
         return []
 
     def order(self) -> list[str]:

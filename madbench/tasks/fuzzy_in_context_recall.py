@@ -161,10 +161,11 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """The columns (N, M + 1) of pairs in the order in which they are appended to N sequences, each with M drawn pairs.
+    """The columns (N, M + 1) of the M pairs of each of N sequences, in the order in which they are appended.
 
-    The probe is column 0. It is appended last, and also inserted before the first pair that would start at or after
-    ``insertion`` (N, 1). It is not inserted if an earlier pair has its key.
+    Column 0 is the probe, and the other M - 1 columns are the random pairs. The probe is appended last, and also
+    inserted before the first pair that would start at or after ``insertion``. It is not inserted if an earlier pair has
+    the probe's key.
 
     Args:
         pair_len: number of tokens of each pair (N, M).

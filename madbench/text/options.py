@@ -14,8 +14,8 @@ from madbench.text.documents import Limits
 class CorpusOptions:
     """The folder of a corpus that the user names, and how the ids in nanoGPT's files are read.
 
-    A folder that ``madbench lm prepare`` made has a manifest, which says how its ids are read. A verb overrides the
-    field ``corpus`` if it has another help text.
+    A folder that ``madbench lm prepare`` made has a manifest, which says how its ids are read. A verb whose option
+    ``--corpus`` needs another help text uses a subclass that overrides ``corpus``.
     """
 
     corpus: Annotated[Path | None, option("Folder of the corpus, if it was moved.")] = None

@@ -28,8 +28,9 @@ _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 class HuggingFaceSplit(Source):
     """The split ``train`` of the dataset ``hf:NAME`` or ``hf:NAME:CONFIG``; NAME may be a local folder.
 
-    ``sha256`` is the builder's hash of the library ``datasets``: the revision of a dataset on the hub. ``size`` is the
-    bytes of the split if the dataset reports them, and ``position`` counts bytes of text.
+    ``sha256`` is the hash that the builder of the library ``datasets`` has for the dataset. For a dataset on the hub it
+    stands for the revision. It is known once all documents are read. ``size`` is the size of the split in bytes, 0 if
+    the dataset does not report it. ``position`` counts the bytes of the text that was read.
     """
 
     errors = (Exception,)

@@ -160,7 +160,11 @@ def _gpt2_tokens() -> list[bytes]:
 
 
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
-    """The BPE in a ``tokenizer.json``. Raises ``ConfigError`` unless our encoding equals that of its own library."""
+    """The BPE in ``content``, the bytes of a ``tokenizer.json`` that ``where`` names in errors.
+
+    Raises ``ConfigError`` for any other tokenizer than a byte-level BPE as madbench trains it. Only for these is our
+    encoding known to equal that of the library ``tokenizers``.
+    """
     try:
         parsed = parse_json(content)
         model, cut = parsed["model"], parsed["pre_tokenizer"]

@@ -186,7 +186,7 @@ def _kind(value: Any) -> str:
 
 
 def save_weights(path: Path, model: nn.Module, job: Job) -> None:
-    """Write the model's state dict to a safetensors file. Its metadata contain the job as JSON.
+    """Write the model's state dict to a safetensors file. Its metadata have the job as JSON, and a digest of both.
 
     Raises ``StoreError`` if the file cannot be written.
     """

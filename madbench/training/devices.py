@@ -65,9 +65,10 @@ def cpu_has_bfloat16_units() -> bool:
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
-    """FLOPs per second of a GPU for dense matrix products, from its datasheet. None for other devices and for float32.
+    """bfloat16 FLOPs per second of a GPU for dense matrix products, from its datasheet.
 
-    ``device_name`` is the result of ``torch.cuda.get_device_name``.
+    None for another ``precision``, and for devices whose datasheet is not listed here. ``device_name`` is the result of
+    ``torch.cuda.get_device_name``.
     """
     teraflops = _BFLOAT16_TERAFLOPS.get(device_name) if precision == "bfloat16" else None
     return None if teraflops is None else teraflops * 1e12

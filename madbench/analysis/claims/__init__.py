@@ -194,7 +194,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
     """The claims of ``source``: the path of a YAML file, or the name of a paper.
 
     Raises ``ConfigError`` for a file that does not exist or has no claims, for an unknown key or column, for a claim
-    without labels, and for a claim that needs a published number that does not exist.
+    without labels, for two claims of the same name, and for a claim that needs a published number that does not exist.
     """
     return load_claims_file(source).claims
 

@@ -44,7 +44,8 @@ def shade(color: str, lightness: float, turn: float) -> str:
     """``color`` with ``lightness`` added to its lightness in Oklab, and its hue rotated by ``turn`` degrees.
 
     Lightness is cyclic between :data:`_DARKEST` and :data:`_LIGHTEST`: above the lightest it continues from the
-    darkest.
+    darkest. The saturation is reduced if a screen could not show the color. ``color`` is unchanged if both changes are
+    0.
     """
     if not lightness and not turn:
         return color

@@ -123,7 +123,8 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 def _reach(frame: pd.DataFrame) -> float:
     """The half-width of the x axis of one quantity, which is centered at 0.
 
-    The axis covers all differences. It covers all intervals, too, unless it would become more than twice as wide.
+    The axis covers all differences, with a margin. It also covers the intervals of all rows except those of pairs,
+    unless it would become more than twice as wide. The half-width is 1 if all differences and intervals are 0.
     """
     differences = frame.difference.abs().max()
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))

@@ -55,9 +55,10 @@ def _title_prefix(models: Models, name: str) -> str:
 
 
 def _lags(models: Models, layout: Layout) -> Figure | None:
-    """The figure of the share of active slots and of weights, against the lag. None if no probe has scores or weights.
+    """The figure of the shares of active slots and of absolute weights, against the lag.
 
-    The figure has one line of panels per model and quantity, one panel per layer, and one curve per head.
+    The share of active slots is that of the rows in which the slot at this lag is active. The figure has one line of
+    panels per model and quantity, one panel per layer, and one curve per head. None if no probe has scores or weights.
     """
     lines_by_model = {
         name: [means_by_lag(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()

@@ -118,9 +118,9 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
-    """True if a name at the height ``slot`` of the right column covers no horizontal line that ends at the right edge.
+    """True if a name in the right column covers no horizontal line that ends at the right edge of the axes.
 
-    ``slot`` and ``height``, the height of a name, are in pixels.
+    The name is centered at ``slot``, measured in pixels from the bottom, and is ``height`` pixels high.
     """
     edge = axes.get_xlim()[1]
     levels = [line[0] for line in lines if line[0][1] == line[1][1] and max(line[0][0], line[1][0]) >= edge]

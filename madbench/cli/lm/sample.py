@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusWithTokenizer(CorpusOptions):
-    """The corpus of a model that writes text."""
+    """The options of the corpus from which ``madbench lm sample`` takes the tokenizer of a model."""
 
     corpus: Annotated[Path | None, option("Folder of the corpus with the tokenizer, if it was moved.")] = None
 

@@ -9,7 +9,10 @@ from madbench.cli.shared.printing import count_text, print_json
 
 
 def write_claim(sentence: str, name: str | None, output: Path | None, as_json: bool) -> None:
-    """Add the claim to the file ``output``, or print it."""
+    """Add the claim in ``sentence`` to the file ``output``, and print it.
+
+    Without ``output`` it is only printed. If ``as_json`` is true, it is printed as JSON with its pairs of labels.
+    """
     import yaml
 
     from madbench.analysis.claims.sentences import add_claim, parse_claim

@@ -158,7 +158,11 @@ def _has_large(jobs: Sequence[Job]) -> bool:
 
 
 def _node(flops: float) -> dict[str, Any]:
-    """The assumed seconds on a node of GPUs, and this command for torchrun on one node and on two."""
+    """The assumed training time on a node of ``GPUS`` GPUs, and the torchrun commands for one node and for two.
+
+    ``flops`` are those of all jobs. The GPUs are assumed to reach the share ``SHARE`` of their peak. The commands run
+    what the user typed. The time is that of one node, in seconds.
+    """
     from madbench.training.devices import peak_flops
 
     words = shlex.join(["-m", "madbench", *_training_words(sys.argv[1:])])

@@ -90,10 +90,15 @@ class TrainedModel:
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
     def corpus(self, corpus_options: CorpusOptions = CorpusOptions()) -> Corpus:
-        """The corpus of the model: in the folder that the user named, in the folder of its run or of the results.
+        """The corpus on which the model was trained.
 
-        Tokenizer and type apply to a folder without a manifest. By default they are those of the run; an exported file
-        does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
+        It is read from the folder in ``corpus_options``. By default it is searched for in the folder that the run's
+        record names, and in the folder ``corpora`` of the results. For a folder without a manifest, a tokenizer and a
+        type of ids that the user did not give are those in the run's record. The model in an exported file has no
+        record.
+
+        Raises ``ConfigError`` if the folder in ``corpus_options`` cannot be read as the model's corpus, if no corpus is
+        found, and if a tokenizer or type is given without a folder.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST

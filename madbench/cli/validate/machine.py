@@ -69,7 +69,11 @@ def check_machine(results: Path, as_json: bool) -> None:
 
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The packages madbench always needs and its extras, each with the installed versions."""
+    """The packages that madbench always needs, and its extras with their packages.
+
+    Every package has its installed version. An extra has its name, its packages, the command that installs it, and
+    ``installed``, which is True if the versions of all of its packages fit. Packages for other machines are left out.
+    """
     from packaging.requirements import Requirement
 
     if (project := _project()) is None:

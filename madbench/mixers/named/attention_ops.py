@@ -116,8 +116,8 @@ def decay_since(total: Tensor, row: int) -> Tensor:
 def sums_from_each(x: Tensor) -> Tensor:
     """The sums of x (..., N) from each entry to the last one, (..., N).
 
-    Within parts of 32 entries, sums are products with a triangular matrix of ones. The backward pass of these products
-    is faster than that of a cumsum.
+    An x of more than 32 entries is split into parts of 32. Within a part, sums are products with a triangular matrix of
+    ones, because the backward pass of these products is faster than that of a cumsum.
     """
     length = x.shape[-1]
     if is_symbolic(length) or length <= PART:

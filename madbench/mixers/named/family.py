@@ -118,7 +118,10 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The parameter group of each part that is not a projection, by name of the part. Widths do not matter."""
+        """The parameter groups of the operator's convolutions, norms and gates, by name of the part.
+
+        Other parts, such as projections, are left out. A group does not depend on the widths, so small ones are used.
+        """
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}

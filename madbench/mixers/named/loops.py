@@ -64,7 +64,10 @@ def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: flo
 
 
 def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """The sum of ``values``, weighted by the softmax over keys of q . k / sqrt(K). All are single vectors."""
+    """The sum of ``values``, weighted by the softmax over ``keys`` of q . k / sqrt(K), where K is the length of q.
+
+    q, each key k and each value are vectors of one head.
+    """
     weights = torch.softmax(torch.stack([q @ key / len(q) ** 0.5 for key in keys]), dim=0)
     return sum(weight * value for weight, value in zip(weights, values))
 

@@ -49,10 +49,11 @@ def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
 
 
 def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
-    """Pairs of key and value channels per head. Values are at most twice as wide as keys.
+    """Pairs (key, value) of channels per head, with keys of at most ``d // heads`` channels in a model of width ``d``.
 
-    Keys change in steps of ``step`` or ``key_step``, whichever is larger. For each width of keys, values begin at twice
-    this width and then become narrower in steps of ``step``, at most six times and never narrower than the keys.
+    Keys have multiples of ``key_step`` or of ``step``, whichever is larger; the first multiple is always included. For
+    each width of keys, the first value has twice as many channels. Each following value is narrower by ``step``, down
+    to 6 ``step`` less than the first, but never narrower than the keys.
     """
     key_step = max(key_step, step)
     keys = widths(key_step, d // heads)

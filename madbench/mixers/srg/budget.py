@@ -170,12 +170,16 @@ class MlpAllocation:
 
     @property
     def value_heads(self) -> int:
-        """The number of heads of values."""
+        """The number of value heads: ``kv_heads``, or if it is 0, the number of heads."""
         return self.kv_heads or self.size.n_head
 
     @property
     def key_heads(self) -> int:
-        """The number of key heads. G and D have two sets of query heads with separate keys, except in DIFF V2."""
+        """The number of key heads.
+
+        G and D have two sets of query heads with separate keys, and so twice as many key heads as value heads. In DIFF
+        V2 both sets share the keys.
+        """
         return (
             self.query_heads // self.size.n_head * self.value_heads if self.differential == "v1" else self.value_heads
         )

@@ -346,7 +346,8 @@ class SequenceMixing(nn.Module):
 def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
     """The rows (heads, slots, ...) of a table (heads, L, ...) that an input of ``slots`` slots uses.
 
-    Return a view, but a copy in exported programs.
+    They are the last rows if ``is_from_end`` is true, otherwise the first. The result is a view of the table. If
+    ``slots`` is symbolic, as in exported programs, it is a copy.
     """
     first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):

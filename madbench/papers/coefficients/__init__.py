@@ -42,7 +42,7 @@ class ExpectedContrast:
 
 @dataclass(frozen=True)
 class Study:
-    """The labels, tasks and settings that a principle trains under one profile."""
+    """The labels, tasks and settings that test a principle of the paper under one profile, with the contrasts."""
 
     patterns: tuple[str, ...]
     """Labels and sets of labels."""

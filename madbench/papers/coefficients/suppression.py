@@ -58,9 +58,11 @@ def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
 
 def measure_suppressed(weights: Path, job: Job) -> Values:
-    """Measure a run: the largest number of suppressed coefficients of a row, and the largest rank of their states.
+    """Measure a run by :func:`count_suppressed`.
 
-    The details have, for each row, the largest number over layers and heads.
+    ``suppressed`` is the largest mean number of suppressed coefficients in a row, over layers, heads and rows. ``rank``
+    is the largest rank of the states of the suppressed coefficients of one row. The details have the list ``of_rows``,
+    with the largest number over layers and heads for each row.
     """
     counts, rank = count_suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}

@@ -300,9 +300,10 @@ def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable
 
 
 def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
-    """The table of our runs: shares of right answers by task, Avg Rank and #Top1, one row per label.
+    """The table of stored runs, one row per label: share of right answers per task, Avg Rank and #Top1.
 
-    The tasks are our own, and those of the paper that are stored for all runs.
+    ``answers`` has for each label and task one share per run. A task is left out if some run has no answer to it. So
+    the table has our own tasks, and those tasks of the paper that all runs were scored on.
     """
     from madbench.analysis.rendering import Listing, without_nan
 

@@ -88,11 +88,14 @@ class Matrices:
 
 
 def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrices]:
-    """The figures of a trained model, by suffix of their file name. Empty if the mixer has no learned matrices.
+    """The figures of the matrices that a trained model has learned, by suffix of their file name.
 
-    ``row`` is the row of the table that ``model`` belongs to. The model is that of the row's first seed. The matrix T
-    has the effects of the column's symbol on the row's symbol. Linear attention on colliding agents also has the matrix
-    E C E^T for the embedding E, and if the embedding is sinusoidal, C itself. Other mixers have only T.
+    ``model`` is that of the first seed of ``row``. Every figure shows the learned matrix T beside the theoretical one:
+    the effect of the column's symbol, or of two symbols b and c at column S b + c, on the row's symbol. The label
+    ``hfa:C1`` with one head on colliding agents also has E C E^T, for the embedding E (S, d) and the coupling matrix C
+    (d, d). If the embedding is sinusoidal, a further figure with the suffix ``_coordinates`` shows C itself.
+
+    Empty if the model has no learned effects, or effects of another number of symbols than the task.
     """
     effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:

@@ -256,7 +256,7 @@ def plan(
     budget: Budget = "strict",
     precision: str = "float64",
 ) -> Plan[InteractionJob]:
-    """Plan jobs in the order task, setting, label, seed, without duplicates.
+    """Plan jobs in the order task, setting, label, ReLU layer, seed, without duplicates.
 
     If ``labels`` is empty, the default labels of each task are planned.
 

@@ -98,7 +98,12 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns of a table. Bits per byte, perplexities and times are left out if the runs do not have them.
+        """The columns of a table.
+
+        Bits per byte are left out if all of them are NaN. Steps and perplexities are left out if ``scores`` lacks their
+        columns, and perplexities also if none are published for the profile. The speed and the loss at equal time are
+        left out if the runs' times cannot be compared. The loss at equal time also needs two labels and a run with an
+        evaluation.
 
         Raises ``ConfigError`` for a threshold that is not a finite loss above 0.
         """

@@ -57,9 +57,10 @@ class Mamba3(Recurrent):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with the inner width d and even state sizes of at least 4, the smallest size with an angle.
+        """The widths that the budget may choose. State sizes are even, and at least 4 to have an angle.
 
-        Candidates with a smaller inner width come first, for narrow models.
+        Candidates with the smallest state and an inner width below d come first, for narrow models. The inner width of
+        the others is d, and their states grow.
         """
         width = max(1, d // heads)
         states = [states for states in widths(step, 2 * d) if states >= 4 and states % 2 == 0] or [4]

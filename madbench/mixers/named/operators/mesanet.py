@@ -34,7 +34,7 @@ INITIAL = math.log(math.expm1(1 - LEAST_RIDGE))  # of l, for an initial ridge of
 class MesaNet(Recurrent):
     """The operator MesaNet, whose equations are in the docstring of this module.
 
-    S is the recurrent state. P is carried as a further tensor.
+    S is the recurrent state that the base class keeps. P is carried from row to row as the further tensor ``squares``.
     """
 
     name: ClassVar = "MesaNet"

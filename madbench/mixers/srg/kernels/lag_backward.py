@@ -162,10 +162,12 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, return x.
+    """Return x_ml + y_m . N_l for a tile x (P, P), whose columns are lags l. If MIX is false, return x.
 
-    The tile has P rows and the P keys ``gap`` positions before them. Columns n <= m of row m are the lags ``gap`` + n,
-    and the other columns are the lags ``gap`` + n - P. If EXACT is true, the product has float32 precision.
+    y is (P, RP), with one vector per row m, and N (T, R) is a table with one vector per lag. The tile has P rows and
+    the P keys ``gap`` positions before them. Column n of row m is the lag ``gap`` + n if n <= m, and ``gap`` + n - P
+    otherwise. If EXACT is true, the products have float32 precision. Otherwise their factors are rounded to the type
+    ``kind``.
     """
     if MIX:
         P: tl.constexpr = x.shape[0]

@@ -122,10 +122,11 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """Return (rows, block): the first entry of ``TILES`` that suits the length and fits in shared memory.
+    """Return (rows, block) of a tile: the first entry of ``TILES`` that suits ``length`` and fits in shared memory.
 
-    There must also be room for the keys of the next step. ``row_bytes`` is the size of one row over all operands, in
-    bytes.
+    Shared memory holds ``rows`` rows, and the ``block`` keys of this step and of the next. ``row_bytes`` is the size of
+    one row over all operands, in bytes. If no entry fits, the last one is returned. On a CPU, the limit is that of a
+    Hopper GPU.
     """
     limit = HOPPER_SHARED_BYTES
     if device.type == "cuda":

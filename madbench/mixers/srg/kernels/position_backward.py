@@ -95,10 +95,12 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of x, p and b: of keys or values x (T, W), their gain 1 + p, and their further columns b.
+    """Write the gradients of keys or values x (T, W), of their additional columns b, and of their p, for P rows.
 
-    b is B1 for keys and B2 for values. ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of
-    b, for the P rows from ``start``.
+    The rows are those from ``start``, and the columns of x are ``w``. b is B1 for keys and B2 for values. ``dx`` (P, .)
+    is the gradient of (1 + p) x, and ``dn`` (P, RP) that of b. If MIX is true, the gradient of x also has the sum of
+    (a_i . m_t) y_t over t >= i, for A, M and Y. Otherwise, only ``dx`` is written, to DX. DB is written only if
+    IS_FIRST is true, because several programs may have different columns of the same rows.
     """
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:

@@ -48,7 +48,8 @@ def freeze_gates(mixer: DynamicMLP) -> None:
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
     """The matrix B(X) (H_q, free, S) that maps the free channels of the last token to the hidden scores of its row.
 
-    All other channels and tokens are constant.
+    ``free`` is the number of free channels (:func:`free_channels`), and S the number of slots. All other channels and
+    tokens are constant.
     """
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
@@ -58,7 +59,7 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """The matrix B0(X) (H_q, free, S): the result of :func:`normals` for R(1) = I."""
+    """The matrix B0(X) (H_q, free, S) of the ``free`` free channels and S slots: :func:`normals` for R(1) = I."""
     assert mixer.mix1 is not None
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
     values = [table.clone() for table in tables]
@@ -80,7 +81,10 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the normals for a constant R(1) with B0(X) R(1), where B0(X) has those for R(1) = I (eq. 42)."""
+    """The relative difference between the normals for a constant R(1) and B0(X) R(1) (eq. 42).
+
+    B0(X) is the matrix of normals for R(1) = I.
+    """
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
     matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
@@ -133,9 +137,9 @@ def _sines(normals: Tensor, base: Tensor) -> Tensor:
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the slope of the hidden scores with the sum of the three terms of eq. 43, for a constant context X.
+    """The relative difference between the slope of the hidden scores and the sum of the three terms of eq. 43.
 
-    The terms are the changes of the token, of L(1) and of R(1).
+    Each term is the slope if only one of three things changes: the token, L(1) or R(1). The context X is constant.
     """
     x, change = x[0], _change(mixer, x)
     token = x[-1]
@@ -226,10 +230,12 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference of a slot's hidden score from the formula of Examples 2 and 3, for random b, a_k and w_k.
+    """The relative difference between a slot's hidden score and the formula of Examples 2 and 3.
 
-    The formula is x b^T + sum_k phi(w_k x) x a_k^T. Tokens have two channels that only the query reads, and two
-    channels for their keys. The key of the oldest token is b, and the keys of the other tokens are a_k.
+    The formula is x b^T + sum_k phi(w_k x) x a_k^T, where x is the query of the newest token and phi the sigmoid. The
+    slot is that of the oldest token, whose key is b. The a_k are the keys of the other tokens, and the w_k are weights
+    of the gate of R(1). All of them are random and have two channels. A token has two channels that only its query
+    reads, and two others that only its key reads.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     assert mix is not None

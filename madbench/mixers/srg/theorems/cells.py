@@ -25,11 +25,12 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Make gates constant, and put the last token of a sequence at three points on a line within a cell.
+    """Make all gates constant, and place the last token of x[0] at three equidistant points on a line within a cell.
 
-    Return the three sequences (3, T, D), the distance dx (D,) between neighboring points, and W(2) (S, D) of one head.
-    The middle point is the last token of the given sequence x[0]. dx is half of its distance to the nearest point of
-    the line at which a hidden score is 0.
+    The middle point is the last token itself. The step dx from a point to the next is half of the way from this token
+    to the nearest point of the line at which a hidden score of the first head is 0. So all three points are in one
+    cell. Return the three sequences (3, T, D), dx (D,) and the matrix W(2) (S, D) of the first head
+    (:func:`madbench.mixers.srg.theorems.measures.dynamic_weights`).
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):

@@ -69,8 +69,9 @@ class InteractionAllocation(RankAllocation):
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        They are twice the parameters plus the cost of visible tuples. For base ``L`` the running sums count instead of
-        tuples if they are cheaper. Softmax and the RoPE of pairs are not counted.
+        They are twice the number of parameters, plus the cost of the tuples of tokens that rows see. For base ``L``,
+        the running sums are counted in place of the tuples if they cost less. Softmax and the RoPE of pairs are not
+        counted. Raises ``BudgetError`` if ``seq_len`` is below 1.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")

@@ -128,9 +128,10 @@ class Coupling(InteractionMixer):
         return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
-        """The bytes that a block of ``rows`` rows needs in float32.
+        """The bytes that a block of ``rows`` rows of ``batch`` sequences needs in float32.
 
-        These are the effects of all factors on the rows, and the values of all tuples of ``length`` tokens.
+        These are the effects of all tuples of a sequence on each row, one set per matrix C or per coupling tensor, and
+        the values of all tuples, one set per head. A sequence has ``length ** (degree - 1)`` tuples.
         """
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)

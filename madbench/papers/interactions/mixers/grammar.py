@@ -76,7 +76,10 @@ class InteractionLabel:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The order or degree of each part of the heads."""
+        """The number that the label gives to each part of the heads: its order or its degree, as ``numbers`` says.
+
+        All parts have the same number of heads.
+        """
         return getattr(self, self.numbers)
 
     def by_head(self, n_head: int) -> tuple[int, ...]:

@@ -228,7 +228,7 @@ class HyperAttention(FactoredMixer):
 
     @property
     def _state_entries(self) -> int:
-        """The size of the running sums of all heads, (n - 1) d_qk d_vo numbers each."""
+        """The number of entries in the running sums of all heads. A head of degree n has n - 1 sums (d_qk, d_vo)."""
         return sum(n - 1 for n in self.degrees) * self.d_qk * self.d_vo
 
     def check_state(self) -> None:
