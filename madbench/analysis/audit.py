@@ -107,7 +107,10 @@ class ColumnAudit:
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """Audit every column of ``results``, which have one protocol per suite. An average follows its tasks."""
+    """Return one :class:`ColumnAudit` per column of ``results`` for which ``is_attributed`` is true.
+
+    ``results`` must have one protocol per suite. An average comes after the tasks that it averages.
+    """
     samples_by_column = samples_of(select_columns(results.scores, lambda column: column.is_attributed))
     means = {
         name: {label: sample.mean for label, sample in samples_by_column[name].items()}

@@ -235,9 +235,12 @@ def _budgets_differ(first: float | None, second: float | None) -> bool:
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:
-    """The margin of each column. A single number ``within`` applies to the columns in points.
+    """The margin of each column that has one, in the units of the column. Empty if ``within`` is None.
 
-    Raises ``ConfigError`` for a margin that is not above 0, and for a column that is not in ``columns``.
+    ``within`` has the margins by column. A single number is the margin of all columns whose unit is points.
+
+    Raises ``ConfigError`` for a margin that is not a finite number above 0, for a column that is not in ``columns``,
+    and for a single number if no column is in points.
     """
     if within is None:
         return {}

@@ -129,7 +129,7 @@ def _active_rows(active: Tensor, active_with_noise: Tensor) -> list[dict[str, fl
 
     ``active`` is True for active slots, (B, H, rows, lags). ``active_with_noise`` is the same after noise of relative
     size ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is
-    |A and B| / |A or B|.
+    |A and B| / |A or B|. All numbers are means over inputs and rows, without the first row.
 
     - ``share``, ``slots``: share and number of the visible slots that are active;
     - ``share_recent``, ``share_older``: the share among lags below 8, and among all other lags;
@@ -221,10 +221,11 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def means_by_lag(probe: Probe) -> dict[str, Tensor]:
-    """Means for each head and lag over all rows that see the lag, as tensors (H, L) by name.
+    """Means of two quantities per head and lag, as tensors (H, L) by the name of the quantity.
 
-    ``active`` is the share of rows in which the slot is active. ``weights`` is the slot's share of the sum of |w| of a
-    row. A quantity that the probe lacks is left out.
+    The mean is over all inputs, and over all rows that see a token at this lag. ``active`` is the share of rows in
+    which the slot of the lag is active. ``weights`` is the slot's share of the sum of the absolute weights of a row. A
+    quantity that the probe lacks is left out.
     """
     by_name = {}
     if probe.active is not None:

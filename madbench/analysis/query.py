@@ -77,10 +77,10 @@ class Query(Choice):
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite of :attr:`profile`, and of each override that does not begin with the name of a suite.
+        """The suite to which :attr:`profile` belongs, and each override that does not begin with the name of a suite.
 
-        It is the suite of the first requested task. If no task was requested, it is the first suite with stored runs
-        that has the profile, or else the main suite.
+        This is the suite of the first requested task. If no task was requested, it is the first suite that has stored
+        runs and the requested profile, if any. If there is no such suite, it is the main suite.
         """
         if self.requested_tasks is not None:
             return suites()[next(iter(self.requested_tasks), main_suite().name)]
@@ -199,7 +199,10 @@ class Query(Choice):
         return present_jobs
 
     def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
-        """True if the label's family has the version that trained the run of ``job``."""
+        """True if the installed version of the label's family is the version that trained the run of ``job``.
+
+        ``identity(label)`` is the installed version. It is called only if the store's index does not have the answer.
+        """
         entry = self.store.index_entries[job.id]
         if entry.is_known:
             return bool(entry.is_present)

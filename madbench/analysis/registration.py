@@ -348,9 +348,11 @@ def changed_sentence(changes: Sequence[str]) -> str:
 
 
 def registration_notes(registration: Registration, path: Path, results: Results) -> list[str]:
-    """Sentences on the registration in the file ``path`` for readers of its findings.
+    """Sentences on the registration in the file ``path``, for readers of its findings.
 
-    They say when it was registered, which runs are missing or too early, and which values and claims have changed.
+    They say when it was registered, and which runs ended before that or have no end time. They say whether the
+    statistical test is another one, which values have changed and with which effect on verdicts, and which claims have
+    changed. If registered runs are missing, they say which and why, and that verdicts are provisional.
     """
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.jobs}

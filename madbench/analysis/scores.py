@@ -253,7 +253,7 @@ class Results(TableRows):
 def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
     """The budget ratio of each row: the mean over its tasks and seeds. Rows without a known ratio are left out.
 
-    The columns of averages are left out, since they lack seeds of which a task is missing.
+    The columns of averages do not count, because an average has no score for a seed that lacks one of its tasks.
     """
     averages = {name for name in scores.column.unique() if is_average(name)}
     of_tasks = scores[~scores.column.isin(averages)]

@@ -126,9 +126,10 @@ class Versions:
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
-        """The sort key of a version that has these jobs; larger is preferred.
+        """The sort key of the version of code that trained ``jobs``. The version with the largest key is preferred.
 
-        It has True if a run has a result, True if the code is installed, and the time at which the newest run ended.
+        The entries are: True if at least one run has a result, True if the version is the installed code, and the time
+        at which the newest run ended.
         """
         records = self.store.records({job.id for job in jobs})
         end_times = self._end_times(jobs)
@@ -140,8 +141,8 @@ class Versions:
     def _end_times(self, jobs: Sequence[Job]) -> dict[str, str]:
         """The time at which the run of each job ended, in UTC as an ISO text, by id.
 
-        It is read from the record, as an import changes the times of files. Without a recorded time it is that of the
-        file.
+        The time is read from the record, because an import of runs changes the times of files. If the record has no
+        time, the time of its file is used.
         """
         records = self.store.records({job.id for job in jobs})
         recorded_times = {name: str(record.details.get("ended", "")) for name, record in records.items()}

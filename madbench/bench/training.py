@@ -119,7 +119,10 @@ def _jobs(label: str, task: str, profile: Profile, setup: BenchSetup) -> list[Jo
 
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
-    """An estimate of the seconds of all jobs, including evaluations, from the seconds per FLOP of the first job."""
+    """An estimate of the seconds that all jobs take one after another, including their evaluations.
+
+    A training step of the first job takes ``step_seconds``. The other jobs are taken to need the same time per FLOP.
+    """
     return sum(size_of(job).flops for job in jobs) * step_seconds / _flops_of_step(jobs[0])
 
 

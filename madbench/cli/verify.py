@@ -87,10 +87,11 @@ def _fails(outcomes: Sequence[CheckResult]) -> bool:
 def _print(
     console: Console, label: str, outcomes: Sequence[CheckResult], shows_inapplicable: bool, is_whole: bool
 ) -> None:
-    """Print a line for the label and its checks: all checks, or those that failed. Below all checks the line
-    is repeated.
+    """Print a line with the label and the number of checks per verdict, and then a line per check.
 
-    Without ``shows_inapplicable``, the checks that do not apply to the label are only counted.
+    If ``is_whole`` is true, all checks have a line, and the label's line is repeated below them. Otherwise only failed
+    checks have a line. If ``shows_inapplicable`` is false, the checks that do not apply to the label have no line and
+    are only counted.
     """
     counts: Counter[str] = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])

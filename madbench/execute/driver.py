@@ -293,7 +293,10 @@ class _Driver(Execution):
                     self.groups.remove(group)
 
     def begin(self, group: LockedGroup, slot: int | None) -> int:
-        """Report the jobs of a group as started in a slot, by default the first free one. Return the slot."""
+        """Report the jobs of a group as started in a slot, unless they were reported before. Return the slot.
+
+        If ``slot`` is None, the first free slot is used.
+        """
         if slot is None:
             used_slots = {other.slot for other in self.groups}
             slot = next(number for number in range(len(used_slots) + 1) if number not in used_slots)

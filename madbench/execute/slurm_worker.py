@@ -114,10 +114,11 @@ class _SlurmRun:
             self.folder.write_record(self.job(result.job_id), result.record)
 
     def requeue(self, *_: Any) -> None:
-        """Ask Slurm to put this job back into the queue. Slurm sends the signal for it before it stops the job.
+        """Ask Slurm to put this job back into the queue. Called on the signal that Slurm sends before it stops a job.
 
-        Training then stops at its next report. If the job cannot be requeued, it trains until Slurm stops it. A job
-        that has used up its wall time more than ``MOST_TIMEOUTS`` times is not requeued; its training stops and fails.
+        After the request, training stops at its next report. If the request fails, training goes on until Slurm stops
+        the job. A job that has used up its wall time more than ``MOST_TIMEOUTS`` times is not requeued: its training
+        stops, and the job fails.
         """
         wall_time, elapsed = 60 * self.call["asked"]["timeout_min"], time.monotonic() - self.began
         if elapsed >= min(0.8 * wall_time, wall_time - 600):  # otherwise it is preempted

@@ -276,9 +276,10 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, group: LockedGroup) -> bool:
-        """True if a Slurm job trains, or will train, the jobs of the group, and every other job of it has a stored run.
+        """True if the Slurm job ``old``, whose driver has ended, trains or will train ``group`` in the way asked for.
 
-        ``state`` is Slurm's state of the job. A job that still waits must also have been queued with the same options.
+        ``state`` is Slurm's state of ``old``. If ``old`` has not begun, it must have been queued with the sbatch
+        options of this driver. All trainings of ``old`` that are not in ``group`` must have a stored run.
         """
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.sbatch_options)
         other_ids = set(old.ids) - {job.id for job in group.jobs}

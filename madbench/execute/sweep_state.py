@@ -189,7 +189,10 @@ class SweepState:
         return 1 - self._tokens()[0] / total if total else 1.0
 
     def _tokens(self) -> tuple[float, float]:
-        """The number of tokens that are left, and the number of tokens that this sweep has trained."""
+        """The number of tokens that are left to train, and the number of tokens that this sweep has trained.
+
+        Both include the parts of jobs that are running.
+        """
         running = [(self.tokens_by_job[job], self.running[job]) for job in self.open.intersection(self.running)]
         tokens_left = sum(self.tokens_by_job[job] for job in self.open) - sum(
             weight * run.fraction for weight, run in running

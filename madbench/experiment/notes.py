@@ -77,9 +77,10 @@ def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
-    """A note that a label's first seed chooses among several learning rates or weight decays for its other seeds.
+    """A list with the note that a label's first seed chooses the learning rate and weight decay for its other seeds.
 
-    Empty if every setting has one rate and decay, and if there is only one seed.
+    The list is empty if there is only one seed, or if no label has several rates or decays in one task setting. Jobs of
+    the fidelity ``published`` do not count.
     """
     seeds = {job.seed for row in rows for job in row.jobs}
     rates_by_label: dict[str, set[tuple[float, float]]] = {}

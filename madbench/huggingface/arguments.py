@@ -52,9 +52,13 @@ def check_no_effect(arguments: Mapping[str, Any]) -> None:
 def check_mask(attention_mask: Any, shape: Sequence[int], first: int = 0, may_hide_ends: bool = True) -> None:
     """Raise ``ValueError`` for a mask that would change which tokens are visible in a row of ids of ``shape`` (B, T).
 
+    Also raised for a mask of another shape, and for a mask with other numbers than 0 and 1.
+
     Args:
         attention_mask: (B, T), or (B, ``first`` + T) after ``first`` decoded tokens; 1 for a visible, 0 for a hidden
             token. None hides no token.
+        shape: the shape (B, T) of the ids.
+        first: the number of tokens that were decoded before.
         may_hide_ends: accept zeros at the end of a row, where they do not affect earlier tokens.
     """
     if attention_mask is None:

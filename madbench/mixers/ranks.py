@@ -198,7 +198,10 @@ class RankAllocation(CountedParameters):
 
     @property
     def full(self) -> int:
-        """The full rank, from which the side that is reduced second (QK or VO) starts."""
+        """The full rank: d_model.
+
+        The side, QK or VO, that is reduced second starts at the largest admissible rank up to it.
+        """
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:

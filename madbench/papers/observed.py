@@ -212,9 +212,11 @@ class ObservedSettings:
 
     @torch.no_grad()
     def preprocessing(self, job: Job[BlocksSettings]) -> str:
-        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``. Else ``None``.
+        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``.
 
-        To find its size, the first token is changed: the size is the number of queries, or keys, that change.
+        The text is ``None`` for a mixer without a convolution. If queries and keys have convolutions of different
+        sizes, both texts are joined by "and". The size is measured: it is the number of tokens whose query, or key,
+        changes if the first token is changed.
         """
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-1, 1, TOKENS * d_model).view(1, TOKENS, d_model)

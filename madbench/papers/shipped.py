@@ -35,7 +35,10 @@ RECORD = "record.json"
 
 @functools.cache
 def _verdicts(folder: Path) -> Mapping[str, str]:
-    """The shipped verdicts of a paper, by item. Empty if its folder has none."""
+    """The shipped verdicts of a paper, by item. Empty if the paper's folder has none.
+
+    Raises ``ConfigError`` if the file of the verdicts is invalid.
+    """
     path = folder / VERDICTS
     if folder == Path() or not path.is_file():  # a paper that was not read from a file has no folder
         return {}

@@ -142,9 +142,10 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
-    """``rows`` with the failed jobs of their labels added, if the suite has a corpus.
+    """``rows`` with the failed jobs of their labels added, if the suite trains on a corpus.
 
-    Rows of such a suite are read from stored runs with a result, so they lack the failed jobs.
+    Rows of such a suite are read from stored runs with a result, so they lack the failed jobs. All rows must have one
+    protocol, and failed jobs of other protocols are not added.
     """
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)

@@ -85,7 +85,11 @@ def data_column(values: Sequence[Any]) -> DataColumn:
 
 
 def json_value(value: Any) -> Any:
-    """``value`` for JSON. Floats get six digits. Infinite and NaN floats, and too large integers, become text."""
+    """``value`` for JSON, with mappings, lists and dataclasses converted recursively.
+
+    Floats are rounded to six significant digits. Floats that are infinite or NaN, and integers above 2^53 in size,
+    become text.
+    """
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:

@@ -111,9 +111,10 @@ def result_page_table(table: ResultTable) -> PageTable:
 
 
 def _opens(suite: Suite, column: str) -> str:
-    """The column whose runs are shown by a click on a cell of ``column``.
+    """The column whose runs are listed after a click on a cell of ``column``.
 
-    For a column without runs of its own: the only task of the suite, or the empty text for the runs of all tasks.
+    A task or an average opens its own runs. Any other column, such as a count of steps, opens the runs of the only task
+    of the suite. If the suite has several tasks, the text is empty, and the runs of all tasks are listed.
     """
     tasks = suite.tasks()
     return column if column in tasks or is_average(column) else tasks[0] if len(tasks) == 1 else ""

@@ -59,9 +59,9 @@ class JobInProfile:
 
 
 class StoredProfile:
-    """The facts of a shipped profile of stored runs, from the index of their store.
+    """A shipped profile as a table of its stored runs needs it, made from the store's index without the profile's file.
 
-    It is a :class:`madbench.suites.profile.ProfileFacts`.
+    It has the attributes of :class:`madbench.suites.profile.ProfileFacts`.
     """
 
     overrides: tuple[Override, ...] = ()

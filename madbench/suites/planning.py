@@ -116,8 +116,9 @@ def plan_jobs(
 ) -> list[Job[B, T]]:
     """Plan one job per label and run, with seed 0.
 
-    ``runs`` has no duplicates. Raises ``BudgetError``, which names the task, if no ranks of a label meet the budget at
-    this size and length.
+    ``runs`` has no duplicates. Labels that occur twice are planned once. Raises ``BudgetError``, which names the task,
+    if no ranks of a label meet the budget at this size and length. Labels with stored code are not checked. Raises
+    ``ConfigError`` for more jobs than one experiment may have.
     """
     parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(parsed) * len(runs))

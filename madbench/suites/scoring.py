@@ -148,11 +148,14 @@ class Scoring:
         return record.metrics.get(self.selection)
 
     def chance(self, job: Job) -> float:
-        """The value of a model that guesses, for the job's setting; NaN if it is not known."""
+        """The expected :meth:`value` of a model that guesses, in the job's task setting. NaN if it is not known."""
         return math.nan
 
     def heuristic(self, job: Job) -> float:
-        """The value of the best answer that ignores the context, for the job's setting; NaN if it is not known."""
+        """The :meth:`value` of the best answer that ignores the context, in the job's task setting.
+
+        NaN if it is not known.
+        """
         return math.nan
 
     def solved_share(self, task: str) -> float:

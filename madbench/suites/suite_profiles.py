@@ -75,10 +75,11 @@ class SuiteProfiles(Generic[P, J]):
         return self.settings_under(job, *self.nearest(job))
 
     def settings_under(self, job: J, name: str, changes: Iterable[Override]) -> dict[str, Any]:
-        """The settings of a job that all jobs of a table must share, if its profile is ``name`` with ``changes``.
+        """The settings that the jobs of a table must share with ``job``, whose profile and changes are known.
 
-        ``name`` and ``changes`` are the result of :meth:`nearest` for the job. If no shipped profile is near, the job's
-        model and training settings take the place of the changes.
+        ``name`` and ``changes`` are the result of ``nearest(job)``: a profile and the overrides of it. The keys are
+        profile, changes, fidelity, budget and precision. If no shipped profile is near, the model and training settings
+        of the job take the place of profile and changes.
         """
         own = {"profile": name, "changes": tuple(map(str, changes))}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own

@@ -33,7 +33,7 @@ WATCHED_EXAMPLES = 16
 def evaluate(
     model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
 ) -> dict[str, float]:
-    """The scores of ``model`` on inputs and targets (N, T); targets of -100 do not count.
+    """The scores of ``model`` by name, on inputs and targets (N, T). Targets of -100 are ignored.
 
     ``loss`` is the mean cross-entropy in nats per target. ``token_accuracy`` is the share of correct targets (micro).
     ``macro_accuracy`` is the mean recall over the classes that occur as targets. Two scores follow the reference
@@ -178,7 +178,10 @@ class TokenTrial(EpochTrial[TokenJob]):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def terms(self, places: np.ndarray) -> Tensor:
-        """The number of targets that count in the examples at ``places`` (N,), positions in the epoch's order."""
+        """The number of targets, without ignored ones, of all examples at ``places`` together, as a tensor ().
+
+        ``places`` (N,) are consecutive positions in the epoch's order.
+        """
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 

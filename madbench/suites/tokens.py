@@ -38,7 +38,7 @@ LARGEST_COEFFICIENT = "largest_coefficient"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(EpochTraining):
-    """The optimizer run of a token task, which ends once the task is solved."""
+    """The training settings of a token task. Training ends early once an evaluation reaches ``stop_accuracy``."""
 
     recorded = (
         "learning_rate", "weight_decay", "epochs", "batch_size", "warmup_steps", "min_learning_rate", "stop_accuracy",

@@ -203,7 +203,12 @@ def _ids_of(parsed: dict[str, Any], where: str) -> tuple[dict[str, int], list[st
 
 
 def _kind(parsed: dict[str, Any], where: str) -> Any:
-    """The function from a token to its bytes. Tokens are written in GPT-2's letters for bytes, or in characters."""
+    """The function from the text of a token to the token's bytes, for the content ``parsed`` of ``tokenizer.json``.
+
+    A byte-level tokenizer writes tokens in GPT-2's letters for bytes. A tokenizer with byte fallback writes them in
+    characters, or as ``<0x0A>`` for a single byte. Raises ``ConfigError`` for any other tokenizer, with ``where`` at
+    the beginning of the message.
+    """
     names = [step.get("type") for part in ("pre_tokenizer", "decoder") for step in _steps(parsed.get(part))]
     if "ByteLevel" in names:
         return _byte_level(where)

@@ -197,5 +197,8 @@ class _Window:
             self.at = white.end()
 
     def parse(self) -> tuple[Any, int]:
-        """The JSON value that begins at ``at``, and its end. Raises the errors of ``json``."""
+        """The JSON value that begins at ``at``, and the place in the text at which it ends.
+
+        Raises the errors of :meth:`json.JSONDecoder.raw_decode`, also if the window has only a part of the value.
+        """
         return self._parse(self.text, self.at)

@@ -70,7 +70,7 @@ class SplitRule:
 
 
 def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
-    """The sums of the numbers of tokens, bytes and documents of two parts of a split. None of them may be None."""
+    """Add the numbers of tokens, bytes and documents of two parts of a split. All numbers must be known, not None."""
     assert one.bytes is not None and one.documents is not None
     assert other.bytes is not None and other.documents is not None
     return SplitInfo(one.tokens + other.tokens, one.bytes + other.bytes, one.documents + other.documents)

@@ -167,8 +167,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
     """Check the state of a trial (``trial.state``) that was read from a checkpoint, and return it.
 
-    Raises ``ValueError`` if a name is missing, or if a value has another type than the trial's own value. A state dict
-    of the model is also accepted, whatever the trial's own value is.
+    Raises ``ValueError`` if ``saved`` is no dictionary or lacks a name, or if a value has another type than the trial's
+    own value. A state dict of the model is also accepted, whatever the trial's own value is.
     """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")

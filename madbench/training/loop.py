@@ -283,7 +283,11 @@ class GroupLoop:
     def add_rows(
         self, live: Sequence[GroupMember], rates: Sequence[float], norms: Sequence[Tensor | None]
     ) -> list[GroupMember]:
-        """Add a row to the curves of ``live`` if it is time. Return the members whose evaluation raised an error."""
+        """Add a row to the curve of each member in ``live``, if this step is one with a row.
+
+        ``rates`` and ``norms`` have the learning rate and the gradient norm of each member of :attr:`stacked`. A norm
+        is None if it was not measured. Return the members whose evaluation raised an error.
+        """
         if not live[0].has_row:
             return []
         seconds = self.watch.lap() / len(live)
@@ -306,7 +310,11 @@ class GroupLoop:
             member.save(seconds)
 
     def report(self, live: Sequence[GroupMember], clock: float) -> None:
-        """Report the progress of ``live`` if it is time. Raises ``StopTraining`` if a report of any process does."""
+        """Report the progress of ``live`` if the last report is more than ``REPORT_SECONDS`` ago.
+
+        ``clock`` is the present time in seconds. If a report in any process raises ``StopTraining``, checkpoints of
+        ``live`` are saved and all processes raise it.
+        """
         is_stopped = False
         if clock - self.last_report > REPORT_SECONDS:
             self.last_report = clock

@@ -156,7 +156,10 @@ def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
 
 
 def _labels_to_name(rows: pd.DataFrame, layout: Layout) -> list[str]:
-    """The labels whose names are drawn, best first. A single column of a paper has at most :data:`_MOST_NAMES`."""
+    """The labels whose names are drawn, best first.
+
+    A figure for a single column of a paper has at most :data:`_MOST_NAMES` names.
+    """
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
 

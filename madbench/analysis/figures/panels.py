@@ -241,12 +241,16 @@ class Panels:
     def finish(
         self, notes: Sequence[str], entries: Mapping[str, ArtistOptions], is_below: bool = False, legend_title: str = ""
     ) -> Page:
-        """Add notes and legend, fix the layout, and return the figure. Its first page has the others in ``following``.
+        """Add notes and a legend to all pages, fix their layout, and return the first page.
+
+        Its attribute ``following`` has the other pages.
 
         Args:
-            notes: sentences for the notes below the figure. Empty and repeated ones are left out.
-            entries: the look of each entry of the legend, by its text.
-            is_below: True for a legend below the panels, False for a legend to their right.
+            notes: sentences for the notes below the figure. Empty and repeated sentences are left out. A layout without
+                a caption shows no notes.
+            entries: the look of each entry of the legend, by the entry's text.
+            is_below: True for a legend below the panels, False for a legend to their right. A figure for a
+                single column of a paper has its legend below in any case.
             legend_title: the heading of the legend.
         """
         names = self.layout.names(entries, most=40)

@@ -137,7 +137,7 @@ class Sample:
 
     @property
     def has_threshold(self) -> bool:
-        """True if the value from which on a seed has solved the task is known. False for an average."""
+        """True if it is known which value a seed must reach to have solved the task. False for an average."""
         return not self.parts and not math.isnan(self.scale.solved)
 
     @functools.cached_property

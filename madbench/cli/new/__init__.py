@@ -146,7 +146,10 @@ def new(
 
 
 def _identifier(kind: str, name: str) -> str:
-    """The name as an identifier. Raises ``ConfigError`` for an invalid or taken name."""
+    """The name of a new ``kind``, such as a task, with underscores in place of hyphens.
+
+    Raises ``ConfigError`` for a name that is invalid, taken, or has another meaning in the new files.
+    """
     import yaml
 
     where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")

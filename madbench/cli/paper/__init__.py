@@ -232,7 +232,10 @@ class _Making:
         return train_grid(self.planned_work, self.training, has_tables=False, print_options=self.print_options)
 
     def finish(self, final_request: Request, trained: Results | None) -> None:
-        """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
+        """Decide the item by its own runs or by the shipped runs. Draw, store and print the result.
+
+        Exit with the exit code of the decision if it is not 0.
+        """
         is_own = final_request is self.request
         with Console(stderr=True).status("measuring"):
             decision = self.measure.decide(final_request, trained)
@@ -272,7 +275,10 @@ def check_no_paper(word: str) -> None:
 
 
 def _train(experiment: Experiment, training: TrainingOptions, print_options: PrintOptions) -> Results | None:
-    """Train an experiment that is not a grid and return its results, or print its plan and return None."""
+    """Train an experiment whose plans are made already, and return its results.
+
+    In a dry run, print the plans and return None. Print the jobs that failed, and exit with code 1 if there are any.
+    """
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)

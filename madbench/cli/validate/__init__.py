@@ -143,7 +143,11 @@ def check_file(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """The kind of a file and its check, by the suite that it names, its folder, or one of its keys."""
+    """The kind of the file ``path`` with the content ``mapping``, such as ``grid``, and the function that checks it.
+
+    The kind is found by the suite that the file names, by the file's folder, or by one of the keys in ``mapping``.
+    Raises ``ConfigError`` if none of them tells the kind, and for an unknown suite or profile.
+    """
     if mapping.get("suite") is not None:
         suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
         return suite.Profile.noun, functools.partial(_check_profile, suite)

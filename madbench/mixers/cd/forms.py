@@ -96,9 +96,10 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """The products of mirrors with the writes of earlier rows: the matrices P'(r, b) for directions r (..., T, n).
+    """What each row reads from the writes of earlier rows along its own direction r_t: the matrices P'(r, b).
 
-    For writes b (..., T, n) and the sums c_t of the log decays up to row t, as in the docstring of this module,
+    r (..., T, n) are the directions by which mirrors read the state, and b (..., T, n) is what each row writes to it.
+    With the sums c_t (n) of the log decays up to row t, as in the docstring of this module,
 
         P'(r, b)_ts = sum_i r_ti b_si exp(c_ti - c_si) for s < t, else 0.
 
@@ -258,10 +259,11 @@ def _cut(whole: Tensor, size: int) -> Blocks:
 def chunked(
     d: Dynamics, size: int, values: Tensor, by_halves: bool = False, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return sum_j s_ij values_j (B, H, T, V) in time linear in T, and the state (B, H, n, V) after the last row.
+    """Return sum_j s_ij values_j (B, H, T, V) for every row i in time linear in T, and the state after the last row.
 
-    values are (B, H, T, V). The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, they
-    are computed by :func:`split` with ``size`` and ``by_halves``.
+    s_ij are the scores of the dynamics ``d``, for j <= i. ``values`` are (B, H, T, V), and the state is (B, H, n, V).
+    The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, the blocks are computed by
+    :func:`split` with ``size`` and ``by_halves``. Otherwise ``size`` and ``by_halves`` have no effect.
     """
     blocks = split(d, size, by_halves) if blocks is None else blocks
     length, values = values.shape[2], split_rows(values, blocks.scores.shape[-1])

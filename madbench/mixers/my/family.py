@@ -97,7 +97,11 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return users_code(label.path).listing
 
     def may_import(self, label: Label) -> bool:
-        """True if the label was allowed, or if an entry names it."""
+        """True if the user allowed the label, or if an entry names its module.
+
+        An entry is a line of ``mixers.yaml``, or an entry point of an installed package.
+        Entries do not count if they are not trusted (:func:`madbench.labels.trust.trusts_entries`).
+        """
         return may_import(label.path)
 
     def labels(self) -> list[Label]:

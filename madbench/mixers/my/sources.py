@@ -114,7 +114,10 @@ def _entries_of_file(path: Path) -> dict[str, str]:
 
 
 def fault_of_name(name: Any) -> str:
-    """A sentence that says why an entry cannot have this name. Empty if the name is valid."""
+    """A text that says why ``name`` cannot be the name of a module. Empty if it is valid.
+
+    Names are given to modules by the entries of ``mixers.yaml`` and of installed packages.
+    """
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
     return f"{short_repr(name)} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"

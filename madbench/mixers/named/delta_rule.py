@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaRule(Recurrent):
-    """A delta rule whose queries, keys and values go through a short convolution. ``neg`` doubles beta."""
+    """A delta rule whose queries, keys and values go through a short convolution.
+
+    If ``neg`` is true, the step size beta is doubled, from the range (0, 1) to (0, 2).
+    """
 
     neg: bool = False
 

@@ -66,9 +66,11 @@ class NamedLayer(nn.Module):
 
     Args:
         allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
-        path: one of ``paths``. All compute the same function. ``auto`` chooses one, ``reference`` are loops in float64.
+        path: one of :attr:`paths`, the ways to compute the same function. ``auto`` chooses one for each input.
+            ``reference`` computes with loops in float64. Raises ``TrainingError`` for any other path.
 
-    Parameters: exactly ``allocation.total``, with the names of the library's layer.
+    The layer has exactly ``allocation.total`` parameters. They have the names that they have in the layer of
+    flash-linear-attention.
     """
 
     def __init__(self, allocation: LayerAllocation, path: str = "auto"):
@@ -114,7 +116,11 @@ class NamedLayer(nn.Module):
         self.operator.initialize(self)
 
     def draw_declared(self) -> None:
-        """Set all parameters to the initial values that the operator's parts declare."""
+        """Set all parameters to the initial values that the operator's parts declare.
+
+        Parameters without a declaration: biases are 0, other vectors are 1, and all others are normal with mean 0 and
+        standard deviation ``INIT_STD``.
+        """
         for name, parameter in self.named_parameters():
             if name in self._inits:
                 draw(parameter, self._inits[name], self.allocation.size.layer.count)

@@ -171,8 +171,9 @@ class SRGFamily(Family[Variant, MlpAllocation]):
     def traits(self, label: Variant) -> Traits:
         """The traits of the label.
 
-        The tables p of R(1) and R(2) get no weight decay. The second factors of adapters start at zero, however other
-        linear maps are initialized.
+        The diagonals p of R(1) and R(2) get no weight decay. The second factors of the low-rank adapters (``v_up`` and
+        ``o_up``) keep their initial values of zero. In the fidelity ``published``, other linear maps are initialized
+        anew.
         """
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {

@@ -61,9 +61,10 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compare the paths ``dense`` and ``chunked`` with the reference if registers follow the tokens.
+    """Compare the paths ``dense`` and ``chunked`` with the reference if registers come after the tokens.
 
-    Also checks that the place of the registers has no effect without mixing.
+    Also compare the outputs with registers before and after the tokens, in mixers whose mixings are removed: they must
+    be equal. Return the largest of these relative differences.
     """
     mixers = {}
     for place in ("first", "last"):

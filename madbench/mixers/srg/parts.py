@@ -325,15 +325,18 @@ class SequenceMixing(nn.Module):
         )
 
     def strengths(self, x: Tensor) -> Tensor:
-        """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""
+        """The strengths s (B, heads, T, r) of the tokens x (B, T, D)."""
         return split_heads(torch.sigmoid(call(self.gate, x)), self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
-        """Return y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""
+        """Multiply each row of y (B, heads, M, W) by the matrix R of the row's token: y R, in the same shape.
+
+        A row has W slots. s (B, heads, M, r) are the strengths of the tokens of the M rows.
+        """
         return self._mix(y, self.A, s, self.B)
 
     def right_transposed(self, y: Tensor, s: Tensor) -> Tensor:
-        """Return y R^T, with shapes as in :meth:`right`."""
+        """Multiply each row of y by the transpose of R: y R^T, with shapes as in :meth:`right`."""
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:

@@ -94,8 +94,8 @@ def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
 def _kernels_are_right(mixer: SrgMixer, length: int) -> bool:
     """True if the kernels compute correct numbers on the mixer's device. Checked once per compiled program.
 
-    Also True, without a check, while a graph is traced or captured. Otherwise stores the result in
-    ``mixer.kernel_problem``.
+    Also True, without a check, while a graph is traced or captured. Otherwise the problem that was found is stored in
+    ``mixer.kernel_problem``, which is empty if the kernels are right.
     """
     weight = weight_of(mixer.q)
     if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):

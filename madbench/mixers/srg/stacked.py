@@ -50,7 +50,10 @@ class _AsHeads(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
-    """Move the axis of models, ``dim``, to the front. If ``dim`` is None, repeat the tensor for all models."""
+    """Move the axis of models, ``dim``, to the front. If ``dim`` is None, repeat the tensor for all models.
+
+    None if ``tensor`` is None.
+    """
     if tensor is None:
         return None
     return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -45,9 +45,11 @@ class StepMixing:
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
-        """Copy the tables ``into`` and ``out_of`` (``A`` or ``B``) of a mixing. None without a mixing.
+        """Copy the tables of ``mixing`` into the form of decoding steps. None if ``mixing`` is None.
 
-        If ``is_reversed`` is true, the copies apply to slots in reverse order.
+        ``into`` and ``out_of`` name the table, ``"A"`` or ``"B"``, that is copied to the field of the same name: A and
+        B give R, and B and A give its transpose. If ``is_reversed`` is true, the rows of the copies are reversed, for
+        slots in the reverse order.
         """
         if mixing is None:
             return None

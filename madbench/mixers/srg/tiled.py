@@ -131,8 +131,9 @@ class _Pass:
         """The operands and tiles of a forward pass that keeps their values for the backward pass."""
 
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
-        """Return o (B, H, T, V) in the dtype of q, and for R and G the norm (H, B, T).
+        """Return o (B, H, T, V) in the dtype of q, and the norms (H, B, T) of the hidden scores of each row.
 
+        Rows of the bases R and G are divided by these norms. For the base S, None is returned in place of the norms.
         If ``keeps`` is true, the tiles are kept for the backward pass.
         """
         q, _, v, *_ = self.inputs

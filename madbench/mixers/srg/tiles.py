@@ -104,7 +104,10 @@ class Sheet:
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """Reshape x (..., number of rows of ``flat``) to (..., N, M), which leaves out the blank rows."""
+        """View x (..., E), which has one number per row of :attr:`flat`, as (..., N, M).
+
+        In the lag layout, each sequence is followed by a blank row. The numbers of blank rows are left out.
+        """
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:

@@ -132,9 +132,10 @@ class Decision:
 
 
 def key_width(job: Job) -> int:
-    """The key width n of one head: ``qk_rank``, or d_model without it, divided by the number of heads.
+    """The key width n of one head: the key width of all heads, divided by the number of heads.
 
-    The budget of the job must not choose ranks.
+    The key width of all heads is the setting ``qk_rank``, or d_model if it is not set. The budget of the job must not
+    choose ranks.
     """
     assert has_blocks(job)
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

@@ -62,7 +62,10 @@ def compare_contrasts(contrasts: Sequence[ExpectedContrast], scores: pd.DataFram
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
-    """Decide a principle by contrasts of accuracy, with bars of accuracy as its figure."""
+    """Decide a principle from the differences of accuracy between the labels of the contrasts in ``study``.
+
+    The figure of the decision shows the accuracies as bars. Only the tasks of ``study`` count.
+    """
     scores = results.scores[results.scores.column.isin(study.tasks)]
     decisions = compare_contrasts(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))

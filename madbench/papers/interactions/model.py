@@ -91,11 +91,12 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Set initial weights from which gradient flow provably converges (Theorems 4.4, G.7).
+        """Set initial weights from which gradient flow provably converges (Theorems 4.4, G.7), in full couplings.
 
-        Linear attention of one head and HyperAttention start with C = 0 and a value of 1 for every symbol or tuple of
-        symbols. Couplings with several heads or factors, to which no theorem applies, start from N(0, 0.3^2): with
-        several factors, C = 0 would never change, because the gradient of a product of zeros is zero. Other mixers keep
+        In linear attention of one head and in HyperAttention, the coupling matrix or tensor C starts at 0, and the
+        weights w start with a value of 1 for every symbol or tuple of symbols. No theorem applies to linear attention
+        with several heads or factors. There all weights start from N(0, 0.3^2): with several factors, C = 0 would
+        never change, because the gradient of a product of zeros is zero. Mixers that are not a :class:`Coupling` keep
         their weights.
         """
         if not isinstance(self.mixer, Coupling):

@@ -205,8 +205,9 @@ class Evaluation:
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
         """The losses of the ``number``-th evaluation, counted from 1. They are equal in every process.
 
-        ``train_loss`` and ``validation_loss`` are nats per token. ``validation_bits_per_byte`` is the nats of the whole
-        evaluated validation text, divided by ln 2 and by the number of its UTF-8 bytes.
+        ``evaluation`` is ``number``. ``train_loss`` and ``validation_loss`` are nats per token.
+        ``validation_bits_per_byte`` is the nats of the whole evaluated validation text, divided by ln 2 and by the
+        number of its UTF-8 bytes. It is left out if this number is not known.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
         return {"evaluation": number, "train_loss": train_loss} | self.validation(model)

@@ -59,8 +59,11 @@ def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -
 def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
     """The sums of values (B, H, T, V) that rows read from earlier blocks of ``size`` rows.
 
-    Neighboring blocks are joined to blocks of twice the size until one is left. Whenever two are joined, the rows of
-    the second read the state of the first, with the decay up to its last row.
+    Neighboring blocks are joined to blocks of twice the size until one is left. When two blocks are joined, each row of
+    the second block reads the state at the end of the first block, decayed from there up to the row.
+
+    T is ``size`` times a power of two. c (B, H, T, 1) is the sum of log decays up to each row. The other tensors are
+    those of :func:`read_buckets`.
     """
     ends = split_rows(c, size)[..., -1:, :]
     state = (split_rows(k, size) * (ends - split_rows(c, size)).to(k.dtype).exp()).mT @ split_rows(v, size)
@@ -103,10 +106,12 @@ def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 def read_step(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, buckets: Tensor, position: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Decode one token (B, H, 1, .). Return its sum of values (B, H, 1, V) and the buckets for the next token.
+    """Decode one token. Return its sum of values (B, H, 1, V) and the buckets for the next token.
 
-    The token is at ``position`` (B,), and ``buckets`` (B, H, TOP, K, V) have all tokens before it. The token joins the
-    buckets below the lowest binary digit 0 of the position, and together they become one bucket at this digit.
+    The tensors of the token are those of :func:`read_buckets` for T = 1. ``position`` (B,) is the place of the token in
+    its sequence, from 0 on, and ``buckets`` (B, H, TOP, K, V) have all tokens before it. Let i be the place of the
+    lowest binary digit 0 of ``position``, at most TOP - 1. The token and all buckets below index i are added to the
+    bucket of index i.
     """
     decayed = log_decay.exp()[..., None, None] * buckets
     read = (scales[:, :, 0, 1:, None, None] * (q[:, :, :, None] @ decayed)).sum(2)

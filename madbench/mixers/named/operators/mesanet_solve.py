@@ -46,10 +46,11 @@ def solve_queries(
 
 
 def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: Tensor) -> Tensor:
-    """Solve for q* (B, H, Z, C, K) of the rows of Z blocks of C rows. See :func:`solve_queries`.
+    """Return the queries q* (B, H, Z, C, K) of :func:`solve_queries` for the rows of Z blocks of C rows.
 
-    ``start`` (B, H, Z, K, K) is P before each block. c (B, H, Z, C, 1) is the sum of log alpha from the first row of
-    the block to each row.
+    q and k are (B, H, Z, C, K), beta is (B, H, Z, C, 1), and the ridge is (H, K). ``start`` (B, H, Z, K, K) is the
+    matrix P before each block. c (B, H, Z, C, 1) is the sum of log alpha from the first row of the block up to each
+    row.
     """
     mask = torch.ones(c.shape[-2], c.shape[-2], dtype=torch.bool, device=c.device).tril()
     decay = masked_exp((c - c.mT).to(k.dtype), mask)

@@ -97,7 +97,11 @@ class RWKV7(Recurrent):
         return replace(dims, is_first=True, g=dims.g + dims.v if is_narrow else dims.g)
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """The symbols of all operators, the ranks rw, ra, rv and rg, and ``later``: 0 in the first layer, else 1."""
+        """The values of the symbols that all operators have, and of the symbols of RWKV-7.
+
+        These are the ranks rw, ra, rv and rg of the low-rank maps of w, a, v and g, and ``later``, which is 0 in the
+        first layer and else 1.
+        """
         if TYPE_CHECKING:
             assert isinstance(dims, RwkvDims)
         ranks = {f"r{name}": getattr(dims, name) for name in "wavg"}

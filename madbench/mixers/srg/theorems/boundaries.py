@@ -159,9 +159,10 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between the slope of the hidden scores and their slope with constant L(1) and R(1).
+    """Compare the slope of the hidden scores with their slope if L(1) and R(1) do not depend on the token.
 
-    The constants are the values that L(1) and R(1) have at the last token.
+    A slope is taken along a change of the last token. For the second slope, L(1) and R(1) keep the values that they
+    have at this token. Return the relative difference.
     """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)

@@ -69,11 +69,11 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor) -> float:
-    """The difference of the slopes of a row in two parts of a line within a cell, relative to the slope (Remark C.11).
+    """The relative difference between the slopes of an output row in two parts of a line within a cell (Remark C.11).
 
-    The row is computed for three tokens on the line, at equal distances. Its slopes from the first to the second token
-    and from the second to the third are compared. No slot switches within a cell, so they differ only because the row
-    is divided by the norm of its hidden scores.
+    The row is computed for three tokens at equal distances on the line. Its change from the first to the second token
+    is compared with its change from the second to the third. No slot switches within a cell, so the two changes differ
+    only because the row is divided by the norm of its hidden scores.
     """
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]

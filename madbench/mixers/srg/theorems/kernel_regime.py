@@ -77,9 +77,10 @@ def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], f
 
 
 def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare gradient descent in W_o alone with descent by its kernel (Corollary D.10).
+    """Compare gradient descent in W_o alone with the prediction by the initial tangent kernel (Corollary D.10).
 
-    The kernel is constant, because the mixer is linear in W_o.
+    The kernel has only the Jacobians with respect to W_o. It stays constant during training, because the mixer is
+    linear in W_o, so the prediction is exact. Return the relative difference of the two changes of f.
     """
     return difference(*_descend(mixer, x, [cast(nn.Parameter, mixer.o.weight)], 1.0))
 

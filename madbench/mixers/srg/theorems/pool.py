@@ -156,7 +156,11 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest norm of an atom u_j or v_j, relative to its bound (Lemma D.2)."""
+    """The largest ratio of the norm of an atom to the bound of Lemma D.2, over all atoms, heads and rows.
+
+    The bound on u_j is C_R1 B_X and the bound on v_j is C_R2 B_X (:class:`Reach`). The lemma holds if the result is at
+    most 1.
+    """
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)

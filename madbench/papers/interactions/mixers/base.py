@@ -111,11 +111,14 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Empty, because the settings affect a mixer only through its ranks."""
+        """The settings that change a mixer other than through its ranks: none, so the mapping is empty."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:
-        """The traits of the label. Full couplings have no linear map that writes to the residual stream."""
+        """The traits of the label.
+
+        With full coupling matrices (base C), the mixer has no output map ``o`` and reads no settings.
+        """
         is_full = label.base == "C"
         return Traits(
             outputs=() if is_full else ("o.weight",),

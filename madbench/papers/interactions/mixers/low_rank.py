@@ -46,13 +46,17 @@ def monomials(x: Tensor, degree: int, order: int) -> Tensor:
 def approximate(
     q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], degree: int, causal: bool = True
 ) -> Tensor:
-    """Softmax HyperAttention over all tuples, with the polynomial instead of the exponential; (B, H, T, d_vo).
+    """The output (B, H, T, d_vo) of softmax HyperAttention with a polynomial in place of the exponential.
+
+    A row averages the products of values of every tuple of n - 1 tokens, where n - 1 is the number of slots. The weight
+    of a tuple is the polynomial of its score, divided by the sum over all tuples.
 
     Args:
-        q: (B, H, T, R), scaled.
-        keys: k^m (B, H, T, R) of every slot.
-        values: v^m (B, H, T, d_vo) of every slot.
-        degree: g. If it is even, all weights are positive. If it is odd, their sum may be near 0.
+        q: queries (B, H, T, R), already scaled.
+        keys: the keys (B, H, T, R) of each slot.
+        values: the values (B, H, T, d_vo) of each slot.
+        degree: the degree g of the polynomial. If it is even, all weights are positive. If it is odd, weights may be
+            negative and their sum may be near 0.
         causal: True if a tuple has only tokens up to the row's own.
     """
     order = len(keys) + 1

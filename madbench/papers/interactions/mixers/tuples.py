@@ -14,7 +14,11 @@ ORDERED, STRICT, ALL = "", "s", "a"
 
 
 def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, ...]]:
-    """The tuples of ``slots`` tokens, newest first, of a row that sees tokens 0 .. ``tokens - 1``."""
+    """The tuples of ``slots`` positions that a row sees, for a row that sees the tokens 0 to ``tokens - 1``.
+
+    ``tuples`` is a kind of tuples in the docstring of this module: ``ORDERED``, ``STRICT`` or ``ALL``. Tuples of the
+    newest tokens come first.
+    """
     newest_first = range(tokens - 1, -1, -1)
     if tuples == STRICT:
         return itertools.combinations(newest_first, slots)

@@ -149,10 +149,10 @@ def of_features() -> Iterator[Check]:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """The root mean square error of the best bilinear form for the effect x - x' = y - y' of two cells.
+        """The root mean square error of the bilinear form that fits an effect of pairs of cells best.
 
-        The vector of a cell (x, y) is the one-hots of x and of y side by side. The mean is over all pairs of cells (x,
-        y) and (x', y').
+        The effect of the cells (x, y) and (x', y') is 1 if x - x' = y - y', and else 0. The vector of a cell (x, y) is
+        the one-hot vector of x followed by the one-hot vector of y. The mean is over all pairs of cells.
         """
         x, y = np.divmod(np.arange(cells**2), cells)
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])

@@ -125,7 +125,10 @@ def least_error() -> float:
 
 
 def parameters() -> Iterator[Check]:
-    """The checks of Theorem 3.2: the number of effective weights of linear attention and of a linear network."""
+    """The checks of Theorem 3.2: the number of effective weights of linear attention and of a linear network.
+
+    One of the checks shows that a network linear in the tokens themselves leaves an error.
+    """
 
     def of_attention() -> float:
         return max(abs(attention_weights(length, 3) - 9) for length in (2, 3, 5, 8))
@@ -234,7 +237,10 @@ def products(x: Tensor) -> Tensor:
 def interaction(function: Callable[[Tensor], Tensor]) -> float:
     """The interaction of two features in the outputs y(a, b) of a function: |y(0, 0) - y(0, 1) - y(1, 0) + y(1, 1)|.
 
-    The four rows are of one sequence. The result is relative to the largest output. It is 0 if y(a, b) = g(a) + g'(b).
+    y(a, b) is the output of ``function`` for a token with the features a and b. The function is called once, with one
+    sequence (1, 7, 6) that begins with the four tokens. The result is the largest interaction of any output channel,
+    divided by the largest absolute output of the sequence. It is 0 if y(a, b) is the sum of a function of a and a
+    function of b.
     """
     symbols = torch.tensor([(0, 0), (0, 1), (1, 0), (1, 1), (0, 0), (2, 1), (1, 2)])
     x = torch.cat([torch.eye(3).double()[symbols[:, side]] for side in range(2)], dim=-1)[None]

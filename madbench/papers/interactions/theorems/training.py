@@ -244,9 +244,10 @@ def _train_allies(rate: float, steps: int) -> Descent:
 
 @functools.cache
 def _triple_problem() -> tuple[Array, Array, Alliances]:
-    """The counts (B, K) of symbols and (B, K^2) of ordered pairs in each training sample, and the world.
+    """Return the counts of symbols and of pairs of symbols in B training samples, and the world of the samples.
 
-    The count of a pair is Gamma_bc = #{j1 >= j2: x_j1 = b, x_j2 = c}.
+    The counts of the K symbols are (B, K), and the counts of the pairs are (B, K^2). The count of the pair (b, c) in a
+    sample x is the number of pairs of positions j1 >= j2 with x_j1 = b and x_j2 = c.
     """
     world = Alliances(types=4, length=6, samples=600)
     symbols, _ = world.data("train", 6, 0)
