@@ -98,12 +98,12 @@ class DynamicMLP(nn.Module):
             - ``dense``: all rows at once
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
-            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal mixers whose letters that act
-              on scores are among S, R, G, 1, 2 and o, or among S, D, w and s
-            - ``sdpa``: torch's scaled dot product attention; mixers whose letters that act on scores are among S, D, w
+            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal mixers whose scores have no
+              other letters than S, R, G, 1, 2 and o, or S, D, w and s
+            - ``sdpa``: torch's scaled dot product attention; mixers whose scores have no other letters than S, D, w
               and s
-            - ``fused``: Triton kernels on a GPU; causal mixers whose letters that act on scores are among S, R, G, 1, 2
-              and o. S must have mixing
+            - ``fused``: Triton kernels on a GPU; causal mixers whose scores have no other letters than S, R, G, 1, 2
+              and o; S must have mixing
         chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.

@@ -304,8 +304,10 @@ class Variant:
         others = [row for row in self.letters if row.acts_on_scores and row.letter not in known]
         if not others:
             return ""
-        names = " and ".join(f"{row.letter!r} ({row.name})" for row in others)
-        return f"of the letters that act on scores it knows {', '.join(known)} only, but the label has {names}"
+        *firsts, last = (repr(row.letter) for row in others)
+        names = f"{', '.join(firsts)} and {last}" if firsts else f"{last} ({others[0].name})"
+        letters = f"{', '.join(known[:-1])} and {known[-1]}"
+        return f"it computes scores with the letters {letters} only, and the label has {names}"
 
     def query_heads(self, n_head: int) -> int:
         """Number of QK heads: ``2 * n_head`` for G (gate, then scale) and D (two softmaxes), else ``n_head``."""
