@@ -124,7 +124,10 @@ class ResultTable(TextTable):
 
     @property
     def _split_sentence(self) -> str:
-        """A sentence that names the cells in which only some seeds solve the task. Empty without any, and for ranks."""
+        """A sentence that names the cells in which only some seeds solve the task.
+
+        Empty if there are no such cells, or if the table shows ranks.
+        """
         if self.shows == "rank":
             return ""
         split = {column.heading: self._split_rows(column) for column in self.columns if column.better}

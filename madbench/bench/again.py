@@ -152,7 +152,7 @@ class RepeatableRuns:
         return drawn_text + (f" Left out: {others}." if others else "")
 
     def draw(self, share: float, seed: int) -> list[list[Run]]:
-        """Draw groups at random until they have the given share of the runs."""
+        """Draw groups at random until they have at least ``share`` (0 to 1) of all runs."""
         chosen_groups: list[list[Run]] = []
         for i in np.random.default_rng(seed).permutation(len(self.groups)):
             if sum(map(len, chosen_groups)) < share * self.count:

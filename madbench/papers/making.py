@@ -136,7 +136,7 @@ class Measure(abc.ABC):
         return [request.item.rule] if request.item.rule else []
 
     def quantity(self, request: Request) -> MeasuredQuantity | None:
-        """The quantity that is measured on every run and stored, so that weights are needed once. None if none is."""
+        """The quantity that is measured on every run and stored, so that weights are needed once. By default None."""
         return None
 
     @abc.abstractmethod

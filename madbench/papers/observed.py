@@ -105,7 +105,7 @@ class ObservedSettings:
         return _schedule(job).decay_end
 
     def schedule(self, job: Job) -> str:
-        """The shape of the schedule after its warm-up."""
+        """The shape of the schedule after its warm-up: ``Constant``, a name in ``SHAPES``, or ``another decay``."""
         rate, first, last = _rate(job), self._rise(job), self.steps(job)
         highest, lowest = rate(first), rate(last)
         if math.isclose(highest, lowest):
@@ -143,11 +143,11 @@ class ObservedSettings:
         return self._mixers(job)[0].v.weight.shape[0]
 
     def key_share(self, job: Job[BlocksSettings]) -> float:
-        """``d_qk n / d`` of n heads and width d."""
+        """The width of the queries over all heads, divided by the width of the model: ``d_qk n / d`` for n heads."""
         return self.key_width(job) / job.model.d_model
 
     def value_share(self, job: Job[BlocksSettings]) -> float:
-        """``d_vo n / d`` of n heads and width d."""
+        """The width of the values over all heads, divided by the width of the model: ``d_vo n / d`` for n heads."""
         return self.value_width(job) / job.model.d_model
 
     def mix_rank(self, job: Job) -> int:
@@ -187,7 +187,7 @@ class ObservedSettings:
 
     @torch.no_grad()
     def gates(self, job: Job[BlocksSettings]) -> list[str]:
-        """The functions of the gates of queries, of the readout and of R(1) and R(2)."""
+        """The names, each once, of the functions of the gates of queries, readout, R(1) and R(2)."""
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-40, 40, TOKENS * d_model).view(1, TOKENS, d_model)
         p, gate = mixer.project(x, 0), mixer.qk_gate(x)
@@ -228,7 +228,11 @@ class ObservedSettings:
         return " and ".join(names)
 
     def block(self, job: Job) -> str:
-        """The design of the block: convolution and output gate make type 2, neither of them type 1."""
+        """The design of the block as text.
+
+        ``Gated DeltaNet style (Type 2)`` if the first mixer has a convolution of queries and a gated, normed output.
+        ``Transformer style (Type 1)`` if it has neither, and ``neither type`` if it has only one.
+        """
         mixer = self._mixers(job)[0]
         parts = bool(mixer.q_conv), bool(mixer.out_gate and mixer.out_norm)
         names = {(False, False): "Transformer style (Type 1)", (True, True): "Gated DeltaNet style (Type 2)"}

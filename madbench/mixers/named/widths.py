@@ -77,7 +77,7 @@ def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost:
 def even_keys(d: int, heads: int, step: int) -> list[Dims]:
     """Widths with an even number of key channels, in ascending order of keys plus values.
 
-    Values are a step narrower than keys, as wide, or slightly wider.
+    Values are a step narrower than keys or as wide. If ``step`` is 1, they can also be one or two channels wider.
     """
     key_step = max(2, step)
     pairs = (

@@ -218,9 +218,10 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
 
 
 def construction(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare rows of :func:`warped` with the formula of Proposition I.2.
+    """The relative difference between rows of :func:`warped` and the formula of Proposition I.2.
 
-    Channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where rho is the norm of the hidden scores. Other channels are zero.
+    Channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where phi is the sigmoid, c is ``SHARPNESS`` and rho is the norm of the
+    hidden scores. Other channels are zero.
     """
     mixer, tokens = warped(mixer, x)
     x1, x2 = tokens[:, 1, :2].T
@@ -282,10 +283,10 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the mixer with one that contracts keys and values with A and B by convolutions (eq. 76).
+    """The relative difference between the mixer and one that contracts keys and values by convolutions (eq. 76).
 
-    The convolutions are computed by FFT. z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of
-    values filtered with the lag kernels A.
+    The contractions are those with A and B. The convolutions are computed by FFT. z_t A = q_t (A^T K_(t:1))^T, and (a_t
+    B) Diag(s) A^T V_(t:1) is a sum of values filtered with the lag kernels A.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores

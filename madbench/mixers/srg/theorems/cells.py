@@ -52,9 +52,10 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare a row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in the token x (eq. 41).
+    """The largest relative difference between a row times the norm of its hidden scores and x B(X) D_s W(2) (eq. 41).
 
-    Compare values and slopes within a cell, for one head. D_s is diagonal and selects the active slots.
+    The latter is linear in the token x. D_s is diagonal and selects the active slots. Values and slopes are compared
+    within a cell, for one head.
     """
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)
