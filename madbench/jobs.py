@@ -271,6 +271,7 @@ class Record:
         """The largest absolute difference between the metrics of this record and of ``other``.
 
         0 if all metrics are equal, where NaN equals NaN. Infinite if the statuses or the names of the metrics differ.
+        Never 0 if a metric is NaN in only one of the records.
         """
         if self.status != other.status or self.metrics.keys() != other.metrics.keys():
             return math.inf

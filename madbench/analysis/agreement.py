@@ -34,7 +34,7 @@ class Agreement:
 def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
     """Spearman's correlation of two columns, each a mapping from label to mean, over the labels in both.
 
-    Ties share their mean rank. NaN for fewer than :data:`LEAST_LABELS` labels.
+    Ties share their mean rank. NaN for fewer than :data:`LEAST_LABELS` labels, and if all means of a column are equal.
     """
     labels = [label for label in ours if label in theirs]
     x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))

@@ -236,9 +236,10 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The column that the column ``name`` should predict, such as the language model's loss for a MAD task.
+    """The first main column, among the suites trained by default, of another suite than that of the column ``name``.
 
-    It is a main column of another suite that is trained by default. Empty if there is none.
+    The audit measures how well column ``name`` predicts it. For a MAD task it is the language model's loss. Empty if
+    there is none.
     """
     suite_here = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not suite_here), "")

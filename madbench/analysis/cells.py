@@ -247,7 +247,8 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
     """The cells of one row as text, one text per column.
 
-    A cell with fewer seeds than another cell of the row ends in its own number of seeds.
+    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. Only cells of
+    columns for which the same direction is better are compared.
     """
     seeds: dict[str, int] = {}
     for column in columns:

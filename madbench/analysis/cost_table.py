@@ -126,10 +126,10 @@ def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
 
 
 def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
-    """The counted costs of the mixers of one row. ``values`` are those at the longest input of its jobs.
+    """The counted costs of the mixers of one row. ``values`` has the counts at the longest input of its jobs.
 
-    ``all_pairs`` is that of :func:`cost_table`. If the costs cannot be counted here, ``values`` has only the number of
-    parameters, read from the record of a run, and ``unknown`` has the reason.
+    ``all_pairs`` is the argument of :func:`cost_table`. If the costs cannot be counted on this machine, ``unknown`` has
+    the reason. Then ``values`` has only the number of parameters, or nothing if no record has it.
     """
     costs = RowCosts()
     try:
@@ -161,8 +161,8 @@ def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCost
 def check_countable(job: Job) -> None:
     """Raise ``ConfigError`` if counting the costs of ``job`` would import code that the user did not name.
 
-    Code is named if the command contains its label. Counting builds the mixers of the label, and stored runs of other
-    people may name any code. Also raises if the code was edited after the run.
+    The user names code with a command that contains its label. Counting builds the mixers of a label, and the label of
+    somebody else's stored run may name any code. Also raises if code named by the label was edited after the run.
     """
     parts_with_code = [part for part in part_texts(job.label) if family_of(part).names_code]
     if not all(map(trust.is_allowed, parts_with_code)):

@@ -104,9 +104,10 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
 def result_table(results: Results, options: TableOptions = TableOptions()) -> ResultTable | None:
     """One table of all suites that have a result, with their columns side by side. None if no suite has a result.
 
-    ``results`` are those of one protocol per suite, or of the rows of a grid.
+    The rows of ``results`` belong to one protocol per suite, or are the rows of a grid.
 
-    Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
+    Raises ``ConfigError`` if ``options.thresholds`` has an invalid or repeated threshold, or if no suite of the table
+    counts steps to a loss.
     """
     suites, thresholds = results.suites_with_result, options.thresholds
     if options.is_brief is None:

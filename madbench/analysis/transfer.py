@@ -43,7 +43,7 @@ class PairTransfer:
 
     @property
     def holds(self) -> bool:
-        """True if ``label`` has the higher mean under the other profile, too."""
+        """True if ``label`` has a higher mean than ``other`` under the other profile, too."""
         return self.there > 0
 
 

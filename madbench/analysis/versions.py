@@ -38,7 +38,10 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if several versions of the job's code may be stored: it is outside of this package, or not imported."""
+        """True if several versions of the job's code may be stored.
+
+        This holds if the code is outside of this package, or is not imported to show stored runs.
+        """
         return job.has_outside_code or self.is_shown_as_stored(job.label)
 
     def by_version(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
@@ -70,9 +73,9 @@ class Versions:
         return [job for job in chosen_version if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
-        """True if ``jobs``, which have one label and version, have the version of the code that is installed.
+        """True if ``jobs`` were trained by the installed version of their mixer's code.
 
-        False for code that is not imported to show stored runs.
+        All ``jobs`` have the same label and version. False for code that is not imported to show stored runs.
         """
         job = jobs[0]
         is_readable = not self.is_shown_as_stored(job.label)

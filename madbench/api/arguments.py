@@ -184,7 +184,10 @@ _HANGING = textwrap.TextWrapper(
 
 
 def _sentences(declaration: type[Any]) -> dict[str, str]:
-    """The help of each option of a dataclass, and the string below each field, by the name of the field."""
+    """The help text of each field of a dataclass, by name of the field.
+
+    It joins the help of the field's option, the string below the field, and the default that the option shows.
+    """
     sentences = dict(field_docs(declaration))
     for name, hint in get_type_hints(declaration, include_extras=True).items():
         if option := next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None):

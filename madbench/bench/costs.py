@@ -25,7 +25,10 @@ COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "tok
 
 
 def _shape(setup: BenchSetup) -> tuple[InputShape, int]:
-    """The shape of the input, and the number of heads. Width and heads are those of the profile."""
+    """The shape of the input, and the number of heads. Values that ``setup`` does not give are defaults.
+
+    The number of heads and the default width are those of the profile.
+    """
     model = main_suite().Profile.load(setup.profile).model_config()
     assert isinstance(model, BlocksConfig)
     length = setup.lengths[0] if setup.lengths else 256 if setup.is_cpu else 1024

@@ -197,10 +197,10 @@ def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
 def core_passes(
     mixer: DynamicMLP, shape: InputShape, setup: BenchSetup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """Passes of the operator alone (``core``) and of torch's attention (``flash``), by name and direction.
+    """Functions that run the operator alone (``core``) and torch's attention (``flash``) once, by (name, backward).
 
-    Linear maps are left out. The direction is False for a forward pass, and True for a forward and a backward pass.
-    ``flash`` is softmax attention with heads of width 64.
+    If backward is true, the function runs the forward and the backward pass, otherwise the forward pass. Linear maps
+    are left out. ``flash`` is softmax attention with heads of width 64.
     """
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)

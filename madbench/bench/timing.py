@@ -33,7 +33,10 @@ class Timing:
     high: float
 
     def milliseconds(self, name: str) -> dict[str, float]:
-        """The three numbers in milliseconds, as columns of a row."""
+        """The median, the shortest and the longest time, in milliseconds.
+
+        The keys are the columns ``NAME_ms``, ``NAME_low_ms`` and ``NAME_high_ms``, where NAME is ``name``.
+        """
         times = {f"{name}_ms": self.median, f"{name}_low_ms": self.low, f"{name}_high_ms": self.high}
         return {column: 1e3 * seconds for column, seconds in times.items()}
 

@@ -66,5 +66,5 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Parameter:
-    """An argument. Its metavar selects the shell completion."""
+    """A positional argument of a verb. ``metavar`` is its name in the help, and also selects its shell completion."""
     return Parameter(help, completes=metavar, is_argument=True, settings={"metavar": metavar, **settings})

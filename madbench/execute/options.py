@@ -17,7 +17,7 @@ Compile = Literal["never", "auto", "always"]
 
 
 def parse_group(text: str) -> int | None:
-    """The value of ``--group``: a number, or None for auto. Raises ``ValueError`` for any other text."""
+    """The value of ``--group``: a number from 1 to 9,999, or None for auto. Raises ``ValueError`` for other texts."""
     if text == "auto":
         return None
     if not re.fullmatch("[1-9][0-9]{0,3}", text):

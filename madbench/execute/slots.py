@@ -187,7 +187,7 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """The measured peak bytes of a training step. None for a mixer that cannot run on tensors without data."""
+    """The measured peak bytes of a training step. None if measuring fails, as for a mixer that needs real data."""
     from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
     try:

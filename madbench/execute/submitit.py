@@ -161,10 +161,10 @@ class SlurmBackend(Backend):
         self._queue_waiting()
 
     def _queue_waiting(self) -> None:
-        """Queue waiting groups if there are slots. If Slurm refuses, set the time of the next try.
+        """Submit waiting groups to Slurm if there are free slots. If Slurm refuses, set the time of the next try.
 
-        If a submission exceeds a limit of Slurm, half of its groups are tried immediately, down to one group. Raises
-        ``TrainingError`` if Slurm refuses the first submission of a sweep.
+        If a submission exceeds a limit of Slurm, the first half of its groups is submitted immediately, and so on down
+        to one group. Raises ``TrainingError`` if Slurm refuses all groups before it has accepted any.
         """
         if time.monotonic() < self.next_try:
             return

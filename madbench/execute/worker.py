@@ -64,8 +64,9 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     ``hand_in`` gets the records of jobs that end before the rest of the group.
 
     After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that fails then
-    gets a record with status ``failed``. It gets no record if the error may have damaged the process (out of memory,
-    lost GPU): another process then has to train it.
+    gets a record with status ``failed``. In a group of several jobs it gets no record if the error may have damaged the
+    process (out of memory, lost GPU): another process then has to train it. Jobs that are unfinished at the time limit,
+    or at a ``StoreError``, get no record either; the result has the reason.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit

@@ -51,7 +51,10 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
-    """A copy of a statement without docstrings, unless ``keeps_docs`` is True."""
+    """A copy of a statement without docstrings and other statements that are only a string.
+
+    If ``keeps_docs`` is true, the copy has them.
+    """
     copied = copy.deepcopy(node)
     for each in ast.walk(copied):
         body = getattr(each, "body", None)

@@ -52,7 +52,7 @@ def softmax_state(size: Size) -> int:
 def _state(allocation: Allocation) -> int:
     """The number of elements in a mixer's decoding state after the longest input.
 
-    The method ``state`` of an allocation is optional. A family without this method cannot have a budget of state.
+    The method ``state`` of an allocation is optional. A family whose allocations lack it cannot match the state.
     """
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 

@@ -129,7 +129,7 @@ class Allocation(Protocol):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """The ranks of the mixer that the budget determines, by name of the rank."""
+        """The ranks of the mixer that the budget determines, by name, such as ``qk``. Empty if there are none."""
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens. A multiply-add counts as two."""

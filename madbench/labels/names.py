@@ -59,12 +59,12 @@ class DisplayNames:
         return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
 
     def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
-        """Return these names with further names added: label, in any spelling, to name.
+        """Return these names with ``names`` added, a mapping from a label in any spelling to its name.
 
-        If ``of_set`` is true, they are names from the file of a set. Names that the user asked for take precedence.
+        If ``of_set`` is true, ``names`` come from the file of a set, and names that the user asked for take precedence.
 
-        Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
-        characters, belongs to two labels, or is itself another label.
+        Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has line
+        breaks or control characters, belongs to two labels, or is itself another label.
         """
         by_user, of_sets = dict(self.by_user), dict(self.of_sets)
         into = of_sets if of_set else by_user

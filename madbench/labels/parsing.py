@@ -50,7 +50,7 @@ def parse(text: str) -> Label:
 
     ``text`` may also be a user's module class (:func:`text_of`).
 
-    Raises ``LabelError``, whose message points at the wrong character.
+    Raises ``LabelError``, whose message points at the wrong character or suggests a similar label.
     """
     text = text_of(text)
     try:
@@ -79,8 +79,8 @@ def reading_problem(label: str) -> str:
 def is_shown_as_stored(label: str) -> bool:
     """True if the runs of a label are shown from stored data alone, without importing the label's code.
 
-    This holds for labels that name code, which reading never imports. It also holds if the family is not installed,
-    cannot be loaded, or needs a package that is not installed.
+    This holds for families whose labels name code of the user, because code is never imported to read a store. It also
+    holds if the label's family is not installed, cannot be loaded, or needs a package that is not installed.
     """
     try:
         parts = part_texts(str(label))
@@ -163,8 +163,9 @@ def every_label() -> tuple[str, ...]:
 def label_identity(label: str | Label) -> str:
     """The identity of the code that computes a label, which is part of a job.
 
-    It is :func:`family_identity`, followed by the result of the family's method ``identity`` for the label if the
-    family has this method. An example of such a result is a hash of a user's module.
+    It is :func:`family_identity`, followed by the result of the family's method ``identity`` unless this is None. An
+    example of such a result is a hash of a user's module. For a hybrid, :func:`family_identity` is followed by the
+    identities of the labels of its layers.
     """
     family = family_of(label)
     if is_pattern(str(label)):

@@ -20,10 +20,11 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """Return ``by_hand(grad)``, the gradients of an operator's inputs. Called in ``backward`` of an autograd Function.
+    """Return ``by_hand(grad)``, the gradients of an operator with respect to ``inputs``.
 
-    ``plain(*inputs)`` computes the same operator with functions of torch. If the gradients will be differentiated again
-    (``create_graph``), the derivatives of ``plain`` of any order are used.
+    Call it in ``backward`` of an autograd Function. ``plain(*inputs)`` computes the same operator with functions of
+    torch. If the gradients will be differentiated again (``create_graph``), derivatives of ``plain`` of any order are
+    used.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 

@@ -49,7 +49,10 @@ class LaterLayer(nn.Module):
         return mix(self.later, x, shared)
 
     def reference(self, x: Tensor, rows: Sequence[int]) -> Tensor:
-        """Compute the output in the given rows with the loops of both layers: x (B, T, D) -> (B, rows, D)."""
+        """Compute the rows ``rows`` of the second layer's output: x (B, T, D) -> (B, len(rows), D).
+
+        Both layers compute in float64 loops, with their own methods ``reference``.
+        """
         shared: Shared = {}
         self.first.reference(x, rows, **handed_to(self.first, shared))
         output: Tensor = self.later.reference(x, rows, **handed_to(self.later, shared))

@@ -94,9 +94,10 @@ def weight_of(layer: nn.Module) -> Tensor:
 
 
 def check_weights(mixer: nn.Module, *names: str) -> None:
-    """Raise ``TrainingError`` unless each named layer is an unchanged ``nn.Linear`` without a bias.
+    """Raise ``TrainingError`` unless each layer of ``mixer`` in ``names`` is a plain ``nn.Linear`` without a bias.
 
-    Used by code that reads the weights by name instead of calling the layers.
+    Such a layer is not wrapped, replaced, quantized or parametrized. Code that reads the weights by name, instead of
+    calling the layers, uses this check.
     """
     for name in names:
         layer = getattr(mixer, name)

@@ -35,11 +35,19 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def prefill(self, x: Tensor, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the next cache."""
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the next cache.
+
+        ``slide`` and ``shared`` are explained at :meth:`step`.
+        """
         raise NotImplementedError
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
-        """Decode one token x (B, D). Return the output (B, D) and the next cache."""
+        """Decode one token x (B, D). Return the output (B, D) and the next cache.
+
+        ``slide`` only affects mixers that accept a limited number of tokens: beyond it, they decode with a window of
+        the newest tokens instead of raising an error. ``shared`` is the result of
+        :func:`madbench.mixers.sharing.handed_to`, passed as keyword arguments.
+        """
         raise NotImplementedError
 
     def probe(self, x: Tensor) -> Probe:

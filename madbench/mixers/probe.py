@@ -48,9 +48,9 @@ class LagKernel:
 
 
 def by_lag(rows: Tensor) -> Tensor:
-    """Reorder slots (..., T, T) that are counted from the oldest token, so that they are counted back from each row.
+    """Reorder the last axis of ``rows`` (..., T, T) from tokens, oldest first, to lags.
 
-    Slots after the row become zero.
+    In the result, entry l of row t belongs to the token l steps before token t. Lags beyond the oldest token get zero.
 
     >>> by_lag(torch.tensor([[1, 0, 0], [2, 3, 0], [4, 5, 6]])).tolist()
     [[1, 0, 0], [3, 2, 0], [6, 5, 4]]

@@ -53,9 +53,10 @@ class BlocksConfig:
         return 3 * self.d_model * self.inner_width
 
     def blocks_cost(self, mixers: MixerSequence, tokens: int, **causal: bool) -> Cost:
-        """The cost of all blocks on ``tokens`` tokens. FLOPs are those of mixers and of matrix products of MLPs.
+        """The cost of all blocks on ``tokens`` tokens: all parameters, and FLOPs per token.
 
-        ``causal=False`` counts all pairs of tokens; only bidirectional families accept it.
+        The FLOPs are those of mixers and of the matrix products of MLPs. ``causal=False`` counts all pairs of tokens;
+        only bidirectional families accept it.
         """
         parameters = mixers.total + self.n_layer * (self.mlp_weights + 2 * self.d_model)
         return Cost(parameters, mixers.flops_per_token(tokens, **causal) + 2 * self.n_layer * self.mlp_weights)

@@ -61,7 +61,10 @@ class TokenLoss(nn.Module):
         return self.of_hidden(self.model.hidden(inputs), targets)
 
     def of_hidden(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The loss for vectors ``hidden`` (B, T, D) and ``targets`` (B, T). Only this part uses the output layer."""
+        """The mean loss of ``hidden`` (B, T, D), the results of the model's method ``hidden``, as a float32 scalar.
+
+        ``targets`` is (B, T). A target of -100 does not count. Only this method uses the output layer.
+        """
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
             counted = (targets != IGNORE).nonzero().squeeze(1)

@@ -244,9 +244,10 @@ def state_of_verdicts(verdicts: Mapping[str, str]) -> str:
 def state_of(request: Request, outcome: ItemResult) -> str:
     """The state of an item: that of its verdicts (:func:`state_of_verdicts`), or ``made`` if it has no verdicts.
 
-    If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
-    statement, as its field ``part`` says, the state is :data:`PARTLY` with this part instead of ``reproduced``. The
-    whole statement is covered if the user requested tasks, or if models of the item's own profiles are not small.
+    There are two exceptions. If small models contradict the paper, the state is :data:`SMALL`. If the result is
+    ``reproduced`` but the item covers only a part of the paper's statement, the state is :data:`PARTLY` with the text
+    of its field ``part``. This field is ignored if the user requested tasks, or if the item names profiles and their
+    models are not small.
     """
     state = state_of_verdicts(outcome.verdicts) if outcome.verdicts else "made"
     if state == CONTRADICTED and request.is_small:

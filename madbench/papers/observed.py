@@ -122,7 +122,7 @@ class ObservedSettings:
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
-        """The text ``True`` if a sequence asks for more than one value, otherwise ``False``."""
+        """The text ``True`` if one of 12 generated test sequences asks for more than one value, otherwise ``False``."""
         setting = replace(setting_of(job), num_test_examples=TOKENS)
         targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
@@ -267,7 +267,7 @@ class ObservedSettings:
 
 
 def _model_key(job: Job) -> tuple[str, ...]:
-    """The settings that determine a model, except for the vocabulary and length of its task."""
+    """A key that is equal for jobs whose models differ at most in their seed, vocabulary and length."""
     return job.suite, job.label, job.budget, job.fidelity, repr(job.model), mapping_text(job.mixer)
 
 

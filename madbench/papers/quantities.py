@@ -21,7 +21,10 @@ Values = tuple[Mapping[str, float], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class MeasuredQuantity:
-    """A kind of measurement of trained models. A stored measurement is used only if its settings are equal."""
+    """A kind of measurement of trained models, by its name and the settings under which it is made.
+
+    A stored measurement is used only if its name and its settings equal these.
+    """
 
     name: str
     settings: Mapping[str, Any]
@@ -44,7 +47,7 @@ class MeasuredQuantity:
         return Measurement(self.name, dict(values), dict(details), dict(self.settings))
 
     def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
-        """Advice on finished runs that have neither weights nor the measurement; empty if there are none."""
+        """Advice if finished runs in ``job_ids`` have neither weights nor this measurement. Empty if there are none."""
         finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not (count := sum(self.stored(store, job_id) is None for job_id in without_weights)):

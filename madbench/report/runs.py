@@ -102,9 +102,9 @@ def json_value(value: Any) -> Any:
 
 
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
-    """The differences of each job's setting from the first setting of its task, as text by job id.
+    """The differences of each job's task setting from the baseline setting of its task, as text, by job id.
 
-    The text is empty if the task has a single setting.
+    A job at the baseline has the text ``baseline``. The text is empty if all jobs of the task have one setting.
     """
     keys = [(job.task, str(job.setting)) for job in jobs]
     settings = {key: job for key, job in zip(keys, jobs)}

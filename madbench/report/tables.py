@@ -190,8 +190,9 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The table of budgets with one row per label and mixer size. Lengths with equal mixers share a row.
 
-    The numbers are taken from the records if they cannot be computed: if the code of a label must not be run or fails,
-    or if a suite's jobs have no width and length.
+    The mixers of a job cannot be computed if the code of its label must not be run or fails, or if its suite states no
+    width and length. Then the parameters are read from the record, without ranks. The job is left out if the record
+    lacks them, or if its budget does not count parameters.
     """
     lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():

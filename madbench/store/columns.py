@@ -150,7 +150,7 @@ class IndexEntry:
         return numbers and numbers[shows_always]
 
     def in_profile(self, name: str) -> JobInProfile | None:
-        """The entry of ``in_profiles`` for a profile. None if there is none."""
+        """The fields that ``in_profiles`` has for the profile ``name``. None if the job is not in that profile."""
         fields = json.loads(self.in_profiles).get(name) if self.in_profiles else None
         return fields and JobInProfile(**fields)
 

@@ -47,7 +47,7 @@ class EarlierRuns:
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
     """The stored runs that differ from an unstored job in ``jobs`` only in code outside of this package.
 
-    They are counted by label or task, and by the file that changed.
+    They are counted as in :func:`counts_by_file`.
     """
     jobs = [job for job in jobs if job.has_outside_code]
     if not jobs:
@@ -61,9 +61,10 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
 
 
 def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
-    """Count the stored runs of pairs, by label or task and by the file that changed.
+    """Count stored runs per label or task and per changed file.
 
-    A pair has a stored job, and a job that differs from it only in the user's code. Failed runs are not counted.
+    Each pair has a stored job, and a job that differs from it only in the user's code. Runs that failed or cannot be
+    found are not counted. Runs of another version of the mixer count for its label, and all others for their task.
     """
     records = store.records({job.id for job, _ in pairs})
     counts: dict[tuple[str, str], int] = {}

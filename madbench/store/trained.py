@@ -58,7 +58,7 @@ def load(
 
 
 def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
-    """The file with the weights of the only matching run in ``store``. ``name`` is a label, or the start of an id.
+    """The file with the weights of the only matching run that has weights. ``name`` is a label, or the start of an id.
 
     With ``is_of_text`` only language models are considered. If ``tasks`` is given, only runs on these tasks are
     considered. Raises ``ConfigError`` for unknown tasks, ``LabelError`` if ``name`` is neither a label nor the start of

@@ -54,7 +54,10 @@ def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
-    """The suite and the tasks that one word of ``--tasks`` stands for."""
+    """The suite and the tasks that one word of ``--tasks`` stands for. A suite stands for its usual tasks.
+
+    Raises ``ConfigError`` for an unknown or broken task or suite.
+    """
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]

@@ -102,9 +102,10 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
 
     @property
     def short_name(self) -> str:
-        """The suite's name before its budgets and counts in a table of several suites.
+        """The suite's name in the columns that every suite has, in a table of several suites. By default ``name``.
 
-        A subclass may set a text other than ``name``.
+        Such columns are the budget ratio and the number of seeds. The text begins their headings, in capitals, and
+        their names.
         """
         return self.name
 

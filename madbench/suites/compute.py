@@ -75,10 +75,10 @@ def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
 
 
 def _stored_steps(job: Job) -> int:
-    """The number of steps of a stored run, for a label that is planned without its code; 0 for other labels.
+    """The number of steps of a job's stored run, for a label whose code is not imported. 0 for all other labels.
 
-    The FLOPs of a label without its code are not known. A run that is not stored is planned with one step, and is never
-    trained.
+    The steps of such a label cannot be computed, because its FLOPs are not known without its code. If the job has no
+    stored run, the result is 1; it will never be trained.
     """
     if code := stored_code(job.label):
         return code.steps.get(run_key(job), 1)

@@ -257,8 +257,8 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
 def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
     """The best test accuracy that the data allow. Every target that does not follow from the data counts as wrong.
 
-    A model can exceed the ceiling by lucky guesses. For example, the first value token of fuzzy recall at the baseline
-    is guessed with probability 1/8.
+    A model can exceed the ceiling by lucky guesses. For example, in fuzzy recall with 16 tokens (the task's baseline
+    setting), the first token of an unknown value is guessed with probability 1/8.
     """
     return setting.ceiling(lambda split: generate(task, setting, split, seed))
 

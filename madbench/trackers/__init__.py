@@ -76,7 +76,10 @@ class Naming:
 
 
 class TensorboardTracker:
-    """A tracker that writes ``<results>/tensorboard/<name of the run>_<job id>/``, or below a folder of the project."""
+    """A tracker that writes the folder ``<results>/tensorboard/<name of the run>_<job id>/`` for each job.
+
+    If a project is named, the folder is ``<results>/tensorboard/<project>/<name of the run>_<job id>/``.
+    """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.tensorboard = require("torch.utils.tensorboard", "tracker tensorboard", "tensorboard")
@@ -203,11 +206,12 @@ def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()
 
 
 class Tracking:
-    """A context that passes an executor's events to trackers. ``warn`` gets a sentence if a tracker fails.
+    """A context that passes the events of jobs to trackers, in a thread of its own, since a network may be slow.
 
-    A tracker's ``begin`` returns the service's run of a job; any number of runs are open at a time. ``log`` takes
-    numbers at a step, and steps may go back. ``end`` takes the record, None for an interrupted job. Trackers work in
-    their own thread, because a network must not delay a sweep.
+    A tracker has three methods. ``begin(job)`` returns the service's run of the job, the first argument of the other
+    two. ``log(run, step, values)`` adds numbers at a step, which may be below an earlier one. ``end(run, job, record,
+    metrics)`` gets the record of the job, or None if it was interrupted. Several runs can be open at the same time. A
+    tracker that raises an error is left out from then on, and ``warn`` is called with a sentence.
     """
 
     def __init__(self, trackers: Mapping[str, Any], warn: Callable[[str], None]):

@@ -286,11 +286,12 @@ def planned_terms(variance: float, mean: float, n: int, width: float, splits: bo
 def _terms(
     own_variance: np.ndarray, prior_variance: np.ndarray, n: int, span: np.ndarray, width: float
 ) -> VarianceTerms:
-    """The terms of the variance of the mean of ``n`` seeds: the moderated one, and the one of an invisible split.
+    """The one or two terms whose sum is the variance of the mean of ``n`` seeds, with their degrees of freedom.
 
-    The first is the larger of the sample variance and the moderated variance, divided by ``n`` (fact 1 of the module).
-    The second stands for a split that the seeds do not show (fact 2). It is zero if they differ by more than
-    :data:`VISIBLE_SHARE` of the range, and left out for a column without a range.
+    The first term is the larger of the sample variance and the moderated variance, divided by ``n`` (fact 1 of the
+    module's docstring). The second term is for the case that the label solves the task in some seeds only, and these
+    seeds do not show it (fact 2). It is zero if the seeds differ by more than :data:`VISIBLE_SHARE` of the range. A
+    column without a range has only the first term.
 
     Args:
         own_variance: the sample variance of the seeds, an array (...).

@@ -77,7 +77,7 @@ class SetupOptions:
     ] = 5
 
     def setup(self, labels: Sequence[str], parts: Sequence[str]) -> BenchSetup:
-        """The settings for a measurement of ``labels`` by ``parts``, which are names.
+        """The settings to measure ``labels`` with the benchmark parts named in ``parts``.
 
         Raises ``ConfigError`` for an option without effect on these parts, and for a value that is not allowed.
         """

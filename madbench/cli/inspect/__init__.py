@@ -157,9 +157,9 @@ class InspectedRun:
 
 
 def _check_can_be_inspected(name: str, job: Job, data: InspectedCorpus) -> None:
-    """Raise ``ConfigError`` for a suite without inspection, and for options of a corpus if the task reads none.
+    """Raise ``ConfigError`` if the job's suite has no inspection, or if ``data`` is set and its task reads no corpus.
 
-    ``name`` is the run in the user's words.
+    ``name`` is the run as the user typed it, for the message.
     """
     suite = suite_of(job)
     if suite.not_inspected:

@@ -25,7 +25,7 @@ from madbench.suites import size_of
 
 
 def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptions) -> None:
-    """Print the jobs of an experiment whose steps cannot be timed in advance."""
+    """Print a plan without estimated times, with one line per row of an experiment whose steps cannot be timed."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []

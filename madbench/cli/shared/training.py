@@ -47,7 +47,10 @@ def train_labels(
     print_options: PrintOptions,
     costs: CostsOptions,
 ) -> None:
-    """Train labels, by default the labels in the profile of the tasks."""
+    """Train ``labels``. If there are none, train the labels that the profile lists for the tasks.
+
+    Raises ``ConfigError`` if the profile lists none either.
+    """
     tasks = grid_options.tasks
     grid = Grid(
         tuple(map(Row, expand(labels))),

@@ -306,7 +306,7 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
 
 
 def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
-    """Yields, for each block, the keys (B, H, rows, n) of all rows before it, as they enter the block.
+    """Yield, for each block, the keys (B, H, rows, n) of all rows before it, as they enter the block.
 
     A key enters a block after the decays and mirrors of the rows between them. The last result has the keys of all rows
     after the last block. The transitions must not be None.
@@ -319,7 +319,10 @@ def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:
-    """The scores s_ij of the rows of block number ``block`` with all keys up to its end: (B, H, C, (block + 1) C)."""
+    """The scores s_ij of the C rows i of a block with the keys j of this block and all earlier ones.
+
+    ``block`` is the number of the block, counted from 0. The result is (B, H, C, (block + 1) C).
+    """
     queries, parts = blocks.queries[:, :, block], [blocks.scores[:, :, block]]
     if blocks.transition is not None:
         for other in reversed(range(block)):

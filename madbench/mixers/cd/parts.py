@@ -47,9 +47,9 @@ READOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def read_out(readout: str, s: Tensor) -> Tensor:
-    """phi(s) of the scores s, elementwise.
+    """Apply the function phi of ``readout`` to each of the scores s.
 
-    s itself for ``id`` and for a kernel readout, whose function psi was applied to queries and keys.
+    Return s unchanged for ``id``, and for a kernel readout, whose function psi was applied to queries and keys.
     """
     return READOUTS[readout](s) if readout in READOUTS else s
 

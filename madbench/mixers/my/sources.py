@@ -67,9 +67,10 @@ def names() -> tuple[str, ...]:
 
 
 def entry_sources() -> dict[str, tuple[str, str]]:
-    """The dotted path of each entry, and the package or file that has the entry, by name.
+    """The entries for modules, by name: the dotted path of the class, and where the entry comes from.
 
-    An invalid ``mixers.yaml`` counts as empty.
+    It comes from ``mixers.yaml``, or from the package whose name begins the path. An invalid ``mixers.yaml`` counts as
+    empty.
     """
     of_packages = _entries_of_packages()
     try:
@@ -81,7 +82,11 @@ def entry_sources() -> dict[str, tuple[str, str]]:
 
 
 def broken_modules() -> dict[str, str]:
-    """The reasons why entries cannot be used, by name. An unreadable ``mixers.yaml`` appears under the file's name."""
+    """The reasons why entries for modules cannot be used, by name of the entry.
+
+    The name is ``mixers.yaml`` if the whole file cannot be used: it is invalid, or lies in a results folder or an
+    unpacked archive.
+    """
     failed = dict(REGISTRY.refused)
     try:
         paths = entries()

@@ -51,7 +51,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
     example = "GDN(neg)"
 
     def labels(self) -> list[Label]:
-        """Every operator with every choice of arguments, first at the budget and then with the library's widths."""
+        """Every operator with every choice of arguments: first at the budget, then with the library's widths."""
         return [
             Label(variant, over)
             for over in (False, True)

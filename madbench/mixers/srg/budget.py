@@ -120,7 +120,10 @@ class MlpAllocation:
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """The formula and the names of the tensors of each term, for display."""
+        """The formula of each term, and the names of the tensors that it counts, as text by name of the term.
+
+        The terms are those of :attr:`terms`.
+        """
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
         shared = SHARED_FORMULAS if self.shares_heads else {}
@@ -435,7 +438,10 @@ class _Solver:
 
     @property
     def sides(self) -> dict[str, Side]:
-        """The admissible ranks by name, in this order: the side that is reduced first, the other side, and ``mix``."""
+        """The admissible ranks of QK, VO and the mixing matrices, by the names ``qk``, ``vo`` and ``mix``.
+
+        The side that is reduced first comes first: VO for the letter ``v``, otherwise QK. ``mix`` is last.
+        """
         qk, vo = self.qk, self.vo
         return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
 

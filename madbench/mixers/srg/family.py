@@ -152,8 +152,9 @@ class SRGFamily(Family[Variant, MlpAllocation]):
     def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that change this mixer other than through its ranks.
 
-        Settings without effect are left out: ``rope`` with a single pair of rotated channels, ``rope_order`` without a
-        QK gate, and ``lambda_init`` in DIFF V2. All values of ``rope_share`` that rotate the same channels become one.
+        Settings without effect are left out: ``rope`` with a single pair of rotated channels, ``rope_share`` with a
+        single pair of channels, ``rope_order`` without a QK gate, and ``lambda_init`` in DIFF V2. All values of
+        ``rope_share`` that rotate the same channels become one.
         """
         without_effect = {"mix_rank", "rank_multiple"}
         if allocation.rotated <= 2:

@@ -222,8 +222,8 @@ def exclude(o: Tensor, v: Tensor) -> Tensor:
 def newest_first(x: Tensor) -> Tensor:
     """Reverse x (..., S, C), so that the newest row is first, and append a row of zeros: (..., S + 1, C).
 
-    For any W, the last W + 1 rows of the result equal the result for the first W rows of x. One reversed tensor
-    therefore serves every block.
+    For any W, the last W + 1 rows of the result equal the result for the first W rows of x. So one reversed tensor
+    serves every block of rows that a caller computes, each of which sees the first W rows for some W.
     """
     return F.pad(x.flip(-2), (0, 0, 0, 1))
 
@@ -300,11 +300,11 @@ Tables = tuple[Tensor, Tensor, Tensor]
 
 
 class SequenceMixing(nn.Module):
-    """R = I + Diag(p) + A Diag(s_t) B^T: R(1) or R(2) (paper, section 2.4, Lemma G.1). The matrix is never formed.
+    """The matrix R = I + Diag(p) + A Diag(s_t) B^T: R(1) or R(2) (paper, section 2.4, Lemma G.1). It is never formed.
 
-    ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length and sliced to the current slots.
-    Slot 0 uses the same table row at every length. If ``is_from_end`` is true, the last slot does so instead. The
-    strengths of token t are ``s_t = sigmoid(gate(x_t))``.
+    ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length L and sliced to the current slots.
+    At every length, slot 0 uses the first row of these tables. If ``is_from_end`` is true, the last slot uses their
+    last row at every length instead. The strengths of token t are ``s_t = sigmoid(gate(x_t))``.
 
     Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
     """

@@ -278,7 +278,11 @@ class _Pass:
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copy the gradients of a group, the sequences ``entries``, into ``grads``, the gradients of the inputs."""
+        """Copy the gradients of some sequences into ``grads``, the gradients of the inputs q, k, v, s1 and s2.
+
+        ``group`` has the gradients in the order of its operands. ``entries`` is the slice of the batch that it belongs
+        to. The gradients of s1 and s2 are skipped if they are None in ``grads``.
+        """
         q, k, v, s1, s2 = grads
         for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((q, group.q), (k, group.k), (v, group.v))):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)

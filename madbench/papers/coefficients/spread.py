@@ -68,10 +68,10 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """Decide principle 5 by Brown and Forsythe's test.
+    """Decide principle 5: the factor 1/sqrt(n) in the scale b makes the spread of accuracy over seeds smaller.
 
-    There is one test for each task, each initial standard deviation, and each group of labels that differ only in their
-    scale. A group on which the scale has no effect gets a verdict that says so.
+    The test is Brown and Forsythe's. There is one test for each task, each initial standard deviation, and each group
+    of labels that differ only in their scale. A group on which the scale has no effect gets a verdict that says so.
     """
     rows = spread_rows(results)
     tests, verdicts, remarks = [], {}, {}

@@ -86,7 +86,7 @@ def count_points(label: str, seed: int, measured: Measurement, panel: str) -> li
 def count_table(
     rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[Any], str], group_columns: str = ""
 ) -> Listing:
-    """The table of ``rows``, which are those of :func:`count_row`.
+    """The table of ``rows``, which are results of :func:`count_row`.
 
     ``place`` is the key of the second column, and ``text_of`` formats its values. The caption says that the counts are
     maxima over rows, layers and heads; ``group_columns``, such as ``, by length of the task``, is put after these

@@ -65,8 +65,8 @@ class InteractionRow:
     def distance(self) -> float | None:
         """The mean squared difference between learned and theoretical effects, the largest over the seeds.
 
-        The difference is over the entries of a matrix or tensor. Infinite if a seed has diverged. None for mixers
-        without such a matrix.
+        The difference is over the entries of a matrix or tensor. Infinite if some seeds have no such number because
+        they diverged. None if no seed has it, as for mixers without such a matrix.
         """
         values = self.metric("effects_error")
         if all(map(math.isnan, values)):

@@ -295,7 +295,11 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Raise ``ConfigError`` for an override of heads or rates by label or embedding that no job uses."""
+    """Raise ``ConfigError`` for an override of the profile without effect on ``jobs``.
+
+    Checked are: ``embeddings`` and ``controls`` if no job has colliding agents, a task's ``labels`` if ``labels`` are
+    given, a task's ``heads`` by label, and its ``learning_rates`` by embedding.
+    """
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for key in (override.key for override in profile.overrides):
         if key in profile.stays_comparable and not is_colliding:

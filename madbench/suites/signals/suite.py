@@ -200,7 +200,10 @@ def size(job: SignalJob) -> JobSize:
 
 
 class SignalSuite(Suite[SignalProfile, SignalJob]):
-    """Digits, scored by accuracy, and a series, scored by the share of its variance that the forecast explains."""
+    """The suite of images and series.
+
+    Digits are scored by accuracy, and a series by the share of its variance that the forecast explains.
+    """
 
     name = NAME
     title = "Images and series"

@@ -32,10 +32,20 @@ def momentum_rule(
     before: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return S_t^T q_t (B, H, T, V) of all rows t, and the last S and M (B, H, K, V) each.
+    """Compute the recurrence in the docstring of this module, in blocks of rows.
 
-    q, k and p are (B, H, T, K), v is (B, H, T, V), the other rows are (B, H, T). ``before`` has S and M before the
-    first row, or is None for zeros. ``size`` is the number of rows per block.
+    Return the reads S_t^T q_t (B, H, T, V) of all rows t, and the last S and M, (B, H, K, V) each.
+
+    Args:
+        q: the queries (B, H, T, K).
+        k: the keys (B, H, T, K) with which errors are written, k_t in the recurrence.
+        v: the values (B, H, T, V).
+        p: the keys (B, H, T, K) with which S is read for the errors, p_t in the recurrence.
+        log_alpha: the logarithms of alpha_t (B, H, T).
+        log_mu: the logarithms of mu_t (B, H, T).
+        beta: the factors beta_t (B, H, T).
+        before: S and M before the first row. None if both are zero.
+        size: the number of rows per block.
     """
     length, keys = q.shape[2], q.shape[3]
     size = length if is_symbolic(length) else min(size, length)

@@ -77,9 +77,9 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return g, the gradient of a / n, of a tile whose columns are lags.
+    """Return g, the gradient of the activations a / n, for a tile whose columns are lags.
 
-    ``dw`` and ``du`` are the gradients of w and u. If MIX is false, g is ``dw``.
+    ``dw`` is the gradient of w, and ``du`` the gradient of u. If ``MIX`` is false, there is no R(2), and g is ``dw``.
     """
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)

@@ -180,8 +180,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
     """Return the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
 
-    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
-    its four tensors.
+    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. The gradient of ``mix1`` or ``mix2`` is
+    a tuple for its tensors s, A, B and p in this order, or None if the argument is None.
     """
     launch = Launch(base, q, v, mix1, mix2)
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1]

@@ -84,7 +84,7 @@ def _recall(mixer: DynamicMLP) -> float:
 
 
 def _clear(mixer: DynamicMLP) -> float:
-    """Set all weights to zero, and convolutions to the identity. Return 2 if gates halve the outputs, else 1."""
+    """Set all parameters to zero, and convolutions to the identity. Return 2 if gates halve the outputs, else 1."""
     for parameter in mixer.parameters():
         parameter.zero_()
     for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
@@ -108,10 +108,11 @@ def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, 
 
 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
+    """Compare the last rows of the mixer on :func:`noisy_tokens` with their expected values, for weights set by hand.
 
-    Also checks the noise slot over all patterns of signs: the variance of its score is 1 / m for m noise tokens, and it
-    is active in half of the patterns.
+    R(1) lets the last token see two slots: the sum of the signal tokens, and the average of the m noise tokens. Over
+    all patterns of noise signs, the score of the noise slot must also have the variance 1 / m, and be positive in half
+    of the patterns. The result is the largest of the three errors.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)

@@ -139,7 +139,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:
-    """Explanations of the letters of the budget, ``q``, ``v`` and ``!``."""
+    """One row for the budget letter of the label, ``q``, ``v`` or ``!``, with its meaning. Empty for none of them."""
     rows = []
     if label.rank:
         side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")

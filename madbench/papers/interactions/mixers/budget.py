@@ -79,18 +79,19 @@ class InteractionAllocation(RankAllocation):
         return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
     def with_ranks(self, rank_multiple: int) -> Self:
-        """Return the allocation with the ranks of its label at its size.
+        """Return the allocation with the ranks that its label has at its size. d is the width ``d_model``.
 
-        Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (``q`` or ``v`` in the
-        label) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and
-        ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest admissible
-        ranks up to d. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the
-        order with RoPE).
+        Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (QK for the letter ``q``, VO
+        for ``v``) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v``
+        and ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest
+        admissible ranks up to d. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order
+        (twice the order with RoPE). Base ``C`` has no ranks.
 
         All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
         except for base ``C``.
 
-        Raises ``BudgetError`` for a size that no mixer of the label has, and under the strict budget if nothing fits.
+        Raises ``BudgetError`` if ``rank_multiple`` exceeds d or no ranks fit the strict budget, if the heads of base
+        ``C`` cannot be shared evenly by its parts, and if base ``C`` or ``L`` must match FLOPs or state.
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
         if more := -heads % self.head_multiple:

@@ -322,7 +322,10 @@ def _naive_rotation(mixer: InteractionMixer, x: Tensor) -> float:
     keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """The scores of the last row for tuples that repeat one token. Query and keys are moved by ``at`` positions."""
+        """The scores of the last row for tuples that repeat one token.
+
+        The query and each key are rotated by ``at`` positions first.
+        """
         product = cast(Tensor, math.prod(rotate(key, at) for key in keys))
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

@@ -22,7 +22,10 @@ Rows = Sequence[int] | None
 
 
 def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) -> Tensor:
-    """Full couplings in float64 loops (Def. 5.1 for degree 2, else 6.1): x (B, T, d) -> (B, T or rows, d2)."""
+    """Full couplings in float64 loops (Def. 5.1 for degree 2, else 6.1): x (B, T, d) -> (B, T or len(rows), d2).
+
+    d2 is the width ``mixer.out_width``.
+    """
     c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
     return torch.stack([torch.stack(_coupling_rows(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
@@ -83,9 +86,10 @@ def feature_reference(
 
 
 def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
-    """HyperAttention in float64 loops (Def. G.1, G.3): x (B, T, d) -> (B, T or rows, d).
+    """HyperAttention in float64 loops (Def. G.1, G.3): x (B, T, d) -> (B, rows, d).
 
-    Heads with one slot share keys and values between the tokens of a tuple.
+    Rows are all T, or those that are ``wanted``. In a head with one slot, all tokens of a tuple use the same keys and
+    values. In a head with several slots, each place in the tuple has its own.
     """
     w = {name: value.double() for name, value in mixer.named_parameters()}
     n_head, d_vo = mixer.n_head, w["o.weight"].shape[1] // mixer.n_head

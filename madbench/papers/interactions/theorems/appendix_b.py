@@ -113,7 +113,10 @@ def _least_error() -> float:
 
 
 def pixels() -> Iterator[Check]:
-    """The checks of B.3: linear attention over pixels compared with convolutions of the image."""
+    """The checks of Appendix B.3: linear attention over pixels is a convolution of the image.
+
+    One of them shows that it detects shapes that are larger than the 3 x 3 kernel of an ordinary layer.
+    """
     what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
     yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
     what = "C of other offsets, of other sizes, is another convolution: width, and number of weights, stay the same."

@@ -267,7 +267,7 @@ def shared_slots(symbols: int = 4) -> float:
 def _factors(effects: Array) -> tuple[Array, Array]:
     """Factor effects (A, S, S) into Q (A, R) and K (S, R) for R = A S: effects_abc = sum_r Q_ar K_br K_cr.
 
-    The effects must be symmetric in b and c.
+    Each of the A matrices must be symmetric. Its eigenvectors are columns of K, and its eigenvalues are in row a of Q.
     """
     sizes, directions = np.linalg.eigh(effects)
     rows = np.zeros((len(effects), *sizes.shape))

@@ -228,7 +228,10 @@ def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Te
 
 
 def products(x: Tensor) -> Tensor:
-    """Map tokens (B, L, 6) to sum_j f(a_i, a_j) f'(b_i, b_j), (B, L, 1)."""
+    """Map tokens (B, L, 6), each a feature a and a feature b of width 3, to (B, L, 1).
+
+    Row i of the result is sum_j f(a_i, a_j) f'(b_i, b_j), where f and f' are random bilinear forms.
+    """
     f = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     a, b = x.chunk(2, dim=-1)
     return ((a @ f[0] @ a.mT) * (b @ f[1] @ b.mT)).sum(-1, keepdim=True)

@@ -18,7 +18,10 @@ _BLOCK = 2**22  # most effects that are looked up at once
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The base class of all worlds: numbers of agents per sample, and numbers of samples."""
+    """The base class of worlds, which define symbols, their fixed embedding and their true effects on each other.
+
+    The fields are the numbers of agents per sample and the numbers of samples.
+    """
 
     title: ClassVar[str]
     """The heading of the world's table."""
