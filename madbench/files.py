@@ -131,7 +131,7 @@ def file_digest(path: Path | str) -> str:
 
 
 def parse_json(content: bytes | str, any_text: bool = False) -> Any:
-    """Parse JSON and check the value with :func:`check_json`.
+    """Parse JSON and check the value with :func:`check_json`, which explains ``any_text``.
 
     Raises ``ValueError`` if the JSON is invalid or the check fails.
     """

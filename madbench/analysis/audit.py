@@ -252,7 +252,10 @@ def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    """The mean seconds of training per seed and label, by task: the sum over the task's settings and learning rates."""
+    """The mean seconds of training per seed and label, by task. NaN if the time of a run is unknown.
+
+    The seconds of a seed are the sum over the task's settings, learning rates and weight decays.
+    """
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for suite in results.suites_with_result:

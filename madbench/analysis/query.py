@@ -210,7 +210,7 @@ class Query(Choice):
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The versions of code outside of this package among :attr:`jobs`. It gives each warning only once."""
+        """The versions of code outside of this package among :attr:`jobs`. Each of its warnings is given only once."""
         given_warnings: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:

@@ -82,13 +82,18 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
 
     Return the registration, the planned experiment, and the path of the registration.
 
-    The YAML file has the keys of a grid, and two more. ``claims`` has the names of the claims to register, by default
-    all claims whose labels and tasks are in the grid. ``claims_from`` is the source of the claims: the name of a paper,
-    or a file of claims relative to the folder of the grid. The argument ``claims_from`` can give the source instead. If
-    neither is given, the source is the paper that has these claims.
+    The YAML file has the keys of a grid, and two more. ``claims`` has the names of the claims to register. By default
+    these are all claims whose labels, and at least one of whose columns, are in the grid. ``claims_from`` is the source
+    of the claims: the name of a paper, or a file of claims relative to the folder of the grid. The argument
+    ``claims_from`` can give the source instead. If neither is given, the source is the paper that has these claims.
 
-    Raises ``ConfigError`` if the registration already exists, if the labels or tasks cannot decide a claim, if several
-    papers have these claims, and in the cases of :func:`madbench.experiment.prepare`.
+    Raises ``ConfigError`` in the cases of :func:`madbench.experiment.prepare`, and in these cases:
+
+    - The registration already exists.
+    - The file and the argument give different sources.
+    - The source lacks a named claim, or the grid cannot decide it.
+    - The grid can decide no claim of the source.
+    - No source is given, and no paper or several papers have these claims.
     """
     mapping = read_yaml(path)
     target = path.with_name(path.stem + SUFFIX)
@@ -328,7 +333,10 @@ def changed_claims(registration: Registration) -> list[str]:
 
 
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
-    """The claims that the source of the registered claims has now. Empty if it cannot be read."""
+    """All claims that are in the source of the registered claims now. Empty if the source cannot be read.
+
+    A registration without ``claims_from`` has as its source the paper with the most claims of the registered names.
+    """
     try:
         if registration.claims_from:
             return load_claims(registration.claims_from)

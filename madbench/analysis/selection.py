@@ -249,7 +249,7 @@ class Selection(Query):
         return suite.override_name in profile.beside or self.is_changed(suite)
 
     def results_of(self, rows: Sequence[SuiteRow]) -> Results:
-        """The results of ``rows``. Labels are in the order of the query, or by default in the order of the grammar."""
+        """The results of ``rows``. Labels are in the order of the query, or of the grammar if the query names none."""
         with_rows = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))

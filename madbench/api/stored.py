@@ -115,9 +115,10 @@ def attribute(
     rename: Mapping[str, str] | None = None,
     **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
-    """The effect of each factor of the labels, with its pairs of labels, and the interactions of two factors.
+    """The mean effect of each factor of the labels on the main columns, and the interactions of every two factors.
 
-    Raises ``StoreError`` if no two labels differ in exactly one factor.
+    The effect of a factor is the difference between labels that differ in this factor only. The frame also has these
+    pairs. Raises ``StoreError`` if no two labels differ in exactly one factor.
     """
     selection = open(results).select(labels, **chosen)
     return ShownFrame.from_table(selection.attribute())
@@ -133,11 +134,13 @@ def audit(
     rename: Mapping[str, str] | None = None,
     **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
-    """The audit of a profile: one row per column.
+    """Audit how well each column of a profile's table ranks labels. One row per column.
 
-    It has the agreement of seeds about the labels, the shares of labels that the column cannot separate, and the rank
-    correlations with other columns. ``against`` is another profile. If it is given, the frame instead says which orders
-    of labels and which differences also hold under that profile.
+    A row has the agreement of the seeds about the labels. It also has the shares of labels that are at chance, that are
+    at the heuristic, and that solve the task, and the rank correlations with other columns and with published numbers.
+
+    ``against`` is the name of another profile. If it is given, the frame instead says which orders and differences of
+    labels also hold under that profile. Raises ``StoreError`` if no run of that profile is stored.
     """
     selection = open(results).select(labels, **chosen)
     if against is None:

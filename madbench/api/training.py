@@ -168,7 +168,7 @@ def _grid(labels: str | Sequence[str], arguments: Mapping[str, Any]) -> Grid:
 
 
 def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
-    """The options of planning in ``arguments``."""
+    """The options for planning an experiment, from the ``arguments`` of a function of the API."""
     corpus = field_values(CorpusOptions, arguments)
     if corpus.get("corpus") is not None:
         corpus["corpus"] = Path(corpus["corpus"])

@@ -234,7 +234,7 @@ def repeat(
 
 
 def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
-    """Train in a worker, with or without oneDNN for large products. The worker notes the library in the records."""
+    """Train in a worker, with or without oneDNN for large products. The records note which library was used."""
     vars(products)["onednn_is_faster"] = ONEDNN_IS_FASTER if uses_onednn else lambda: False
     return train(*arguments, **options)
 

@@ -33,7 +33,7 @@ class Layers(nn.Module):
         return x
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The paths of the different mixers for an input of this shape."""
+        """The distinct paths of the mixers for ``batch`` sequences of ``length`` tokens, separated by commas."""
         paths = (mixer.resolve_path(batch, length) for mixer in self.mixers if hasattr(mixer, "resolve_path"))
         return ", ".join(dict.fromkeys(paths))
 

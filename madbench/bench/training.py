@@ -93,7 +93,7 @@ def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
 
 
 def _tasks(setup: BenchSetup) -> list[str]:
-    """The tasks whose sequences have one of the requested lengths, or all tasks."""
+    """The tasks whose first setting has a sequence length among the requested ones. All tasks if there is none."""
     profile = main_suite().Profile.load(setup.profile)
     assert isinstance(profile, TokenProfile)
     return [

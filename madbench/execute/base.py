@@ -127,9 +127,9 @@ class Policy:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
     def reason_to_skip(self, status: Status | None) -> Literal["stored", "failed"] | None:
-        """The reason why a job is skipped whose run has this ``status`` in the store (None if it has no run).
+        """The reason to skip a job whose stored run has this ``status``. None if the job is to be trained.
 
-        None if the job is to be trained.
+        ``status`` is None if the job has no stored run.
         """
         if self.redo or status is None or (status == "failed" and self.retry):
             return None

@@ -31,7 +31,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True)
 class GroupRequeued:
-    """The group is in the queue of the backend again."""
+    """The group waits in the queue of the backend again, for example because a cluster has requeued its job."""
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,8 @@ class _Planner:
     def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
         """The names of the profiles that are trained if a row has these changes, by suite name.
 
-        Raises ``ConfigError`` for an override of a suite that is not trained.
+        Raises ``ConfigError`` for an override of a suite that is not trained, and for an override that leaves out a
+        suite whose tasks are requested.
         """
         overrides = (*self.grid.overrides, *changes)
         profiles: dict[str, str] = {}

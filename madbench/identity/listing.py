@@ -36,7 +36,7 @@ KIND = "code1"
 
 @dataclass(frozen=True)
 class CodeState:
-    """The result of comparing the list of code in a record with the files on this machine."""
+    """The result of comparing the code listing in a record with the files on this machine."""
 
     kind: Literal["same", "changed", "absent", "unknown"]
     file: str = ""
@@ -44,17 +44,17 @@ class CodeState:
 
 
 def identity_of(code: Mapping[str, Any]) -> str:
-    """The identity of a list of code: a digest that enters the ids of jobs."""
+    """The identity of a code listing: a digest that enters the ids of jobs."""
     files = sorted([place, digest] for place, (digest, _) in code["files"].items())
     data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
     return f"{KIND}-{short_digest(json.dumps([NORMAL, files, data]).encode())}"
 
 
 def code_state(code: Any) -> CodeState:
-    """Compare the list of code in a record with the files on this machine, which are read as text.
+    """Compare the code listing in a record with the files on this machine, which are read as text.
 
     The files are searched in the working folder and in the folders of ``sys.path``. The result is ``unknown`` if
-    ``code`` is not a list of code.
+    ``code`` is not a code listing.
     """
     if not _is_listing(code):
         return CodeState("unknown")
@@ -75,7 +75,7 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files in a record's list of code, by place, if this machine has the same files.
+    """The content of the Python files in a record's code listing, by place, if this machine has the same files.
 
     The content is None for a file that changed, is missing, or lies outside of the folder of the code. A record may
     come from a stranger and list any file. So content is returned only if its writer also had it: the whole file if the
@@ -109,7 +109,7 @@ def _text_at(root: Path, place: str) -> SourceText | None:
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:
-    """The folder on this machine from which the files of a list of code are imported.
+    """The folder on this machine from which the files of a code listing are imported.
 
     None if the first file of the list is in no folder of ``sys.path`` and not in the working folder.
     """
@@ -119,7 +119,7 @@ def _root_of(code: Mapping[str, Any]) -> Path | None:
 
 
 def _is_listing(code: Any) -> bool:
-    """True if a value from a record has the form of a list of code."""
+    """True if a value from a record has the form of a code listing."""
     if not isinstance(code, dict) or not isinstance(code.get("files"), dict) or not isinstance(code.get("data"), dict):
         return False
 

@@ -95,7 +95,7 @@ def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) 
 
 
 def equal_digests(path: Path = KNOWN_EQUAL) -> EqualDigests:
-    """The content of a file like :data:`KNOWN_EQUAL`."""
+    """The content of the file ``path``, which has the form of :data:`KNOWN_EQUAL`."""
     state = path.stat()
     return _equal_digests(path, state.st_mtime_ns, state.st_size)
 

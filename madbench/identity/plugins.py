@@ -20,12 +20,12 @@ _NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
 
 @functools.cache
 def plugin_code(point: EntryPoint) -> dict[str, Any]:
-    """The list of code (:mod:`madbench.identity.listing`) of an entry point, with the data files of its package.
+    """The code listing (:mod:`madbench.identity.listing`) of an entry point, with the data files of its package.
 
-    Names are followed in the plugin's own package and in modules outside of libraries. The whole package is listed if
-    its code loads modules by names that are made at run time. No model is built or run, so it is unknown which data
-    files the plugin reads. Therefore all files of the package that are neither code nor documentation are listed as
-    data.
+    The listing has the definitions that the code uses, directly or through others, in the plugin's own package and in
+    modules outside of libraries. The whole package is listed if its code loads modules by names that are made at run
+    time. No model is built or run, so it is unknown which data files the plugin reads. Therefore all files of the
+    package that are neither code nor documentation are listed as data.
     """
     origin, package = _package(point)
     root = import_root(origin, point.module.partition(".")[0] if package else point.module)

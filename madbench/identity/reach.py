@@ -104,7 +104,7 @@ class CodeSearch:
         return is_unheard or any(map(self._may_have_opened, self.files.values()))
 
     def listing(self) -> dict[str, Any]:
-        """The reached code as a list of code (:mod:`madbench.identity.listing`)."""
+        """The reached code as a code listing (:mod:`madbench.identity.listing`)."""
         files, data, content = {}, {}, {}
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)

@@ -80,7 +80,7 @@ _is_installed = False
 def own(*paths: Path) -> Own:
     """Make files, or all files in folders, count as users' code although they lie among the libraries.
 
-    Return their paths. From now on, notes are also taken of what they open and run.
+    Return these files and folders. From now on, notes are also taken of the files that they open and run.
     """
     global _own
     files = frozenset(f"{path}{os.sep}" if path.is_dir() else str(path) for path in paths)

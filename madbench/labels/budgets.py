@@ -100,7 +100,7 @@ class BudgetRule:
         return MEASURES[self.quantity].name
 
     def amount(self, allocation: Allocation) -> float:
-        """The quantity of an allocation, such as its number of parameters."""
+        """The quantity that this budget limits, for an allocation: for example its number of parameters."""
         return MEASURES[self.quantity].amount(allocation)
 
     def target(self, allocation: Allocation) -> float:

@@ -19,7 +19,7 @@ def point_at(text: str, position: int, problem: str, what: str = "label") -> str
 
 
 def escape(text: str) -> str:
-    """Return ``text`` with every character outside printable ASCII escaped."""
+    """Return ``text`` with every backslash, and every character outside printable ASCII, escaped as in Python."""
     return text.encode("unicode_escape").decode()
 
 

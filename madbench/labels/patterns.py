@@ -41,7 +41,10 @@ def is_pattern(text: str) -> bool:
 
 
 def split_pattern(text: str) -> tuple[list[PatternPart], bool]:
-    """The parts of a pattern, and True if it ends in ``/...``. Raises ``LabelError`` for an invalid part."""
+    """The parts of a pattern, and True if it ends in ``/...``.
+
+    Raises ``LabelError`` for an invalid part or count, and for more than ``MOST_LAYERS`` layers.
+    """
     parts, position = [], 0
     words = text.split(SEPARATOR)
     is_cut = len(words) > 1 and words[-1] == REST

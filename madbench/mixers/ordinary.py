@@ -164,7 +164,7 @@ def _random_samples(default: Sample) -> list[Sample]:
 
 
 def _are_alike(sample: Sample, other: Sample) -> bool:
-    """True if both samples have the same ranks and the same effective settings."""
+    """True if both samples have the same ranks, parameter counts and effective settings."""
     mine, theirs = sample.allocation, other.allocation
     return sample.effective == other.effective and (mine.ranks, mine.terms) == (theirs.ranks, theirs.terms)
 
@@ -305,10 +305,10 @@ def _least_change(default: Sample, names: Sequence[str]) -> Residual:
 
 
 def _change(default: Sample, name: str) -> Residual | None:
-    """The largest relative effect of up to three other values of one setting, at most 1. None if there are none.
+    """The largest effect of another value of the setting ``name`` of a mixer. None if the setting has no other value.
 
-    The effect is a change of the outputs. For a setting that affects only the initial weights, it is their change. A
-    change of the parameter counts has the effect 1.
+    Up to three other values are tried. The effect of a value is the relative change of the outputs, or of the initial
+    weights if the setting affects only these. It is at most 1, and it is 1 if the parameter counts change.
     """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:

@@ -91,7 +91,7 @@ class Item:
 
     @property
     def is_made_here(self) -> bool:
-        """True if madbench makes the item."""
+        """True if madbench can make the item: it has labels to train, a command or a measure."""
         return bool(self.labels or self.command or self.measure)
 
     @property
@@ -307,7 +307,7 @@ def _refuse_taken_names(paper: Paper) -> None:
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
-    """All papers by name, and the reasons why others could not be loaded."""
+    """The papers that can be loaded, by name, and the reasons why other papers cannot be loaded, by name."""
     papers, problems = {}, dict(PACKAGES.refused)
     for name in PACKAGES.names:
         try:

@@ -82,7 +82,7 @@ class ObservedSettings:
         return "({:g}, {:g})".format(*_optimizer(job).param_groups[0]["betas"])
 
     def weight_decay(self, job: Job) -> float:
-        """The decay of linear maps."""
+        """The weight decay of linear maps: the largest decay of any parameter group of the optimizer."""
         return max(group["weight_decay"] for group in _optimizer(job).param_groups)
 
     def steps(self, job: Job) -> int:

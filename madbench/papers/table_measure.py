@@ -49,7 +49,10 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same rows under other budgets in parameters. Empty if nothing is stored."""
+    """The stored results of the same rows under each other budget that counts parameters (``COUNTINGS``).
+
+    Budgets without stored runs are left out, and so are budgets that a suite does not have or that a label cannot meet.
+    """
     others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.grid.budget)
     return [stored for stored in others if stored]
 

@@ -107,9 +107,10 @@ def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]
 def _results(
     suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
 ) -> Results:
-    """The results of the jobs of a protocol, under the shipped profile that trained them.
+    """The results of the ``jobs`` of a protocol, under the shipped profile that trained them.
 
-    Under ``profile`` if no shipped profile did.
+    If no shipped profile trained them, the results are those under ``profile``. Raises ``MadbenchError`` if ``profile``
+    is then None, and ``StoreError`` if none of the jobs follows it.
     """
     task_names = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in task_names]

@@ -246,7 +246,7 @@ def _size(job: Job) -> tuple[str, int, int, int]:
 
 
 class PageClaim(NamedTuple):
-    """A claim and its findings."""
+    """A claim on the page of a report, with its findings."""
 
     claim: Claim
     id: str

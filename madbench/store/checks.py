@@ -121,7 +121,10 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
 
 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:
-    """Check a dict of numbers from JSON, and return it. Texts such as "nan" become floats."""
+    """Check a dict of numbers from JSON, and return a copy. ``what`` names the dict in errors.
+
+    Texts such as "nan", and integers beyond 64 bits, become floats.
+    """
     check_type(values, dict, what)
     return {name: _number(value, f"{what}: {reprlib.repr(name)}") for name, value in values.items()}
 

@@ -169,7 +169,10 @@ class RunIndex:
         return runs
 
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
-        """Write ``rows`` to the SQLite file. A file that is damaged or not SQLite is replaced by a new one."""
+        """Write ``rows`` to the SQLite file. A file that is damaged or not SQLite is replaced by a new one.
+
+        If the file cannot be written for another reason, such as a lock or a full disk, the rows are not written.
+        """
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):

@@ -389,7 +389,7 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        """Write ``record`` to the folder ``keep`` of the job's work folder, and move that folder to the store."""
+        """Write a run's files to the folder ``keep`` of the job's work folder, and move that folder to the store."""
         target, kept_files = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):

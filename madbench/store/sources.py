@@ -1,6 +1,6 @@
 """Source code of users and plugins, stored in the folders of archived runs as text that Python cannot import.
 
-``source/models/helper.py.txt`` in a run's folder is the file ``models/helper.py`` of the run's list of code
+``source/models/helper.py.txt`` in a run's folder is the file ``models/helper.py`` of the run's code listing
 (:mod:`madbench.identity.listing`). It is for people to read; madbench does not read it back.
 """
 

@@ -119,7 +119,7 @@ def task_suites() -> dict[str, Suite]:
 def suite_of_task(task: str, where: str = "") -> Suite:
     """The suite of a task.
 
-    Raises ``ConfigError`` if the task is unknown or broken; the message begins with ``where``.
+    Raises ``ConfigError`` if the task is unknown, or if it or its suite is broken. The message begins with ``where``.
     """
     if found := next((suite for suite in suites().values() if task in suite.tasks()), None):
         return found

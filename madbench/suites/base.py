@@ -199,7 +199,7 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return None
 
     def corpus_of(self, job: J, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus | None:
-        """The corpus of a job, as its record describes it. None if the suite reads no text."""
+        """The corpus of a job. ``details`` are those of its record. None if the suite reads no text."""
         return None
 
     def check_job(self, job: J, where: str) -> None:  # noqa: B027  most suites take any

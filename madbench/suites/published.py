@@ -70,9 +70,10 @@ class Published:
     """The score of each task's heuristic at the task sizes of the paper, in the units of the task's column."""
 
     def rows(self, folder: Path) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
-        """Yield the label, the cells as text by header, and the numbers by column of our tables, for each row.
+        """Yield the label, the cells and the numbers of each row of the tables in the folder ``folder``.
 
-        Numbers of empty cells are left out.
+        The cells are the texts of the row by header of the CSV file. The numbers are by column of our tables, and are
+        multiplied by the factors of the table. Empty cells give no number.
         """
         for table in self.tables:
             with open(folder / table.file, newline="", encoding="utf-8") as file:
@@ -164,12 +165,12 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]
 
 
 def published_under(name: str, profile: str, overrides: tuple[Override, ...] = ()) -> PublishedNumbers:
-    """The published numbers of the row ``name`` under a profile with these overrides."""
+    """The published numbers of the label ``name``: those of a profile with these overrides, and those of no profile."""
     return PublishedNumbers(published_scores().get(name, {}), profile_scores(profile, overrides).get(name, {}))
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the row ``name`` to show under ``protocol`` (:meth:`PublishedNumbers.shown`)."""
+    """The published numbers of the label ``name`` to show under ``protocol`` (:meth:`PublishedNumbers.shown`)."""
     return published_under(name, protocol.profile_name, protocol.overrides).shown(protocol.profile, shows_always)
 
 

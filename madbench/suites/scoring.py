@@ -234,7 +234,7 @@ class Scoring:
         return scores
 
     def _solved_shares(self, job_frame: pd.DataFrame) -> Mapping[str, float]:
-        """:meth:`solved_share` of each task, read from the column of this name if the frame has it."""
+        """The :meth:`solved_share` of each task, or its value in ``job_frame`` if the frame has this column."""
         if "solved_share" in job_frame:
             return dict(zip(job_frame.column, job_frame.solved_share))
         return {task: self.solved_share(task) for task in job_frame.column.unique()}
@@ -309,7 +309,10 @@ class Scoring:
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns to show in a table of these outcomes and scores. By default those of the protocol's tasks."""
+        """The columns to show in a table of these outcomes and scores. By default those of the protocol's tasks.
+
+        ``thresholds`` are the requested thresholds for columns of steps.
+        """
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:

@@ -77,7 +77,7 @@ class Trial(abc.ABC, Generic[J]):
 
     @staticmethod
     def random_batch(job: J, size: int, length: int, device: str) -> tuple[Tensor, ...]:
-        """Random ids (size, length) as inputs and targets of ``loss``, for measuring the time of a step."""
+        """Random ids (size, length), both as inputs and as targets of ``loss``, for measuring the time of a step."""
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
 

@@ -263,7 +263,10 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
 
 
 def _number_of_ids(spec: str) -> int | None:
-    """The number N of a specification ``none:N``: N ids without a tokenizer. None if ``spec`` names a tokenizer."""
+    """The number N of a specification ``none:N``: N ids without a tokenizer. None if ``spec`` names a tokenizer.
+
+    Raises ``ConfigError`` for ``none`` without a valid number.
+    """
     if spec.partition(":")[0] != "none":
         return None
     if not re.fullmatch(r"none:[1-9][0-9]{0,8}", spec):

@@ -85,7 +85,10 @@ class TextFile(Source):
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
     def _json_lines(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
-        """Yield the text under ``key`` of one JSON object per line. Blank lines are skipped."""
+        """Yield the text under the key ``self.key`` of each line, a JSON object. An invalid line gives an error.
+
+        Blank lines are skipped.
+        """
         while line := content.readline(self.limits.line + 1):
             self._number += 1
             self.position, where = file.tell(), f"{self.name}:{self._number}"
@@ -104,7 +107,7 @@ class TextFile(Source):
                 yield self._text_of_object(row, where)
 
     def _json_array(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
-        """Yield the text under ``key`` of the objects in a JSON array."""
+        """Yield the text under the key ``self.key`` of each object in a JSON array. An invalid element is an error."""
         for line, row in json_array(content, self.limits.line, self.name):
             self._number, self.position = line, file.tell()
             yield self._text_of_object(row, f"{self.name}:{self._number}")

@@ -36,9 +36,10 @@ _CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """The part of a checkpoint that is neither weights nor optimizer: the step, the curve, timings, and their origin.
+    """The part of a checkpoint besides the weights and the state of the optimizer.
 
-    Under torchrun the state is equal in all processes, except for the timings.
+    It has the step, the curve and the seconds of training, and says on which devices, with how many threads and in
+    which groups the run was trained. Under torchrun the state is equal in all processes, except for the timings.
     """
 
     def __init__(self, device: str):

@@ -116,11 +116,11 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Make empty buffers (N, B, ...) for one micro-batch of N members. Also return the members' shares in the loss.
+    """Make empty buffers (N, B, ...) for one micro-batch of N members. Also return the members' shares.
 
-    ``parts`` has one pair per member: the tensors (B, ...) of its micro-batch, and its share. If the shares are
-    tensors, an empty buffer (N,) is returned for them. If they are numbers, which are then equal, one number is
-    returned.
+    ``parts`` has one pair per member: the tensors (B, ...) of the member's micro-batch, and the share of this
+    micro-batch in the member's mean loss. If the shares are tensors, an empty buffer (N,) is returned for them. Shares
+    that are numbers are equal for all members, and one number is returned.
     """
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]

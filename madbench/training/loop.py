@@ -191,10 +191,10 @@ def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphSt
 
 
 class GroupLoop:
-    """The loop of members that train in common steps until all are over.
+    """The training loop of a group. Its members take their steps together until all of them are over.
 
-    If the evaluation or ``finish`` of one of several members raises an error, the other members train on, and the error
-    is raised after all are over. ``StoreError`` is raised at once.
+    If an evaluation or a call of ``finish`` raises an error for one of several members, the other members train on. The
+    first such error is raised after all members are over. ``StoreError`` is raised at once.
     """
 
     def __init__(

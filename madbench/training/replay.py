@@ -81,11 +81,11 @@ _programs: dict[Hashable, Pass] = {}
 
 
 def can_replay(member: GroupMember) -> bool:
-    """True if a member's forward and backward passes can be replayed, and enough steps are left for that to save time.
+    """True if a program may compute the passes of a member, and enough steps are left for that to save time.
 
-    A program does not repeat effects of Python's state, of random numbers, or of tensor values that Python reads. So
-    every mixer must declare that it is replayable, and every other module must belong to this package or be in
-    :data:`PLAIN`. The member must train on a CPU in one process.
+    A program, the recording of a pass, does not repeat effects of Python's state, of random numbers, or of tensor
+    values that Python reads. So every mixer must declare that it is replayable, and every other module must belong to
+    this package or be in :data:`PLAIN`. The member must train on a CPU in one process.
     """
     trial = member.trial
     is_alone = torch.device(member.device).type == "cpu" and world.size() == 1

@@ -127,9 +127,10 @@ class Stack:
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
-        """The micro-batches of the next step, each with one pair per member.
+        """The micro-batches of the next step. Each is a tuple with one pair per member.
 
-        A pair has the tensors of the micro-batch, (B, ...), and its share in the member's mean loss.
+        A pair has the tensors (B, ...) of the member's micro-batch, and the share of this micro-batch in the member's
+        mean loss.
         """
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
@@ -175,7 +176,11 @@ class Stack:
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of these leaves."""
+        """Return the losses (N,) of a micro-batch, each times its member's share, and then the gradients of ``leaves``.
+
+        A share is that of the micro-batch in the member's mean loss. ``shares`` is (N,), or a number that all members
+        share.
+        """
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
         return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]

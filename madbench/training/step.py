@@ -43,7 +43,11 @@ class PlainStep:
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry."""
+        """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry.
+
+        Return the loss and the norm of the gradient before clipping, each in a list. The norm is None if it is not
+        measured.
+        """
         trial, optimizer = self.member.trial, self.member.optimizer
         for group in optimizer.param_groups:
             group["lr"] = rates[0]

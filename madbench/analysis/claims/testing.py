@@ -48,14 +48,14 @@ def test_claim(
     scales: bool = True,
     fixed_threshold: float | None = None,
 ) -> ClaimTest:
-    """Test ``claim`` on ``quantity``. ``samples`` has the seeds of each label in this column.
+    """Test ``claim`` on the column ``quantity``. ``samples`` has the sample of each label in this column.
 
-    The pairs with enough seeds are tested, or all stored pairs if none has enough. A claim about every pair is tested
-    only if all of its pairs are stored.
+    The stored pairs whose labels have at least ``LEAST_SEEDS`` seeds are tested, or all stored pairs if there is no
+    such pair. A claim about every pair is tested only if all of its pairs are stored, and then on all of them.
 
     Args:
         scales: True if a threshold that is a share of published accuracies is scaled to the profile.
-        fixed_threshold: a threshold in the units of the column. It replaces that of the claim.
+        fixed_threshold: a threshold in the units of the column. It replaces the threshold of the claim.
     """
     stored_cases = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
     if not stored_cases or (claim.judges == "every pair" and len(stored_cases) < len(claim.pairs)):

@@ -302,7 +302,8 @@ def loss_figure(
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
     """The curves of one label: the column ``quantity`` of ``frame`` against the column ``x``.
 
-    Values are moving means over ``window`` evaluations, if there are more evaluations than that.
+    If there are more than ``window`` evaluations, values of finished seeds are moving means over ``window``
+    evaluations. The means over seeds before this smoothing are then in ``thin``.
     """
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
@@ -332,9 +333,10 @@ def _y_limits(evaluated_rows: pd.DataFrame) -> tuple[float, float]:
 def _entries(
     highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
 ) -> dict[str, ArtistOptions]:
-    """The entries of the legend by text: labels in color with their L5, best first, and the others in one entry.
+    """The entries of the legend by text: labels in color with their loss, best first, and other labels in one entry.
 
-    The last entry is, for example, ``25 others  2.737 to 3.026``.
+    The loss is L5, the mean over the last five evaluations. The last entry is, for example,
+    ``25 others  2.737 to 3.026``.
     """
     entries, names = {}, layout.names(highlights.styles)
     for label in sorted(highlights.styles, key=losses.__getitem__):

@@ -226,9 +226,9 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
 
 
 def _matrices(models: Models, layout: Layout) -> Figure | None:
-    """The figure of learned interaction matrices, one line of panels per layer and matrix, one panel per head.
+    """The figure of learned interaction matrices: one line of panels per layer and matrix, one panel per head.
 
-    None if no mixer has such matrices.
+    Only the first ``MOST_HEADS`` heads are drawn. None if no mixer has such matrices.
     """
     lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _probe_values(models, "matrices")]
     if not lines:

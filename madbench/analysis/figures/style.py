@@ -164,7 +164,7 @@ class LabelStyle:
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> ArtistOptions:
-        """The look of a mean of the label. The marker is hollow for a single seed."""
+        """The look of the marker of a mean of the label. The marker is hollow if ``is_single``, for a single seed."""
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 

@@ -83,9 +83,9 @@ class Scale:
 
     @property
     def width(self) -> float:
-        """The range of possible values, from chance if the lower limit is infinite. NaN if the upper limit is infinite.
+        """The highest possible value minus the lowest. Chance replaces a lower limit that is infinite.
 
-        The upper limit of losses and counts is infinite.
+        NaN if the upper limit is infinite, as for losses and counts.
         """
         low, high = self.limits
         if math.isfinite(high):
@@ -272,10 +272,15 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> VarianceTerms:
-    """The terms of the variance of a mean of ``n`` future seeds, if their sample variance and mean are as given.
+    """The terms of the variance of the mean of ``n`` planned seeds with this sample ``variance`` and this ``mean``.
 
-    ``width`` is the range of the column, as in :func:`terms_of_mean`. ``splits`` is True if the given ``variance``
-    already shows that the label splits (see the module). Then no term is added for a split that seeds do not show.
+    Args:
+        variance: the expected sample variance of the seeds.
+        mean: the expected mean of the seeds.
+        n: the number of seeds.
+        width: the range of the column, such as 100 points of accuracy. NaN for a loss or a count.
+        splits: True if ``variance`` already shows that the label splits (see the module). Then no term for an invisible
+            split is added.
     """
     has_width = not np.isnan(width)
     prior_deviation = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)

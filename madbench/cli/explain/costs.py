@@ -158,9 +158,10 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
-    """Print a table of ranks and costs, and a table of parameters. Labels without ranks do not meet the budget.
+    """Print a table of ranks and costs, and a table of parameters, with one row per label.
 
-    The ranks of a hybrid are in rows below it, one per mixer.
+    The row of a label that does not fit the budget has no numbers. The ranks of a hybrid are in rows below it, one per
+    mixer.
     """
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)

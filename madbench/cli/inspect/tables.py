@@ -38,7 +38,11 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
 
 
 def model_lines(model: Inspection) -> list[list[str]]:
-    """The tables of one model as lines. A row begins with ``R(1) 1.2`` for layer 1, head 2."""
+    """The tables of one model, each as a list of lines that begins with the headings.
+
+    A row begins with its subject and place, such as ``R(1) 1.2`` for layer 1, head 2. If a table has more than
+    ``MOST_ROWS`` rows per layer and head, its rows are means over the heads of a layer, such as ``R(1) 1``.
+    """
     tables, pages = _columns(), []
     for table, rows in model.tables.items():
         (first, columns), lines = tables[table], []

@@ -46,7 +46,10 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
 def print_made(
     request: Request, decision: ItemResult, files: list[Path], print_options: PrintOptions, note: str = ""
 ) -> None:
-    """Print the result. ``note`` is printed beside each verdict."""
+    """Print the result of an item: its tables, and on a terminal also its verdicts, its state and the figure ``files``.
+
+    In JSON, its content, state, verdicts and files are one document. ``note`` is printed after each verdict.
+    """
     if print_options.format == "json":
         content = {
             **decision.content,

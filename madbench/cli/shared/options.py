@@ -91,7 +91,10 @@ class TrackOptions:
     ] = None
 
     def naming(self) -> Naming:
-        """The names of projects and runs. Raises ``ConfigError`` for names without --track."""
+        """The names of the tracked project and runs.
+
+        Raises ``ConfigError`` if --track-project or --track-name is given without --track.
+        """
         for flag, value in {"--track-project": self.track_project, "--track-name": self.track_name}.items():
             if value is not None and not self.track:
                 raise ConfigError(f"{flag} {value}: has no effect without --track")

@@ -57,8 +57,9 @@ def make_plan(
 ) -> dict[str, Any]:
     """The cost of every row and task of the experiment, and the remaining seconds, timed on the device.
 
-    It times a few steps per task. With ``has_details`` it times every row and task, and adds memory, FLOPs counted by
-    torch, and parameters by group. A label that this machine cannot run has no seconds; the reason is in ``untimed``.
+    A few steps of each task are timed. With ``has_details`` a few steps of every row and task are timed, and memory,
+    FLOPs counted by torch, and parameters by group are added. A label that this machine cannot run has no seconds;
+    ``untimed`` maps it to the reason.
     """
     states = job_states(experiment.jobs, experiment.results, policy)
     sizes = {job.id: size_of(job) for job in experiment.jobs}
@@ -88,7 +89,10 @@ def make_plan(
 
 
 def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: str) -> dict[str, str]:
-    """The reasons why labels cannot be timed on ``device``, by label. The largest job of each label is tried."""
+    """The reasons why labels cannot be timed on ``device``, by label.
+
+    Only the job with the most parameters is tried for each label.
+    """
     from madbench.training.cost import why_untimed
 
     largest = {job.label: job for job in sorted(jobs, key=lambda job: sizes[job.id].parameters)}

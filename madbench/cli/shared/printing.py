@@ -159,7 +159,7 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
-    """Print the lines of a table. A terminal that is too narrow wraps them itself."""
+    """Print the lines of a table. The first line has the headings. A terminal that is too narrow wraps long lines."""
     console.out(lines[0], style="table.header", highlight=False)
     console.out("\n".join(lines[1:]), highlight=False)
 

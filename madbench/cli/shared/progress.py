@@ -95,9 +95,9 @@ def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 class RunScreen:
-    """The progress screen of jobs, from the events of any executor. Skipped jobs are counted in one sentence.
+    """The screen with the progress of jobs, from the events of any executor. Skipped jobs are counted in one sentence.
 
-    ``names`` are shown in place of labels, by id, such as ``R-c  model.mix_rank=4``.
+    ``names`` maps ids of jobs to names, such as ``R-c  model.mix_rank=4``, that are shown in place of their labels.
     """
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):

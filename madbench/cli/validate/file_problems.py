@@ -13,11 +13,12 @@ from madbench.errors import MadbenchError
 def find_problems(
     load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
 ) -> list[str]:
-    """All errors that ``load`` raises for ``mapping``, which was read from ``path``.
+    """All errors that ``load`` raises for ``mapping``, the content of the file ``path``. Each message names the file.
 
-    After an error the part that causes it is replaced by the value in ``sound``, or removed, and the rest is loaded
-    again. ``sound`` has a value for every required key. A part is the cause if the error disappears without it. Inside
-    of the file, no list and no mapping loses its last part, which would often be another error.
+    After each error, the part of the content that causes it is repaired, and the content is loaded again. A part is the
+    cause if its repair changes the error. It is repaired by its value in ``sound``, a valid content with all required
+    keys, or it is removed if ``sound`` has none. No inner list or mapping loses its last part, which would often be
+    another error. The search ends if no repair changes the error.
     """
 
     def error_of(content: Mapping[str, Any]) -> str:

@@ -147,7 +147,18 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def compare_path(path: str, device: str) -> dict[str, Any]:
-    """The largest error of a path over its labels, relative to the largest output, or the reason of a failure."""
+    """Compare the path ``path`` on ``device`` with the path ``reference``, for the labels that the path supports.
+
+    Return a row of the table of paths:
+
+    - ``path`` and ``device``, as given.
+    - ``works``: True if ``reason`` is empty.
+    - ``max_relative_error``: the largest error of an output, relative to the largest output of its label. None if it is
+      unknown or not finite.
+    - ``labels``: the labels that were tried and that the path supports.
+    - ``reason``: why the path does not work: an error, a difference from the reference, wrong kernels, or no label that
+      the path supports.
+    """
     import torch
 
     errors: dict[str, float] = {}

@@ -41,9 +41,9 @@ class Decay:
         self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """The matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0. a and b are (..., T, n).
+        """The products of rows t and s of a and b, decayed: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
 
-        If ``is_strict``, its diagonal is 0, too.
+        Entries with s > t are 0. a and b are (..., T, n), and r is a channel. If ``is_strict``, the diagonal is 0, too.
         """
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
@@ -105,9 +105,9 @@ class HalvedDecay:
             size *= 2
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """The matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0. a and b are (..., T, n).
+        """The products of rows t and s of a and b, decayed: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
 
-        If ``is_strict``, its diagonal is 0, too.
+        Entries with s > t are 0. a and b are (..., T, n), and r is a channel. If ``is_strict``, the diagonal is 0, too.
         """
         a, b = self._padded(a), self._padded(b)
         own = (a * b).sum(-1)[..., None, None]

@@ -157,7 +157,7 @@ def nearest(text: str) -> str | None:
 def _corrected(segment: str) -> Mapping[str, Any] | None:
     """The fields that the user probably meant to set by ``segment``, which is not the first segment of the label.
 
-    None if no valid segment is similar.
+    Empty if the segment names a default or can only come first. None if no valid segment is similar.
     """
     if segment in DEFAULTS or segment in FIRST:
         return {}

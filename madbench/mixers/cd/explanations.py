@@ -101,7 +101,10 @@ FEATURES = {
 
 
 def explain(label: Label) -> list[Explanation]:
-    """One row per segment and feature letter, in the order of the label, then names in the paper and cautions."""
+    """One explanation per segment and feature letter of a label, in their order, and then notes on the whole label.
+
+    The notes are its names in the paper, cautions, and another spelling.
+    """
     name, what, equation = READOUTS[label.readout]
     source = "eq. 3c" if label.readout != "sigmoid" else "this project"
     rows = [Explanation(label.readout, name, what, equation, "Lemma 8" if label.is_kernel else source)]

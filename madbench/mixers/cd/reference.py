@@ -103,7 +103,11 @@ def _head(
 def _gate(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
-    """lambda_t of one head as a tensor of one number or n numbers, and Delta_t, or None if the gate has none."""
+    """Return lambda_t and Delta_t of one head for the token x_t (D,).
+
+    lambda_t is a scalar, or (n,) if each key channel has its own value. Delta_t is a scalar, or None if the gate has
+    none.
+    """
     kind = label.gate
     if kind[:1] in ("", "0", "1"):
         return torch.tensor(float(kind or 1), dtype=torch.float64), None

@@ -104,10 +104,11 @@ def wrong_output(y: Any, x: Tensor) -> str:
 
 
 def make(path: str, size: Size) -> nn.Module:
-    """Build a new module from a user's class or function at a size.
+    """Build a new module at a size, from the user's class or function that ``path`` names, with its arguments.
 
-    It is built on the CPU, so that the code may read tensor values, and then moved to torch's current device. Raises
-    ``BudgetError`` if it needs arguments other than sizes, fails, or returns no module.
+    The module is built on the CPU, so that the code may read tensor values. It stays there, unless torch's current
+    device is ``meta``. Raises ``BudgetError`` if the code needs arguments other than sizes, fails, or does not return a
+    module whose parameters all have a shape and a floating-point dtype.
     """
     factory = source(path).make
     with torch.device("cpu"), working_folder_on_path(), wrap_user_errors(f"my:{path} at d_model {size.d_model}"):

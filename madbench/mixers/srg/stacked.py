@@ -68,5 +68,8 @@ def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """Merge N models into the heads, (N, i H, ...) -> (i N H, ...), in the order of :func:`_heads_of_rows`."""
+    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...).
+
+    i is the number of scores per head. The heads are in the order of :func:`_heads_of_rows`.
+    """
     return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

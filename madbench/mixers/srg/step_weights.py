@@ -152,10 +152,10 @@ class StepWeights:
 
 
 def has_short_steps(variant: Variant) -> bool:
-    """True if the steps of a label are computed here.
+    """True if :class:`StepWeights` can compute the decoding steps of a label.
 
-    These are the labels of L and of the paper's Table 1 that have convolutions, gates or mixing. Without these letters
-    there is nothing to prepare.
+    The label needs a base in ``BASES``, no field outside of ``FIELDS``, and a convolution, gates or mixing. Without
+    these three there is nothing to prepare. Of bases S, R and G these are labels of the paper's Table 1.
     """
     others = any(getattr(variant, field.name) for field in fields(variant) if field.name not in FIELDS)
     return variant.base in BASES and not others and (variant.conv or variant.gates or variant.has_mixing)

@@ -96,7 +96,7 @@ class Sheet:
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """Write left right^T to this sheet, and masks it. Return this sheet.
+        """Write left right^T to this sheet, and mask it. Return this sheet.
 
         The factors are q and k, or the gradient of o and v.
         """

@@ -75,7 +75,11 @@ def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
-    """One panel per class: outputs as points, the two values as arrows."""
+    """The figure of the output spaces: one panel per class of coefficients (:data:`CLASSES`).
+
+    ``frame`` is the result of :func:`space_frame`. Its outputs are drawn as points, and the two value vectors
+    (:data:`VALUES`) as arrows.
+    """
     from madbench.analysis.figures.panels import Layout, Panels
     from madbench.analysis.figures.style import PALETTE, style
 

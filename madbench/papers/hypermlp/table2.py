@@ -267,7 +267,7 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _complete_scores(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
-    """The mean of every column by label, for labels that have all columns."""
+    """The mean over runs in each column (:data:`COLUMNS`), by label. Labels that lack a column are left out."""
     means = {label: _means(runs) for label, runs in ours.items()}
     return {label: [*of_label.values()] for label, of_label in means.items() if len(of_label) == len(COLUMNS)}
 

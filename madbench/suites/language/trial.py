@@ -37,7 +37,8 @@ class LanguageTrial(Trial[LanguageJob]):
     """The trial of a language model: windows of a corpus, and an evaluation every ``eval_every`` steps.
 
     Raises ``ConfigError`` if the number of processes does not divide the windows of a step, or if a split has no
-    window. Raises ``TrainingError`` if the corpus is missing.
+    window. Raises ``TrainingError`` if the job's corpus is not among the given ones, and ``StoreError`` if its token
+    files have changed or are not on this machine.
     """
 
     streams = ("init", "order")
@@ -189,7 +190,7 @@ class Batches:
 
 
 class Evaluation:
-    """The evaluation of models on equal windows for every label, seed and number of processes."""
+    """The evaluation of language models. Its windows are the same for every label, seed and number of processes."""
 
     def __init__(
         self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: ModuleType | None = None

@@ -88,9 +88,10 @@ class Mamba3(Recurrent):
         return inner, inner, states, states, heads, heads, heads, states // 4
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The sizes of the state besides the matrix: the summed angles, and B and x of the last token.
+        """The counts of carried numbers besides the state S: ``angle`` for the summed angles, ``key`` and ``value``.
 
-        The trapezoidal rule writes B_(t-1) x_(t-1)^T at token t with the weight (1 - lambda_t) Delta_t alpha_t.
+        ``key`` is for B and ``value`` for x of the last token. Both are needed because the trapezoidal rule writes
+        B_(t-1) x_(t-1)^T at token t, with the weight (1 - lambda_t) Delta_t alpha_t.
         """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 

@@ -50,7 +50,7 @@ class ShortConv(SelfContained):
         return {"conv": Taps(d, taps=TAPS), "in_proj": Linear(d, 3 * d), "out_proj": Linear(d, d)}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Zero: the operator has no state and no attention, and products with B and C are not counted."""
+        """Zero, as the taps of the convolution count as parameters, and products with B and C are not counted."""
         return 0.0
 
     def outputs(

@@ -154,8 +154,11 @@ def forward(
     Take q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
     scales. For S, q must be scaled by K^-1/2 already.
 
-    ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums of exponentials. Then
-    follow c (B, H_q, T, R) if there is R(1), and u over the norm (B, H, T, R) if there is R(2).
+    ``saved`` has these tensors, in float32:
+
+    - The norms (B, H, T). For S, they are the binary logarithms of the sums of exponentials.
+    - If there is R(1), c (B, H_q, T, R).
+    - If there is R(2), u (B, H, T, R), divided by the norm, or for S by the sum of exponentials.
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)

@@ -33,7 +33,7 @@ def queries_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of q and gamma to DQ and DGAMMA.
+    """Write the gradient of q to DQ and, if there is R(1), the gradient of gamma to DGAMMA.
 
     One program computes P rows of one head, and loops over the keys, S at a time.
     """

@@ -59,7 +59,10 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """The matrix B0(X) (H_q, free, S) of the ``free`` free channels and S slots: :func:`normals` for R(1) = I."""
+    """The matrix B0(X) (H_q, free, S): the result of :func:`normals` if R(1) is the identity.
+
+    For this the tables of R(1) are set to zero. Afterward they have their values again.
+    """
     assert mixer.mix1 is not None
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
     values = [table.clone() for table in tables]

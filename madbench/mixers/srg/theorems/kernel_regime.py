@@ -128,5 +128,5 @@ def stability(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _selecting_scores(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """Hidden scores (B, H, T, S) whose sign selects slots."""
+    """The hidden scores (B, H, T, S) whose signs make slots active or inactive. For G these are scores of the gate."""
     return mixer.maps(x).hidden[:, : mixer.n_head]

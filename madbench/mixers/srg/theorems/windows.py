@@ -56,9 +56,10 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the last row for a window alone with the last row for the whole input (Theorem F.1 (i)).
+    """Compare the last output row for a window alone with that for a longer input (Theorem F.1 (i)).
 
-    The whole input ends with the window and has older tokens before it.
+    The longer input ends with the window and has older tokens before it. R is extended by zero from the slots of the
+    window to all slots.
     """
     _extend_by_zero(mixer)
     _clear_before_window(mixer, x)

@@ -28,7 +28,7 @@ NARROW, WIDE = 0.004, 0.4  # widths of Z around 0 for scalars (Remark 2)
 
 @functools.cache
 def scores() -> Tensor:
-    """The scores z = (T_q x_i) . (T_h x_j) of 200,000 random pairs (T_q, T_h)."""
+    """The scores z = (T_q x_i) . (T_h x_j) of 200,000 random pairs (T_q, T_h) and one pair of tokens, (200,000,)."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
     sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
@@ -42,7 +42,11 @@ def share(low: float, high: float) -> float:
 
 
 def narrowing() -> float:
-    """The relative decrease of |T| / |Z| from a narrow to a wide interval Z, for scalars a and b (Remark 2)."""
+    """The relative decrease of |T| / |Z| from a narrow to a wide interval Z around 0, for scalars (Remark 2).
+
+    |T| is the share of random pairs (a, b) of normally distributed scalars whose score a b is in Z. |Z| is the length
+    of Z.
+    """
     a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
     return 1 - wide / narrow

@@ -275,10 +275,11 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
-    """The largest relative difference between 1 / weight and the number of tuples of a row, if queries are zero.
+    """Check that all tuples of a row have the same weight if queries are zero: 1 / weight is their number.
 
-    All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
-    token (for the first n - 1 tokens if tuples are strict) and 0 for the others.
+    Return the largest relative difference of 1 / weight from the number of tuples, over rows and heads. To read a
+    single weight, the values of a head are 1 for the first token and 0 for the others. If tuples are strict, they are 1
+    for the first n - 1 tokens, where n is the degree of the head.
     """
     tuples, residuals = _label_of(mixer).tuples, []
     mixer.q.weight.zero_()

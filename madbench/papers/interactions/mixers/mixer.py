@@ -325,9 +325,10 @@ def available_bytes(x: Tensor) -> int:
 
 
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
-    """Raise ``TrainingError`` if more bytes are needed than the device of ``x`` has available.
+    """Raise ``TrainingError`` if ``needed`` bytes are more than the device of ``x`` has available.
 
-    The message begins with ``what()`` and ends with ``fits()``, which says what would fit.
+    The message begins with ``what()``, which names what needs the memory, and ends with ``fits()``, which says what
+    would fit.
     """
     available = available_bytes(x)
     if needed > available:
@@ -336,7 +337,7 @@ def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable
 
 
 def fitting_length(x: Tensor, bytes_at: Callable[[int], int]) -> int:
-    """The largest length T for which ``bytes_at(T)`` fits in the memory of the device of ``x``."""
+    """The largest length T for which ``bytes_at(T)`` fits in the memory of the device of ``x``. 0 if none fits."""
     available, length = available_bytes(x), 1
     while bytes_at(2 * length) <= available:
         length *= 2

@@ -48,7 +48,10 @@ def _world() -> tuple[Array, Array, Array]:
 
 
 def _effects(f: Array) -> Array:
-    """The effects f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
+    """The effects of every pair of symbols, (S, S). f (policies, policies, N, N) has them by both policies and shift.
+
+    A symbol is a policy and a cell (x, y). A shift is the difference of two cells, modulo N.
+    """
     policy, x, y = cast("tuple[Array, ...]", np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS)))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
     return f[policy[:, None], policy, *shifts]

@@ -234,9 +234,10 @@ def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int
 
     Return the largest error over the sequences.
 
-    The coupling C is the best by least squares. The sequences are all those of these lengths that contain symbol 0, and
-    only those without repeated symbols if ``has_repeats`` is false. The effects of pairs on symbol 0 are random. The
-    error is that of the row of symbol 0.
+    The sums are those of a row with symbol 0, for all sequences of the given ``lengths`` that contain this symbol. If
+    ``has_repeats`` is false, sequences with repeated symbols are left out. In the sums over all pairs, each pair of
+    ``symbols`` symbols has a random effect. The sums over ordered pairs use the coupling C that fits best by least
+    squares.
     """
     effects, ordered, full = np.random.default_rng(0).normal(size=symbols**2), [], []
     for sequence in (sequence for length in lengths for sequence in itertools.product(range(symbols), repeat=length)):

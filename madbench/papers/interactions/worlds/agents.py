@@ -21,11 +21,11 @@ Control = Literal["", "without_itself", "distinct"]
 
 @dataclass(frozen=True, kw_only=True)
 class Colliding(World):
-    """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
+    """Identical discs that all move right on a cylinder. A disc's value is minus its number of collisions (eq. 4, B.1).
 
-    Two discs of radius R meet, once, if and only if their y are within 2 R on the ring. The symbol of a disc is
-    therefore its y. The agent counts itself, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at
-    more than one length.
+    Two discs of radius R collide, once, if and only if their positions y around the cylinder are at most 2 R apart. The
+    symbol of a disc is therefore its y. A disc counts itself among its collisions, as in eq. 5 and unlike eq. 4.
+    Otherwise no linear attention is exact at more than one length.
     """
 
     title = "Colliding agents"
@@ -87,10 +87,10 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error at ``length``, in a world with a control, of a model that fits length L* perfectly.
+        """The mean squared error at ``length`` of a model that is exact at the training length. 0 without a control.
 
-        L* is the training length. ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal
-        (Appendix D.2). 0 without a control.
+        For the control ``distinct``, ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal
+        (Appendix D.2).
         """
         if self.control == "without_itself":
             return (length / self.length - 1) ** 2

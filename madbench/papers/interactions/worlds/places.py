@@ -30,9 +30,10 @@ def sinusoids(size: int) -> Array:
 
 
 def wave_couplings(effect: Array) -> Array:
-    """The C (N, N) with p_m C p_n = f[m - n] for the sinusoidal embeddings p of N places, N even (Theorem B.6).
+    """The coupling C (N, N) that gives any effect f of the shift between two places on a ring (Theorem B.6).
 
-    f (N,) is ``effect``, which may be any function of the shift m - n.
+    ``effect`` is f (N,), for shifts modulo N, and N is even. C has p_m C p_n = f[m - n] for the embeddings p of the
+    places (:func:`sinusoids`).
     """
     size = len(effect)
     spectrum = np.fft.fft(effect) / size

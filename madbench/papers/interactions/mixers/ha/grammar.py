@@ -51,7 +51,7 @@ class Label(InteractionLabel):
 
     @property
     def degree(self) -> int:
-        """n, the largest degree of its heads."""
+        """n, the largest degree of the heads of a mixer with this label."""
         return max(self.degrees)
 
     def check_kind(self) -> None:

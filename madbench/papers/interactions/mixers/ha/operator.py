@@ -82,13 +82,16 @@ class HyperAttention(FactoredMixer):
         return torch.cat((half, 1j * half), dim=-1)
 
     def rotate_key(self, k: Tensor, position: int) -> Tensor:
-        """The rotated keys: k (B, S, T, d_qk) times e^(i theta_s j) for channel s and position j, complex."""
+        """Rotate the keys k (B, S, T, d_qk) of S slots. The first key is at ``position``. The result is complex.
+
+        Channel c of the key at position t is multiplied by e^(i theta_c t).
+        """
         return k * self._turn(k, position)
 
     def _turn(self, q: Tensor, position: int) -> Tensor:
-        """The factors e^(i theta_s t) of channels s and of positions t from ``position`` on, (T, d_qk).
+        """The factors e^(i theta_c t) for channels c and T positions t from ``position`` on, complex (T, d_qk).
 
-        The two halves of the channels have the same factors.
+        T is the number of tokens of q (B, H or S, T, d_qk). The two halves of the channels have the same factors.
         """
         pair = torch.arange(0, self.d_qk, 2, device=q.device, dtype=torch.float64)
         token = torch.arange(position, position + q.shape[2], device=q.device, dtype=torch.float64)

@@ -75,7 +75,7 @@ class HyperFeatureAttention(FactoredMixer):
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
-        """Rotate each factor of x (B, H, T, d_qk) separately."""
+        """Rotate queries or keys x (B, H, T, d_qk), each factor of a head separately. Row 0 is at ``position``."""
         parts = (self._factors(x, order, heads) for order, heads in self._parts())
         return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
 
