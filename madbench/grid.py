@@ -26,11 +26,12 @@ from madbench.config import (
     short_repr,
 )
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
-from madbench.jobs import Budget, Fidelity
+from madbench.jobs import Fidelity
 from madbench.labels import expand, parse, trust
 from madbench.labels.sets import names_of
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
+from madbench.suites.options import BudgetName, canonical_budget
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
@@ -55,9 +56,10 @@ class GridFile:
     """evening, quick, full, or a YAML file. Default: the usual profile of the tasks' suite."""
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: corrected (ours) or published (the reference implementation's)."""
-    budget: Budget = "strict"
-    """Quantity matched to softmax attention: all parameters (strict), parameters without the mixing tables (paper),
-    FLOPs per token (flops), numbers carried by decoding (state), or parameters and training FLOPs (compute)."""
+    budget: BudgetName = "strict"
+    """Quantity matched to softmax attention: all parameters (parameters or strict), parameters without the mixing
+    tables (paper), FLOPs per token (flops), numbers carried by decoding (state), or parameters and training FLOPs
+    (compute)."""
     set: dict[Any, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
     vary: dict[Any, Any] = field(default_factory=dict)
@@ -135,7 +137,7 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
         rows = [row.keep_changes(lambda change: change not in common) for row in rows]
         varied = tuple(key for key in keys if key not in {change.path for change in common})
-        shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
+        shared = (grid.profile, grid.fidelity, canonical_budget(grid.budget), (*fixed.values(), *common))
         names = names_of(_specs(grid))
         return Grid(
             tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, varied, grid.description, where, names

@@ -248,6 +248,13 @@ def test_changes_stand_beside_the_files_keys_and_instead_of_the_same_ones(tmp_pa
     assert len(made.rows) == 6 and made.where == str(tmp_path / "grid.yaml")
 
 
+def test_the_budget_of_all_parameters_has_two_names(tmp_path):
+    (tmp_path / "grid.yaml").write_text("labels: [S]\nbudget: parameters\n")
+    assert load_grid(tmp_path / "grid.yaml", {}).budget == "strict"
+    assert load_grid(tmp_path / "grid.yaml", {"budget": "paper"}).budget == "paper"
+    assert load_grid(["S"], {"budget": "parameters"}) == load_grid(["S"], {"budget": "strict"})
+
+
 def test_seeds_may_be_text_or_a_list():
     assert grid(labels=["S"], seeds="0,2-4").seeds == (0, 2, 3, 4)
     with pytest.raises(ConfigError, match="^seeds '2-1'"):

@@ -37,7 +37,6 @@ from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
-from madbench.suites.options import canonical_budget
 from madbench.suites.scoring import scoring_of
 from madbench.text.options import CorpusOptions
 
@@ -143,7 +142,6 @@ def sweep(
         keys["vary"] = parse_axes(words_of(keys["vary"]))
     if overrides := arguments.get("overrides"):
         keys["set"] = {**(keys["set"] or {}), **settings_of(changes_of(overrides))}
-    keys["budget"] = canonical_budget(keys["budget"])
     check_is_not_imported()
     source = grid if is_grid_file(grid) else texts_of(grid)
     loaded = load_grid(source, {name: value for name, value in keys.items() if value is not None})
