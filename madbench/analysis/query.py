@@ -35,6 +35,8 @@ class Query(Choice):
     The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
     """
 
+    given: Collection[str] = ()
+    """The names of fields that the user gave, although the value may be the default."""
     given_store: Store | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter
@@ -51,7 +53,9 @@ class Query(Choice):
         if is_alone:  # of several suites, one follows the protocol and the others these choices
             values = {name: getattr(self, name) for name in ("profile", "fidelity", "budget")}
             choices += [
-                f"--{name} {value}" for name, value in values.items() if value not in (None, getattr(Choice, name))
+                f"--{name} {value}"
+                for name, value in values.items()
+                if value is not None and (name in self.given or value != getattr(Choice, name))
             ]
         choices += [str(override) for override in self.overrides if is_alone or override.suite]
         if self.protocol and choices:

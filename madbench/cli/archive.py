@@ -82,7 +82,7 @@ def archive(
 
 def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
     """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
-    if words or vars(stored_options) != vars(StoredOptions(results=stored_options.results)):
+    if words or set(stored_options.given) - {"results"}:
         results = stored_options.selection(words).select()
         store = results.store
         ids = [*dict.fromkeys(job.id for row in results.rows for job in row.jobs)]

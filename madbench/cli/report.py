@@ -100,9 +100,8 @@ def _leaderboard(
     """The leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
     from madbench.report.leaderboard import leaderboard
 
-    usual = vars(StoredOptions(profile=stored_options.profile))
     given_names = [name for name, value in choices.items() if value]
-    given_names += [f"--{name}" for name, value in vars(stored_options).items() if value != usual[name]]
+    given_names += [f"--{name}" for name in stored_options.given if name != "profile"]
     if given_names:
         raise ConfigError(f"{given_names[0]}: no effect with --archive, which shows every run of the archives")
     with (

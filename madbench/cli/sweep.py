@@ -14,6 +14,7 @@ import typer
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import TrainingOptions
+from madbench.cli.shared.parameters import given_options
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
@@ -102,16 +103,12 @@ def sweep(
         "vary": parse_axes([word for word in vary or [] if word not in labels]),
     }
     source, overrides = _source_of([*(words or []), *labels])
-    changes = {key: value for key, value in keys.items() if _is_given(context, key)}
+    given = given_options(context)
+    changes = {key: value for key, value in keys.items() if key in given}
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
     train_grid(load_grid(source, changes), training, has_baseline=True, print_options=print_options, costs=costs)
-
-
-def _is_given(context: typer.Context, key: str) -> bool:
-    source = context.get_parameter_source(key)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:

@@ -66,6 +66,16 @@ def test_other_numbers_stay_and_are_counted(filled, store):
     assert "--results FOLDER" in out[3]
 
 
+def test_the_default_budget_chooses_runs_if_it_is_given(main, fill):
+    for budget in ("strict", "paper"):
+        fill("S", profile="evening", budget=budget)
+    for folder, words, budgets in [("all", (), {"strict", "paper"}), ("some", ("--budget", "strict"), {"strict"})]:
+        packed = main("archive", *words, "--output", f"{folder}.tar.xz")
+        assert packed.code == 0, packed.stderr
+        main("import", f"{folder}.tar.xz", "--results", folder)
+        assert {job.budget for job in Store(folder).jobs().values()} == budgets
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

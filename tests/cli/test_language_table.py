@@ -112,6 +112,10 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
             ["--protocol", "c0ffee", "--profile", "tiny"],
             "--protocol c0ffee, --profile tiny: each chooses the runs",
         ),
+        (
+            ["--protocol", "c0ffee", "--budget", "strict"],
+            "--protocol c0ffee, --budget strict: each chooses the runs",
+        ),
         (["--thresholds", "2.0,x"], "--thresholds '2.0,x': expected losses such as 2.0,1.9"),
         (["--thresholds", ""], "--thresholds '': expected losses such as 2.0,1.9"),
         (["--thresholds", "2,2.0"], "give each once"),

@@ -91,7 +91,7 @@ def test_runs_that_cannot_be_read_here_are_named_once_and_the_others_shown(main,
 def test_report_refuses_choices_of_stored_runs_with_archives(main, fill, store):
     fill("S")
     path = archived(store, "all")
-    for words in (("S",), ("--fidelity", "published"), ("--results", "elsewhere")):
+    for words in (("S",), ("--fidelity", "published"), ("--budget", "strict"), ("--results", "elsewhere")):
         assert "no effect with --archive" in main("report", *words, "--archive", path).stderr
     assert "two archives are called 'all'" in main("report", "--archive", path, "--archive", path).stderr
 

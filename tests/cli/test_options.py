@@ -40,6 +40,29 @@ def test_a_verb_gets_the_options_of_a_group_as_one_value(words, shown):
     assert CliRunner().invoke(app, ["x", "--width", "0"]).exit_code == 2
 
 
+@dataclass(frozen=True)
+class Box:
+    width: Annotated[int, option("How wide.")] = 3
+    height: Annotated[int, option("How high.")] = 4
+    given: tuple[str, ...] = ()
+
+
+def test_a_group_knows_which_of_its_options_were_given_even_with_the_default():
+    def verb(*, box: Box, seed: Annotated[int, option("Seed.")] = 1) -> None:
+        print(*box.given)
+
+    def verb_with_context(context: typer.Context, *, box: Box) -> None:
+        print(*box.given, context.params["width"])
+
+    app = typer.Typer()
+    app.command("a")(with_groups(verb))
+    app.command("b")(with_groups(verb_with_context))
+    run = CliRunner().invoke
+    assert run(app, ["a", "--seed", "2"]).stdout == "\n"
+    assert run(app, ["a", "--seed", "2", "--height", "4", "--width", "5"]).stdout == "width height\n"
+    assert run(app, ["b", "--width", "3"]).stdout == "width 3\n"
+
+
 def test_an_option_hidden_from_an_unknown_verb_is_refused():
     assert option("Seed.", rare="run paper").rare == "run paper"
     with pytest.raises(ValueError, match="unknown verb runn; expected 'every verb' or some of: bench paper run"):

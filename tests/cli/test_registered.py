@@ -240,7 +240,17 @@ def test_register_takes_the_claims_with_all_labels_if_none_is_named(grid, invoke
     assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]
 
 
-@pytest.mark.parametrize("words", [["S"], ["-t", "compression"], ["--profile", "full"], ["--budget", "paper"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["S"],
+        ["-t", "compression"],
+        ["--profile", "full"],
+        ["--budget", "paper"],
+        ["--match", "strict"],
+        ["--fidelity", "corrected"],
+    ],
+)
 def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refuse, words):
     invoke(register, "lag.yaml")
     assert "only --results can be given" in refuse(findings, "--registered", FILE, *words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import print_text_table
@@ -19,7 +18,7 @@ def print_registered(
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, registration_notes
 
-    if _chooses_runs(words, stored_options):
+    if words or set(stored_options.given) - {"results"}:
         raise ConfigError(
             "--registered: labels, tasks and protocol are the registered ones; only --results can be given"
         )
@@ -28,7 +27,3 @@ def print_registered(
     table = findings_table(registered_findings(registration, results), results.sentences())
     table = table.of_origin(results.origin())
     print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), print_options)
-
-
-def _chooses_runs(words: list[str] | None, stored_options: StoredOptions) -> bool:
-    return bool(words) or dataclasses.replace(stored_options, results=options.RESULTS) != StoredOptions()

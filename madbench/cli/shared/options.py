@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -168,6 +169,9 @@ class TrainingOptions(PlanOptions):
 @dataclass(frozen=True)
 class StoredOptions(Choice):
     """The options of verbs that show stored runs, of any suite."""
+
+    given: Sequence[str] = ()
+    """The names of the fields that the command line gives, also of those with the default value."""
 
     def selection(self, words: list[str] | None) -> Selection:
         """The stored runs that words and options choose.

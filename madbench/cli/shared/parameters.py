@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
@@ -33,18 +33,20 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     """A command for ``verb`` with one option per field of its dataclass arguments.
 
     A field that is a dataclass itself stands for its own fields. Other fields without a :class:`Parameter` are no
-    options and keep their defaults. ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user
-    typed the labels among the words of the command, so the code of these labels may be imported
-    (:mod:`madbench.labels.trust`). The command shows each label as it was typed, or by the name that its set or
-    ``--rename`` gives.
+    options and keep their defaults, except for a field ``given``: it gets the names of the fields whose options the
+    user gave. ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user typed the labels among
+    the words of the command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command
+    shows each label as it was typed, or by the name that its set or ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
+    context_name = next((name for name, hint in hints.items() if hint is typer.Context), None)
     label_parameters = [name for name, hint in hints.items() if _takes_labels(hint)]
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
+        given = given_options(values[context_name] if context_name else values.pop("context"))
         trust.forget_allowed()
         typed = [values.get(name) or [] for name in label_parameters]
         words = [word for value in typed for word in ([value] if isinstance(value, str) else value)]
@@ -55,7 +57,7 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
             names = names_of(words, names)
         use_names(names)
         for name, group in groups.items():
-            values[name] = _from_options(group, values)
+            values[name] = _from_options(group, values, given)
         verb(**values)
 
     parameters: list[inspect.Parameter] = []
@@ -66,12 +68,20 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
             members = [parameter.replace(annotation=hints[parameter.name])]
         parameters += [member.replace(kind=parameter.kind) for member in members]
     parameters = [_of_verb(member, verb.__name__, completion_of) for member in parameters]
+    if context_name is None:
+        parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     if any(details.hidden for member in parameters for details in get_args(member.annotation)[1:2]):
         help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
         parameters.append(help_all)
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def given_options(context: typer.Context) -> frozenset[str]:
+    """The names of the parameters that the user gave, also of those with the default value."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
 
 
 def _is_group(hint: Any) -> bool:
@@ -90,14 +100,17 @@ def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
             yield member.replace(annotation=hint)
 
 
-def _from_options(group: type[Any], values: dict[str, Any]) -> Any:
+def _from_options(group: type[Any], values: dict[str, Any], given: Collection[str]) -> Any:
     """The dataclass with the options in ``values``, which are removed from it."""
-    values_by_group = {}
-    for name, hint in get_type_hints(group, include_extras=True).items():
+    values_by_group: dict[str, Any] = {}
+    types = get_type_hints(group, include_extras=True)
+    for name, hint in types.items():
         if _is_group(hint):
-            values_by_group[name] = _from_options(hint, values)
+            values_by_group[name] = _from_options(hint, values, given)
         elif name in values and _details(hint):
             values_by_group[name] = values.pop(name)
+    if "given" in types:
+        values_by_group["given"] = tuple(name for name in values_by_group if name in given)
     return group(**values_by_group)
 
 
