@@ -1,10 +1,19 @@
-"""Pages of functions and interfaces, from docstrings by griffe: nothing is imported."""
+"""Pages of functions and interfaces, from docstrings by griffe.
+
+A function with an argument ``**NAME: Unpack[GROUP]`` may get defaults and a part of its docstring on import
+(:func:`madbench.api.arguments.shows_arguments`). Such functions are imported. All else is read from the source.
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import operator
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import griffe
 
@@ -39,7 +48,7 @@ def markdown(docstring: str) -> str:
     i = 0
     while i < len(lines):
         line = lines[i]
-        if line.strip() in ("Args:", "Returns:", "Raises:", "Yields:"):
+        if line.strip() in ("Args:", "Shared arguments:", "Returns:", "Raises:", "Yields:"):
             blocks += [f"**{line.strip()[:-1]}**", ""]
             i += 1
             while i < len(lines) and lines[i].startswith("    "):
@@ -74,8 +83,8 @@ def _signature(function: griffe.Function) -> str:
     words, kind = [], griffe.ParameterKind
     star = False
     for parameter in parameters:
-        if fields := _unpacked(parameter, function):
-            words += [f"{field.name}: {field.annotation} = ..." for field in fields]
+        if group := _unpacked(parameter):
+            words += _shared_parameters(function, group)
             continue
         if parameter.kind is kind.keyword_only and not star:
             words.append("*")
@@ -92,14 +101,27 @@ def _signature(function: griffe.Function) -> str:
     return line
 
 
-def _unpacked(parameter: griffe.Parameter, function: griffe.Function) -> list[griffe.Attribute]:
-    """The fields of the TypedDict that ``**parameter`` unpacks. Empty for any other parameter."""
-    if not (named := re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))):
-        return []
-    kind = function.module[named[1]]
-    while kind.is_alias:
-        kind = _package()[kind.target_path.removeprefix("madbench.")]
-    return [*kind.attributes.values()]
+def _unpacked(parameter: griffe.Parameter) -> str:
+    """The name of the TypedDict that ``**parameter`` unpacks. Empty for any other parameter."""
+    named = re.fullmatch(r"Unpack\[(\w+)\]", _unquoted(parameter.annotation))
+    return named[1] if named else ""
+
+
+def _shared_parameters(function: griffe.Function, group: str) -> list[str]:
+    """The arguments in the TypedDict ``group``, each with its type as written and its default, or ``...``."""
+    parameters = inspect.signature(_imported(function)).parameters
+    types = getattr(importlib.import_module(function.module.path), group).__annotations__
+    words = []
+    for name, kind in types.items():
+        default = parameters[name].default if name in parameters else ...
+        text = "..." if default is ... else repr(str(default) if isinstance(default, Path) else default)
+        words.append(f"{name}: {kind.__forward_arg__} = {text}")
+    return words
+
+
+def _imported(function: griffe.Function) -> Callable[..., Any]:
+    module = function.module.path
+    return operator.attrgetter(function.path.removeprefix(f"{module}."))(importlib.import_module(module))
 
 
 def _unquoted(annotation) -> str:
@@ -107,6 +129,8 @@ def _unquoted(annotation) -> str:
 
 
 def _docstring(thing: griffe.Object) -> str:
+    if isinstance(thing, griffe.Function) and any(map(_unpacked, thing.parameters)):
+        return markdown(inspect.getdoc(_imported(thing)) or "")
     return markdown(thing.docstring.value) if thing.docstring else ""
 
 

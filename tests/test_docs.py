@@ -303,6 +303,23 @@ def test_the_command_of_a_label_prints_its_picture():
     assert pictures.main(["house"]) == pictures.house_picture()
 
 
+def test_the_reference_has_the_shared_arguments_of_a_function_with_their_defaults():
+    pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
+    reference = load_script("reference")
+    page = reference.reference_page(*reference.REFERENCE["functions"])
+    sections = dict(re.findall(r"^## `(\w+)` .*?\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    run = sections["run"]
+    assert "    micro_batch: int | None = None,\n" in run and "    results: Path | str = 'results',\n" in run
+    sentence = "Sequences in memory at a time; the gradients of a step are accumulated."
+    assert f"\n- `micro_batch`: {sentence}\n" in run.partition("**Shared arguments**")[2]
+    for name in ("attribute", "audit", "compare", "plan", "run", "run_language_model", "sweep", "table"):
+        function = getattr(madbench, name)
+        described = re.findall(r"^    (\w+): ", function.__doc__.partition("Shared arguments:")[2], re.MULTILINE)
+        signature, _, text = sections[name].partition("\n```\n")
+        assert len(described) > 5 and set(described) <= set(re.findall(r"^- `(\w+)`: ", text, re.MULTILINE))
+        assert {*re.findall(r"^    (\w+): ", signature, re.MULTILINE)} == {*inspect.signature(function).parameters}
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_path):
     pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
