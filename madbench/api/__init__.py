@@ -6,8 +6,10 @@ or a frame with one row per cell, which a notebook shows as a table. They choose
 which are like the options of the command line's verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
-- profile, overrides, tasks, fidelity, budget, results: as in :func:`run`. By default ``tasks`` are the six of MAD, and
-  the language model if runs of one protocol are stored.
+- overrides, fidelity, results: as in :func:`run`.
+- profile: the profile of the runs. By default the default profile, or the only profile with stored runs.
+- tasks: tasks or suites. By default the six tasks of MAD, and the language model if runs of one protocol are stored.
+- budget: the budget of the runs, by default ``strict``. None for any budget, if the suite trains on a corpus.
 - protocol, corpus: the protocol and the corpus of the language model's runs, needed if several are stored.
 - rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
   canonical label of every other label.
