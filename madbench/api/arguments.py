@@ -152,12 +152,16 @@ def shows_arguments(
     ``help`` then shows the arguments in the group like other arguments. The types are those of the group. The defaults
     and sentences are those of :class:`PythonArguments` and of the dataclasses ``declarations``. If several of them have
     a field of this name, the first counts. Other arguments also get such a sentence if the docstring has none. The
-    default of the arguments ``unset`` is None.
+    default of the arguments ``unset`` is None; their sentences end with the default of the declaration.
     """
     sources: list[type[Any]] = [PythonArguments, *declarations]
     defaults = {field.name: field.default for source in reversed(sources) for field in dataclasses.fields(source)}
-    defaults |= dict.fromkeys(unset)
     sentences = {name: text for source in reversed(sources) for name, text in _sentences(source).items()}
+    for name in unset:
+        default, sentence = defaults[name], sentences.get(name, "")
+        if isinstance(default, str | int) and default != "" and "Default: " not in sentence:
+            sentences[name] = f"{sentence} Default: {default}."
+    defaults |= dict.fromkeys(unset)
 
     def show(function: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(function)

@@ -226,6 +226,15 @@ def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
     assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
 
 
+def test_the_help_of_a_sweep_has_the_defaults_of_the_keys_of_a_grid():
+    text = " ".join(madbench.sweep.__doc__.split())
+    assert inspect.signature(madbench.sweep).parameters["seeds"].default is None
+    assert "seeds: Seeds such as 0-2, or a list of seeds. Default: 0." in text
+    assert "(the reference implementation's). Default: corrected." in text
+    assert "rows as given. Default: product." in text
+    assert "set: Settings that all rows share, by key. device: " not in text and "Default: ." not in text
+
+
 def test_a_sweep_names_the_keys_of_a_grid():
     keys = {one.name for one in dataclasses.fields(GridFile)} - {"description", "labels", "claims", "claims_from"}
     assert keys <= inspect.signature(madbench.sweep).parameters.keys()
