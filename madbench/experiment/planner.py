@@ -249,7 +249,8 @@ class _Planner:
 
         if not self.options.is_plan:
             return None
-        note = f"no corpus: {profile} is counted with its {vocab_size:,} ids; --corpus FOLDER trains it"
+        way = "--corpus FOLDER trains it (in Python: run_language_model or sweep with corpus=FOLDER)"
+        note = f"no corpus: {profile} is counted with its {vocab_size:,} ids; {way}"
         if note not in self.notes:
             self.notes.append(note)
         return imagined_corpus(vocab_size)

@@ -141,6 +141,15 @@ def test_a_plan_writes_nothing(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_plan_without_a_corpus_names_the_functions_that_take_one(tmp_path):
+    choices = {"tasks": "language_model", "profile": "fineweb-340m", "device": "cpu", "results": tmp_path / "results"}
+    (note,) = [note for note in madbench.plan("S-p", **choices).notes if note.startswith("no corpus: ")]
+    assert note.endswith("(in Python: run_language_model or sweep with corpus=FOLDER)")
+    for function in (madbench.run_language_model, madbench.sweep):
+        assert "corpus" in inspect.signature(function).parameters
+
+
+@pytest.mark.slow
 def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, trained):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path / "results"}
     scores = madbench.run("S", **choices)
