@@ -148,8 +148,6 @@ class Tile:
 
     def __init__(self, base: str, heads: int, shape: tuple[int, int, int], by_lag: bool, memory: list[Tensor]):
         self.base = base
-        if base == "S":
-            self.future = torch.ones(shape[1], shape[1], dtype=torch.bool, device=memory[0].device).triu(1)
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
@@ -259,7 +257,9 @@ class Tile:
         return self.halves[id(sheet)]
 
     def _softmax(self, h: Sheet, a: Sheet) -> None:
-        h.diagonal.masked_fill_(self.future, float("-inf"))
+        rows = h.rows
+        future = torch.ones(rows, rows, dtype=torch.bool, device=h.flat.device).triu_(1)
+        h.diagonal.masked_fill_(future, float("-inf"))
         torch.softmax(h.flat, dim=-1, out=a.flat)
         a.mask()
 

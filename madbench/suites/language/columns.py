@@ -1,6 +1,6 @@
 """The columns of tables of language models.
 
-To add a column, write its row in ``COLUMNS``, compute its number in :func:`madbench.suites.language.curves.run_losses`,
+To add a column, write its row below, compute its number in :func:`madbench.suites.language.curves.run_losses`,
 and show it in :class:`madbench.suites.language.scores.LanguageScoring`.
 """
 
@@ -19,7 +19,6 @@ SPEED = "tokens_per_second"
 STEPS = "steps_to_"
 """The prefix of the names of columns with the steps to a loss."""
 
-_OF_LOSS, _OF_PERPLEXITY = "nats per token of a loss", "points of perplexity"
 _DETAIL: dict[str, Any] = {"is_compared": False, "is_attributed": False}
 """The fields of a column in which labels are not compared, and that has no factor effects."""
 
@@ -33,20 +32,26 @@ def _loss(name: str, heading: str, **fields: Any) -> Column:
         "resolution": 0.001,
         "title": name,
         "unit": "nats_per_token",
-        "difference": _OF_LOSS,
+        "difference": "nats per token of a loss",
         **_DETAIL,
     }
     return Column(name, heading, **(usual | fields))
 
 
 def _perplexity(name: str, heading: str) -> Column:
-    limits = (1.0, math.inf)
     return Column(
-        name, heading, digits=2, better="lower", limits=limits, resolution=0.01, difference=_OF_PERPLEXITY, **_DETAIL
+        name,
+        heading,
+        digits=2,
+        better="lower",
+        limits=(1.0, math.inf),
+        resolution=0.01,
+        difference="points of perplexity",
+        **_DETAIL,
     )
 
 
-_ROWS = (
+_OF_LOSS = (
     _loss(LOSS, "L5 loss",
         title="language model, L5", axis="L5, nats per token (less is better)",
         is_compared=True, is_attributed=True,
@@ -55,15 +60,14 @@ _ROWS = (
     _loss("validation_bits_per_byte", "Bits/byte"),
     _loss("equal_time_validation_loss", "Val, equal time",
         legend="Val, x s: validation loss after x seconds of training, which all runs have reached"),
-    _perplexity(PERPLEXITY, "PPL"),
-    _perplexity("perplexity_l5", "PPL of 5"),
-    Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **_DETAIL),
 )  # fmt: skip
-COLUMNS = {column.name: column for column in _ROWS}
+_OF_PERPLEXITY = (_perplexity(PERPLEXITY, "PPL"), _perplexity("perplexity_l5", "PPL of 5"))
+_OF_SPEED = Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **_DETAIL)
+COLUMNS = {column.name: column for column in (*_OF_LOSS, *_OF_PERPLEXITY, _OF_SPEED)}
 """All columns without a threshold, by name. Losses are in nats per token, speed is in tokens per second."""
-LOSSES = tuple(name for name, column in COLUMNS.items() if column.difference == _OF_LOSS)
+LOSSES = tuple(column.name for column in _OF_LOSS)
 """The names of the columns of losses. A diverged run has no values in them."""
-PERPLEXITIES = tuple(name for name, column in COLUMNS.items() if column.difference == _OF_PERPLEXITY)
+PERPLEXITIES = tuple(column.name for column in _OF_PERPLEXITY)
 """The names of the perplexity columns: exp of the last validation loss, and of the mean of the last five."""
 
 
