@@ -257,9 +257,8 @@ def _check_times(results: Results) -> None:
 
 def _check_no_choice(stored_options: options.StoredOptions) -> None:
     """Raise ``ConfigError`` for an option that selects stored runs, which has no effect on a CSV."""
-    for field in dataclasses.fields(stored_options):
-        if getattr(stored_options, field.name) != field.default:
-            raise ConfigError(f"--{field.name} has no effect with --from: the CSV holds what is drawn")
+    if stored_options.given:
+        raise ConfigError(f"--{stored_options.given[0]} has no effect with --from: the CSV holds what is drawn")
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:

@@ -119,7 +119,8 @@ def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse
     fill_language("S")
     drawn()
     source = ("--from", "results/plots/loss_curves.csv")
-    for words in (["--results", "elsewhere"], ["--profile", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
+    usual = ["--budget", "strict"]
+    for words in (["--results", "elsewhere"], ["--profile", "tiny"], ["--corpus", "x"], ["--protocol", "x"], usual):
         assert (
             refuse(plot, "loss", *source, *words)
             == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
