@@ -28,7 +28,7 @@ from madbench.files import explain_os_errors, is_name, read_file, write_atomical
 from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
-from madbench.store.runs import Store, remedy_for
+from madbench.store.runs import Store
 from madbench.store.sources import is_known, is_source, places_of, sources_of
 from madbench.store.tar import TarReader, UnpackingLimits, read_tar
 
@@ -117,8 +117,6 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimit
                 if not problems and (run := unpacked.read(job_id)).record.status == "failed":
                     problems = [f"{run.folder}: the run failed and has no result"]
                 if problems:
-                    remedy = remedy_for(root / "runs" / job_id)  # for a stored run
-                    problems = [problem.removesuffix(remedy) for problem in problems]
                     report.problems += [problem.replace(f"{root}{os.sep}", f"{path}: ") for problem in problems]
                 elif not store.has(run.job):
                     store.adopt(run)

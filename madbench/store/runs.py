@@ -216,19 +216,22 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """One line per problem in a run's folder, with a remedy, as :meth:`check` returns them."""
-        return self.check(job_id)[1]
+        """One line per problem in a run's folder, as :meth:`check` returns them with ``is_of_archive``."""
+        return self.check(job_id, is_of_archive=True)[1]
 
-    def check(self, job_id: str) -> tuple[Run | None, list[str]]:
+    def check(self, job_id: str, is_of_archive: bool = False) -> tuple[Run | None, list[str]]:
         """Read and verify every file in a run's folder. Return the run, and one line per problem, with a remedy.
 
-        The run is None if its job or record cannot be read. The index of the store is not used.
+        The run is None if its job or record cannot be read. The index of the store is not used. With ``is_of_archive``,
+        no command is named for a run that cannot be read: it would repair a store and not an archive.
         """
         folder = self._runs / job_id
         try:
             job, record, digests = self._read(job_id)
         except StoreError as error:
-            return None, [f"{error}{remedy_for(folder) if type(error) is DamagedRunError else ''}"]
+            is_repairable = type(error) is DamagedRunError and not is_of_archive
+            remedy = f"; repeat the command that trained it, or delete {folder}" if is_repairable else ""
+            return None, [f"{error}{remedy}"]
         problems = damaged_measurements(folder)
         for name in digests:
             try:
@@ -480,11 +483,6 @@ def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterat
             yield from _strays(Path(entry.path), file_names, f"{name}/")
         elif name not in expected and name != MEASUREMENTS:  # files in this folder are verified by their names
             yield name
-
-
-def remedy_for(folder: Path) -> str:
-    """The end of a message about the damaged run in ``folder``, for its owner."""
-    return f"; repeat the command that trained it, or delete {folder}"
 
 
 def _record(run: Found) -> Record | None:
