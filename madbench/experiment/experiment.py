@@ -129,7 +129,9 @@ class Experiment(TableRows):
         if is_distributed():
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
-        store = self._opened_store(policy) if is_first() else Store(self.results)
+        unfinished = self._unfinished(policy)
+        # the folder of a store in which nothing is to be written may be read-only
+        store = Store.open(self.results, create=bool(unfinished)) if is_first() else Store(self.results)
         corpora_of_rows = (row.protocol.corpus for row in self.rows)
         corpora = {corpus.digest: corpus.absolute() for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
         training = functools.partial(
@@ -145,32 +147,34 @@ class Experiment(TableRows):
         )
         if executor is not None:
             return executor(groups_of(self.jobs, options.group or 1), store, training, on_event=on_event, policy=policy)
-        return self._train_here(store, training, on_event, policy, options)
+        return self._train_here(unfinished, store, training, on_event, policy, options)
 
-    def _opened_store(self, policy: Policy) -> Store:
-        """The store, opened only for reading if no job is to be trained, since its folder may then be read-only."""
+    def _unfinished(self, policy: Policy) -> list[Job]:
+        """The jobs that are to be trained: those without a run, and those whose stored run the policy replaces."""
         with explain_os_errors(self.results):
             has_runs = (self.results / "runs").is_dir()
         records = Store(self.results).records(job.id for job in self.jobs) if has_runs else {}
-        statuses = (records[job.id].status if job.id in records else None for job in self.jobs)
-        return Store.open(self.results, create=not all(map(policy.reason_to_skip, statuses)))
+        statuses = {job_id: record.status for job_id, record in records.items()}
+        return [job for job in self.jobs if not policy.reason_to_skip(statuses.get(job.id))]
 
     def _train_here(
         self,
+        unfinished: list[Job],
         store: Store,
         training: Callable[..., list[Record]],
         on_event: OnEvent,
         policy: Policy,
         options: RunOptions,
     ) -> Summary:
-        """Train the jobs on this machine, one batch (:func:`madbench.execute.slots.plan_batches`) after the other."""
+        """Train the jobs on this machine, one batch (:func:`madbench.execute.slots.plan_batches`) after the other.
+
+        ``unfinished`` are those that are to be trained.
+        """
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import choose_threads, plan_batches
         from madbench.training.stack import groups_of, usual_size
 
         can_group = self.device != "cpu" and options.compile == "never" and policy.time_limit is None
-        statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
-        unfinished = [job for job in self.jobs if not policy.reason_to_skip(statuses.get(job.id))]
         todo = {job.id for job in unfinished}
         chosen = choose_threads(unfinished, options.threads)
         total = Summary()
