@@ -12,11 +12,11 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 from madbench.api.calls import Changes, changes_of, words_of
 from madbench.config import check_seeds, field_docs, parse_seeds
-from madbench.config.options import Parameter
+from madbench.config.options import declared_parameter
 from madbench.execute.base import ForceOption
 from madbench.execute.options import Compile
 from madbench.grid import Mode
@@ -60,7 +60,7 @@ class CorpusArguments(TypedDict, total=False):
 
 
 class SharedArguments(TypedDict, total=False):
-    """The arguments of every function that plans or trains (:class:`madbench.experiment.options.PlanOptions`)."""
+    """The arguments of every function that plans or trains (:class:`madbench.experiment.options.SharedOptions`)."""
 
     overrides: Changes
     device: str
@@ -194,7 +194,7 @@ def _sentences(declaration: type[Any]) -> dict[str, str]:
     """
     sentences = dict(field_docs(declaration))
     for name, hint in get_type_hints(declaration, include_extras=True).items():
-        if option := next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None):
+        if option := declared_parameter(hint):
             default = option.settings.get("show_default")
             parts = [option.help, sentences.get(name, ""), f"Default: {default}." if default else ""]
             sentences[name] = " ".join(" ".join(parts).split())

@@ -29,7 +29,7 @@ from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import RunOptions
 from madbench.experiment import Experiment, ExperimentOptions, prepare
-from madbench.experiment.options import GridOptions, PlanOptions, TrainingCorpus
+from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
 from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Precision
 from madbench.labels import expand, texts_of
@@ -44,7 +44,7 @@ LANGUAGE_TASK = "language_model"
 
 
 @public
-@shows_arguments(RunArguments, GridOptions, PlanOptions, RunOptions)
+@shows_arguments(RunArguments, GridOptions, SharedOptions, RunOptions)
 def run(
     labels: str | Sequence[str],
     *,
@@ -67,7 +67,7 @@ def run(
 
 
 @public
-@shows_arguments(PlanArguments, GridOptions, PlanOptions)
+@shows_arguments(PlanArguments, GridOptions, SharedOptions)
 def plan(
     labels: str | Sequence[str],
     *,
@@ -85,7 +85,7 @@ def plan(
 
 
 @public
-@shows_arguments(LanguageArguments, TrainingCorpus, PlanOptions, RunOptions)
+@shows_arguments(LanguageArguments, TrainingCorpus, SharedOptions, RunOptions)
 def run_language_model(
     labels: str | Sequence[str],
     *,
@@ -114,7 +114,9 @@ def run_language_model(
 
 
 @public
-@shows_arguments(SweepArguments, GridFile, TrainingCorpus, PlanOptions, RunOptions, unset=GridArguments.__annotations__)
+@shows_arguments(
+    SweepArguments, GridFile, TrainingCorpus, SharedOptions, RunOptions, unset=GridArguments.__annotations__
+)
 def sweep(
     grid: str | Path | Sequence[str],
     *,

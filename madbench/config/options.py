@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from madbench.config.values import short_repr
 from madbench.errors import ConfigError
@@ -68,3 +68,8 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 def argument(metavar: str, help: str, **settings: Any) -> Parameter:
     """A positional argument of a verb. ``metavar`` is its name in the help, and also selects its shell completion."""
     return Parameter(help, completes=metavar, is_argument=True, settings={"metavar": metavar, **settings})
+
+
+def declared_parameter(hint: Any) -> Parameter | None:
+    """The option or argument that an annotated type declares. None if it declares none."""
+    return next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None)

@@ -42,7 +42,7 @@ class GridOptions:
 
 
 @dataclass(frozen=True)
-class PlanOptions:
+class SharedOptions:
     """The options on which a plan depends, for every verb that trains."""
 
     data: TrainingCorpus = TrainingCorpus()

@@ -19,7 +19,7 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
 from madbench.experiment.options import DeviceOption as DeviceOption
-from madbench.experiment.options import PlanOptions
+from madbench.experiment.options import SharedOptions
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import RESULTS as RESULTS
 from madbench.store.runs import ResultsOption as ResultsOption
@@ -103,7 +103,7 @@ class TrackOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions(PlanOptions):
+class TrainingOptions(SharedOptions):
     """The options of every verb that trains."""
 
     execution: RunOptions = RunOptions()

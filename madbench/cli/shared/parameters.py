@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperOption
 
-from madbench.config.options import EVERY_VERB, Parameter, option
+from madbench.config.options import EVERY_VERB, Parameter, declared_parameter, option
 from madbench.labels import trust
 from madbench.labels.names import names_from_words, use_names
 from madbench.labels.sets import names_of
@@ -96,7 +96,7 @@ def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
         hint = types[member.name]
         if _is_group(hint):
             yield from _members(hint)
-        elif _details(hint):
+        elif declared_parameter(hint):
             yield member.replace(annotation=hint)
 
 
@@ -107,16 +107,11 @@ def _from_options(group: type[Any], values: dict[str, Any], given: Collection[st
     for name, hint in types.items():
         if _is_group(hint):
             values_by_group[name] = _from_options(hint, values, given)
-        elif name in values and _details(hint):
+        elif name in values and declared_parameter(hint):
             values_by_group[name] = values.pop(name)
     if "given" in types:
         values_by_group["given"] = tuple(name for name in values_by_group if name in given)
     return group(**values_by_group)
-
-
-def _details(hint: Any) -> Parameter | None:
-    """The option or argument that a type declares. None if it declares none."""
-    return next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None)
 
 
 @contextmanager
@@ -146,13 +141,13 @@ _HelpAll = Annotated[
 
 def _takes_labels(hint: Any) -> bool:
     """True if the words of a parameter may be labels."""
-    details = _details(hint)
+    details = declared_parameter(hint)
     return details is not None and ("LABEL" in details.completes or details.completes.startswith("[PAPER"))
 
 
 def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionOf) -> inspect.Parameter:
     """``parameter`` with an annotation that typer reads. Only options and arguments are changed."""
-    if not (details := _details(parameter.annotation)):
+    if not (details := declared_parameter(parameter.annotation)):
         return parameter
     settings: dict[str, Any] = {"help": details.help, **details.settings}
     if parser := settings.get("parser"):
