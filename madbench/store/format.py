@@ -172,7 +172,7 @@ class Measurement:
     """Numbers that were measured on a run after its training."""
 
     name: str
-    """What was measured, such as ``evaluation``."""
+    """The name of the measured quantity, such as ``evaluation``."""
     values: dict[str, float]
     """Numbers by name."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -25,7 +25,10 @@ LIKE = "like"
 
 
 class ProfileFacts(Protocol):
-    """What a table of stored runs shows of their profile: a :class:`Profile`, or what the store's index has of it."""
+    """The facts of a profile that tables of stored runs show.
+
+    A :class:`Profile` has them, and so has its entry in the index of a store.
+    """
 
     @property
     def noun(self) -> str: ...

@@ -200,7 +200,7 @@ def test_many_samples_at_once_are_those_one_by_one():
 
 @pytest.mark.parametrize("width", [100.0, math.nan])
 def test_the_terms_of_future_seeds_are_those_of_such_seeds(width):
-    """Of a mean that is far from one, so that the prior of a loss is a share of it."""
+    """The mean is far from one, so that the prior of a loss is a share of it."""
     values = np.random.default_rng(2).normal(40, 0.1, 4)
     planned = planned_terms(values.var(ddof=1), values.mean(), len(values), width)
     assert planned.half_width.item() == pytest.approx(terms_of_mean(values, width).half_width.item())

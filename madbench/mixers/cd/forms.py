@@ -96,7 +96,7 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """What each row reads from the writes of earlier rows along its own direction r_t: the matrices P'(r, b).
+    """The matrices P'(r, b): the part of the writes of earlier rows that a row reads along its own direction r_t.
 
     r (..., T, n) are the directions by which mirrors read the state, and b (..., T, n) is what each row writes to it.
     With the sums c_t (n) of the log decays up to row t, as in the docstring of this module,
