@@ -14,8 +14,8 @@ V = TypeVar("V")
 def read_words(text: str, start: int, end: int, read: Callable[[str], tuple[str, V]]) -> dict[str, V]:
     """Parse the arguments in ``text[start:end]``, which are separated by commas. Return their values by name.
 
-    ``read`` maps the text of one argument to its name and value. It raises ``ValueError``, with a message for the user,
-    if the argument is invalid. Raises ``LabelError`` that points at an invalid or repeated argument.
+    ``read`` maps the text of one argument to its name and value. For an invalid argument it raises ``ValueError`` with
+    a message for the user. :func:`read_words` raises ``LabelError``, which points at an invalid or repeated argument.
     """
     values: dict[str, V] = {}
     position = start

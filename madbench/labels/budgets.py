@@ -1,6 +1,7 @@
-"""Budgets of mixers. Each names the quantity that is limited, its limit, and the way it is counted.
+"""Budgets: for each, the quantity of a mixer that is limited, its limit, and what counts toward it.
 
-Jobs, files and the command line contain the name of a budget. The solver and the families use its rule.
+Jobs, files and the command line contain the name of a budget, such as ``strict``. The solver and the families look up
+the :class:`BudgetRule` of this name in :data:`BUDGETS`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ Quantity = Literal["parameters", "flops", "state"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to those of softmax attention at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
-"""Largest ratio at which a mixer counts as matched. A label with a larger ratio is over budget, and tables do not rank
-it."""
+"""Largest such ratio at which a mixer counts as matched. A label with a larger ratio is over budget, and tables do not
+rank it."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity of a mixer and its limit. The quantity must be affine in each rank while other ranks are fixed."""
+    """A quantity of a mixer that a budget can limit, and the limit.
+
+    The quantity must be affine in each rank of the mixer while the other ranks are fixed.
+    """
 
     name: str
-    """Name of the quantity in sentences."""
+    """Name of the quantity in sentences, such as ``FLOPs per token``."""
     amount: Callable[[Allocation], float]
     target: Callable[[Allocation], float]
     """The limit: the quantity of the reference."""
@@ -36,7 +40,8 @@ class Measure:
 def softmax_flops(size: Size) -> float:
     """Forward FLOPs per token of softmax attention on the longest input: 8 d^2 + 2 d (L + 1).
 
-    d is ``size.d_model``, and L is ``size.max_len`` in tokens. Only causal pairs of tokens are counted.
+    d is ``size.d_model``, and L is ``size.max_len`` in tokens. A multiply-add counts as two. Pairs in which a token
+    attends to a later one are not counted.
     """
     return 8 * size.d_model**2 + 2 * size.d_model * (size.max_len + 1)
 
@@ -52,7 +57,8 @@ def softmax_state(size: Size) -> int:
 def _state(allocation: Allocation) -> int:
     """The number of elements in a mixer's decoding state after the longest input.
 
-    The method ``state`` of an allocation is optional. A family whose allocations lack it cannot match the state.
+    Raises ``AttributeError`` if the allocation lacks the optional method ``state``. Its family then cannot match the
+    state.
     """
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 
@@ -78,7 +84,7 @@ attention without a convolution."""
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """A budget: a quantity of a mixer, which may not exceed the same quantity of a reference."""
+    """The rule of a budget: a quantity of a mixer may not exceed the same quantity of a reference mixer."""
 
     quantity: Quantity
     reference: Literal["softmax attention"]
@@ -91,7 +97,7 @@ class BudgetRule:
 
     @property
     def chooses_ranks(self) -> bool:
-        """True if the budget chooses the ranks of a mixer. False if a family uses the ranks of its paper."""
+        """True if ranks are chosen to meet the budget. False if a family uses the ranks that its paper states."""
         return self.counting == "all"
 
     @property
@@ -100,19 +106,19 @@ class BudgetRule:
         return MEASURES[self.quantity].name
 
     def amount(self, allocation: Allocation) -> float:
-        """The quantity that this budget limits, for an allocation: for example its number of parameters."""
+        """The quantity of an allocated mixer that this budget limits, such as its number of parameters."""
         return MEASURES[self.quantity].amount(allocation)
 
     def target(self, allocation: Allocation) -> float:
-        """The limit: the quantity of softmax attention at the size of an allocation."""
+        """The limit: the quantity of softmax attention of the same size, once per layer for a hybrid's pattern."""
         return MEASURES[self.quantity].target(allocation)
 
     def room(self, allocation: Allocation) -> float:
-        """The part of the budget that an allocation leaves. Negative if it exceeds the budget."""
+        """The limit minus the quantity of an allocated mixer. Negative if the mixer exceeds the budget."""
         return self.target(allocation) - self.amount(allocation)
 
     def ratio(self, allocation: Allocation) -> float:
-        """The quantity of an allocation divided by that of the reference."""
+        """The quantity of an allocated mixer divided by the limit. Above 1 if the mixer exceeds the budget."""
         return self.amount(allocation) / self.target(allocation)
 
 

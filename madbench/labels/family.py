@@ -1,6 +1,7 @@
-"""The base class of families of mixers, and the types that its methods exchange with madbench.
+"""The base class of families of mixers, and the types of the arguments and results of its methods.
 
-:mod:`madbench.mixers` exports them for packages. :mod:`madbench.labels.family_checks` checks a family as it is loaded.
+Packages that define a family import these classes from :mod:`madbench.mixers`. Each family is validated when it is
+loaded (:mod:`madbench.labels.family_checks`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Label(Protocol):
-    """A parsed label. It is frozen and hashable, and its ``str`` is the canonical text."""
+    """A parsed label. Labels are immutable and hashable, and ``str`` of a label is its canonical text."""
 
     def __hash__(self) -> int: ...
 
@@ -50,7 +51,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Layer:
-    """The place of a mixer among the blocks of a model."""
+    """The position of a mixer among the blocks of a model."""
 
     index: int = 0
     """Index of the mixer's block, counted from 0."""
@@ -64,18 +65,18 @@ class Layer:
 class Size:
     """The width, number of heads, length and budget for which a family chooses the ranks of a mixer.
 
-    Raises ``BudgetError`` for invalid values.
+    Raises ``BudgetError`` for a size that is no positive integer, and for an unknown budget.
     """
 
     d_model: int
-    """Width. The budget is 4 d_model^2."""
+    """Width of the model. Softmax attention of this width has 4 d_model^2 parameters."""
     n_head: int
     max_len: int
     """Length of the longest sequence in tokens."""
     budget: Budget = "strict"
     """The name of the :attr:`rule`."""
     layer: Layer = Layer()
-    """Position of the mixer in a model. The default is for labels whose family does not take the layer."""
+    """Position of the mixer in a model. The default is for families whose ``takes_layer`` is false."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_head", "max_len"):
@@ -92,15 +93,15 @@ class Size:
 
 
 class Allocation(Protocol):
-    """The ranks and the cost of a mixer. Every count is exact for the built module.
+    """The ranks and the cost of a mixer, before it is built. Counts of parameters equal those of the built module.
 
     Optional members:
 
-    - ``state(seq_len)``: the numbers that decoding carries from token to token after ``seq_len`` tokens. It counts
+    - ``state(seq_len)``: how many numbers decoding carries from token to token after ``seq_len`` tokens. It counts
       recurrent matrices, windows of convolutions, shifted tokens, last keys and values, and caches. Integers such as a
-      position do not count. Without it the state is unknown (:func:`madbench.mixers.state_size`).
-    - for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head},
-      and ``paper_total``, the number of parameters that the family's paper counts.
+      position do not count. Without this method the state is unknown (:func:`madbench.mixers.state_size`).
+    - ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head}, and ``paper_total``, the number of
+      parameters that the family's paper counts. ``madbench explain --cost`` prints them.
     """
 
     @property
@@ -113,7 +114,7 @@ class Allocation(Protocol):
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """The number of parameters of each term, by name of the term."""
+        """The number of parameters of each part of the mixer, by name of the part. They sum to ``total``."""
 
     @property
     def total(self) -> int:
@@ -121,7 +122,7 @@ class Allocation(Protocol):
 
     @property
     def target(self) -> int:
-        """The budget, in parameters."""
+        """The number of parameters that the budget allows."""
 
     @property
     def ratio(self) -> float:
@@ -135,26 +136,29 @@ class Allocation(Protocol):
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens. A multiply-add counts as two."""
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that each token adds to a model's decoding cache, for numbers of ``bytes_per_element`` bytes."""
+        """Bytes by which each token enlarges the decoding cache, if one number takes ``bytes_per_element`` bytes."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A measurable statement about a label's mixer. If it does not apply to the label, ``reason`` says why."""
+    """A statement about a label's mixer that a measured number, the residual, can confirm.
+
+    If the statement does not apply to the label, ``reason`` says why, and ``run`` is None.
+    """
 
     name: str
     statement: str
     """The claim, as a sentence."""
     source: str
-    """Place where the claim is stated."""
+    """Place where the statement is made, such as an equation of a paper."""
     run: Callable[[], float] | None
-    """Measures the residual. None if the statement does not apply."""
+    """Function that measures the residual. None if the statement does not apply."""
     tolerance: float = 0.0
     """Largest residual that confirms the statement."""
     is_difference: bool = False
     """True if two things must differ: the residual must be *above* the tolerance."""
     reason: str = ""
-    """Reason why the statement does not apply. It is not run then."""
+    """Reason why the statement does not apply to the label. Empty if it applies."""
     contradicts: bool = False
     """True if the statement shows that its source, as printed, is wrong."""
 
@@ -163,7 +167,7 @@ class Check:
             object.__setattr__(self, "run", None)
 
     def holds(self, residual: float) -> bool:
-        """True if a measured residual confirms the statement. NaN never does."""
+        """True if a measured residual confirms the statement. False for NaN."""
         return residual > self.tolerance if self.is_difference else residual <= self.tolerance
 
 
@@ -174,9 +178,9 @@ A = TypeVar("A", bound=Allocation)
 class Family(Generic[L, A]):
     """The base class of families of mixers. ``L`` is the type of its labels, and ``A`` is the type of its allocations.
 
-    A family is an instance of a subclass. Its required members are abstract. The other members have defaults. Loading a
-    family with missing or invalid members is an error (:mod:`madbench.labels.family_checks`). A family can be imported
-    without torch.
+    Each family is an instance of its own subclass. Required members are abstract, and all other members have defaults.
+    A family with missing or invalid members cannot be loaded (:mod:`madbench.labels.family_checks`). The module of a
+    family must import without torch.
     """
 
     # The class has no metaclass ABCMeta. The error for a missing member then names the package and a similar member.
@@ -184,20 +188,20 @@ class Family(Generic[L, A]):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The text before the colon of its labels."""
+        """The name of the family, which stands before the colon of its labels."""
 
     @property
     @abstractmethod
     def version(self) -> str:
-        """The family's version, a part of a job's identity. Increase it when a label would give other numbers."""
+        """The family's version, a part of a job's identity. Increase it if a label's scores change."""
 
     @property
     @abstractmethod
     def Settings(self) -> type[Any]:
-        """The frozen dataclass of the family's own settings, each field followed by a sentence about it.
+        """The frozen dataclass of the family's own settings. A string below each field describes the setting.
 
-        A setting that is added after runs were stored has the metadata ``madbench.jobs.NOT_AT_DEFAULT``, so that the
-        ids of these runs do not change.
+        A setting that is added after runs were stored needs the field metadata ``madbench.jobs.NOT_AT_DEFAULT``. It
+        keeps the ids of these runs unchanged.
         """
 
     description: ClassVar[str] = ""
@@ -211,8 +215,8 @@ class Family(Generic[L, A]):
     """The required hardware, such as ``a CUDA GPU``, for messages that suggest labels of the family. Empty if the
     mixers run anywhere."""
     is_bidirectional: ClassVar[bool] = False
-    """True if its mixers can also see all tokens. Its ``build`` and the ``flops_per_token`` of its allocations then
-    accept ``causal=False``."""
+    """True if mixers of the family can also see later tokens. ``build`` returns mixers that accept ``causal=False``,
+    and so does the ``flops_per_token`` of allocations."""
     names_code: ClassVar[bool] = False
     """True if a label names code outside the family. The code is imported when the label is solved or built
     (:mod:`madbench.labels.trust`)."""
@@ -234,20 +238,20 @@ class Family(Generic[L, A]):
     def parse(self, text: str) -> L:
         """Parse the text of a label, including the family's name and the colon.
 
-        Raises ``LabelError``, whose message points at the wrong character.
+        Raises ``LabelError``, whose message points at the wrong character, if the text is no label.
         """
 
     @abstractmethod
     def factors(self, label: L) -> Mapping[str, str]:
-        """The levels of the label's factors, by name of the factor.
+        """The factors of a label: the level of each property in which labels can differ, by name of the property.
 
         The level of an absent property is ``""``. A factor without meaning for the label is left out. Two labels are
-        compared by the factors that both have. The factor ``budget`` is ``matched`` or ``over``.
+        compared in the factors that both have. The factor ``budget`` is ``matched`` or ``over``.
         """
 
     @abstractmethod
     def neighbours(self, label: L) -> Sequence[L]:
-        """All labels that differ from this one in exactly one factor."""
+        """All labels of the family that differ from ``label`` in exactly one factor."""
 
     @abstractmethod
     def explain(self, label: L) -> Sequence[Explanation]:
@@ -255,57 +259,67 @@ class Family(Generic[L, A]):
 
     @abstractmethod
     def solve(self, label: L, size: Size, settings: Any) -> A:
-        """Choose the label's ranks for a size. Raises ``BudgetError`` if no ranks meet the budget."""
+        """Choose the ranks of a label's mixer for a size. Raises ``BudgetError`` if no ranks meet the budget."""
 
     @abstractmethod
     def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
         """Build the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
 
-        It rejects input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the family's
-        ``is_bidirectional`` is true, it also accepts ``causal=False``: then every row sees all tokens.
+        The mixer rejects input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the
+        family's ``is_bidirectional`` is true, ``forward`` also accepts ``causal=False``: then every output depends on
+        all tokens.
 
         Optional members of the mixer:
 
-        - ``step(x, cache, slide)`` decodes one token (B, D). It returns the row (B, D) and the next cache. The first
-          cache is None.
-        - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the rows and the cache after the prompt.
+        - ``step(x, cache, slide)`` decodes one token (B, D). It returns the output (B, D) and the next cache. The first
+          cache is None. If ``slide`` is true, a mixer with a limited number of tokens drops its oldest token beyond the
+          limit.
+        - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the outputs (B, T, D) and the cache after the
+          prompt.
         - ``paths`` are the accepted values of ``path``. ``resolve_path(batch, length)`` names the path that computes an
           input of this shape.
         - ``shared`` is an argument of ``forward``, ``step`` and ``prefill``, if the mixer has the trait
           ``shares_values`` (:mod:`madbench.mixers.sharing`).
         - ``allocation`` is the allocation from which the mixer was built.
         - ``probe(x)`` returns a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
-        - ``reference(x, rows)`` computes some rows (B, rows, D), or all rows, with loops in float64. The verb
+        - ``reference(x, rows)`` computes the outputs (B, rows, D) at some positions, or at all, with loops in float64.
           ``madbench verify`` compares every path and its gradients with it.
         - ``kernel_problem`` is the reason why ``resolve_path`` skipped kernels that compute wrong results on this
-          device, or empty. A run warns of this problem and records it.
+          device. Empty if it skipped none. A run warns of this problem and records it.
         """
 
     @abstractmethod
     def checks(self, label: L) -> Iterable[Check]:
-        """The checks of the label's mixer. :func:`madbench.mixers.checks.general_checks` has checks for any mixer."""
+        """The checks of one label's mixer.
+
+        :func:`madbench.mixers.checks.general_checks` has checks that fit any mixer.
+        """
 
     def labels(self) -> Sequence[L | str]:
         """All labels, parsed or as text. Empty if they cannot be listed."""
         return ()
 
     def begins(self, text: str) -> bool:
-        """True if some label of the family begins with the text, which includes name and colon.
+        """True if some label of the family begins with ``text``, which includes the family's name and the colon.
 
-        If False, the text may be a label of another family. The default compares the text with :meth:`labels`.
+        It decides whether an error message may suggest a label of another family. The default compares ``text`` with
+        :meth:`labels`.
         """
         return any(str(label).startswith(text) for label in self.labels())
 
     def text_of(self, value: Any) -> str | None:
-        """The text of the label for a value such as a class. None if the value has no label in this family."""
+        """The text of the label for a Python object such as a class. None if the object has no label in this family."""
         return None
 
     def preset_spelling(self, label: L) -> str:
-        """A spelling of the label that begins with the name of a preset. By default the label's canonical text."""
+        """A spelling of the label that begins with a preset, a name for several letters such as ``cd:gla``.
+
+        By default, and if no preset fits, the label's canonical text.
+        """
         return str(label)
 
     def levels(self, label: L) -> Mapping[str, str]:
-        """The levels of the label's factors as contrasts show them, by factor. By default those of :meth:`factors`."""
+        """The levels of the label's factors as contrasts print them, by factor. By default those of :meth:`factors`."""
         return self.factors(label)
 
     def factors_of_other(self, label: Label) -> Mapping[str, str] | None:
@@ -317,61 +331,66 @@ class Family(Generic[L, A]):
         return Traits()
 
     def effective(self, allocation: A, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part of ``settings`` that changes this mixer other than through its ranks.
+        """The part of ``settings`` that changes the mixer of an allocation, given its ranks. By default all settings.
 
-        It shows which settings train the same model. ``settings`` are those that the label uses, by name. By default
-        all of them.
+        ``settings`` are the settings that the label uses, by name. Two jobs train the same model if their ranks and
+        this part are equal.
         """
         return settings
 
     def blocks(self, label: L, count: int) -> Sequence[Label]:
-        """The labels of the mixers of a model's ``count`` blocks. By default the label itself for every block.
+        """The labels of the mixers in the ``count`` blocks of a model. By default ``label`` for every block.
 
-        Only a family whose labels combine labels of other families has other labels (:mod:`madbench.mixers.sequence`).
+        Only a family whose labels combine labels of other families returns other labels
+        (:mod:`madbench.mixers.sequence`).
         """
         return (label,) * count
 
     def block_period(self, label: L) -> int:
-        """The number of blocks after which the result of :meth:`blocks` repeats."""
+        """The number of blocks after which the labels that :meth:`blocks` returns repeat."""
         return 1
 
     def takes_layer(self, label: L) -> bool:
-        """True if the mixer depends on its place in the model.
+        """True if the mixer depends on its position in the model.
 
-        ``solve`` and ``build`` then find the place in ``size.layer``. Otherwise ``size.layer`` is the only layer of a
-        model with one layer.
+        ``solve`` and ``build`` then read the position from ``size.layer``.
+
+        Otherwise ``size.layer`` has its default: the only layer of a model.
         """
         return False
 
     def missing_package(self) -> str:
-        """The name of a required package that cannot be imported here. Empty if nothing is missing.
+        """The name of a package that the family requires but that cannot be imported. Empty if none is missing.
 
-        If a package is missing, the stored runs of the family's labels are shown without their code.
+        While a package is missing, stored runs of the family's labels are shown without importing their code.
         """
         return ""
 
     def identity(self, label: L) -> str | None:
-        """Anything else that affects the label's numbers, such as a hash of one module's source. It enters run ids.
+        """A text for all else that affects the label's scores, such as a hash of a module's source.
 
-        None if ``version`` says everything.
+        It enters the ids of runs. None if ``version`` covers everything.
         """
         return None
 
     def code(self, label: L) -> dict[str, Any] | None:
-        """The code listing (:mod:`madbench.identity.listing`) of the code that a label names. None if it names none."""
+        """The code listing (:mod:`madbench.identity.listing`) of the user's code that a label names.
+
+        None if it names none.
+        """
         return None
 
     def may_import(self, label: L) -> bool:
-        """True if the code that a label names may be imported here (:mod:`madbench.labels.trust`).
+        """True if the user's code that a label names may be imported (:mod:`madbench.labels.trust`).
 
-        Only used if ``names_code`` is true.
+        Only called if ``names_code`` is true.
         """
         return False
 
     def own_modules(self, label: L) -> Sequence[str]:
-        """Further modules of madbench that compute this label, for a family of madbench.
+        """The modules that compute this label besides those that the family's own module imports.
 
-        The digest of the label's code includes them besides the modules that the family's module imports
+        For built-in families. The digest of the label's code covers both kinds of modules
         (:mod:`madbench.suites.code`).
         """
         return ()
@@ -382,22 +401,23 @@ LoadedFamily: TypeAlias = Family[Label, Allocation]
 
 
 class ListedFamily(Family[L, A]):
-    """The base class of families whose labels can be listed. It finds the neighbors of a label in this list."""
+    """The base class of families that can list all their labels. ``neighbours`` searches this list."""
 
     @abstractmethod
     def labels(self) -> Sequence[L]:
         """All labels, parsed."""
 
     def neighbours(self, label: L) -> tuple[L, ...]:
-        """All labels that differ from this one in exactly one factor, ordered by factor and then as listed."""
+        """All labels that differ from ``label`` in exactly one factor, by factor and then as in :meth:`labels`."""
         others = ((other, self.factors(other)) for other in self.labels())
         return one_factor_apart(self.factors(label), others)
 
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[str, str]]]) -> tuple[L, ...]:
-    """Return the labels whose factors differ from ``mine`` in one factor, ordered by that factor.
+    """Return the labels of ``others`` whose factors differ from ``mine`` in exactly one factor, ordered by that factor.
 
-    ``others`` are pairs of a label and its factors. Factors that only one of two labels has are ignored.
+    ``mine`` has the factors of one label. ``others`` are pairs of another label and its factors. Factors that only one
+    of the two labels has are ignored.
     """
     neighbours_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
     for other, theirs in others:

@@ -1,4 +1,4 @@
-"""Checks of a family when it is loaded and called: its members, and what its methods return."""
+"""Checks of the members of a family when it is loaded, and of the results of its methods."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MEMBERS = {name: member for name, member in vars(Family).items() if not name.sta
 
 
 def label_of(family: str, answer: Any) -> Any:
-    """Return ``answer``, which the method ``parse`` of a family returned. Raises ``TypeError`` if it is no label.
+    """Return ``answer``, the label that the method ``parse`` of a family returned.
 
-    ``family`` is the name of the family. The text of the label must begin with this name and a colon, because the text
-    of a label determines its family.
+    Raises ``TypeError`` unless ``answer`` is hashable and its text begins with the name ``family`` and a colon. The
+    text of a label must determine its family.
     """
     hash(answer)
     if answer is None or not str(answer):
@@ -52,7 +52,10 @@ def _explanations(answer: Any) -> tuple[Explanation, ...]:
 
 
 def _allocation(answer: Any) -> Any:
-    """Return an allocation after computing its numbers once. A later error would not show which family caused it."""
+    """Return an allocation after reading all its numbers once.
+
+    An error that a later read raised would not name the family that caused it.
+    """
     dict(answer.terms), dict(answer.ranks), str(answer.label)
     for number in (
         answer.total, answer.target, answer.ratio, answer.flops_per_token(answer.size.max_len),
@@ -84,7 +87,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 
 
 def fault_of(family: Any) -> str:
-    """The reason why a value is no :class:`madbench.mixers.Family`, as a sentence. Empty if it is a family."""
+    """The reason why a value cannot be used as a family, as a sentence. Empty if it can."""
     if not isinstance(family, Family):
         if fault := fault_of_class(family, Family):
             return fault
@@ -100,7 +103,7 @@ def fault_of(family: Any) -> str:
 
 
 def _other_kind(default: Any, value: Any) -> str:
-    """The kind of value that a member with this default must have. Empty if ``value`` is of this kind."""
+    """The kind of value that a member must have, given its default. Empty if ``value`` is of this kind."""
     if inspect.isfunction(default):
         return "" if callable(value) else "a method"
     if isinstance(default, bool):

@@ -1,8 +1,8 @@
 """Display names of labels. They affect output only: jobs, files and programs use the canonical label.
 
-A command or a Python call makes its names once, from its words and options (:func:`madbench.labels.sets.names_of`). It
-passes them to the code that prints with :func:`use_names` or :func:`using_names`. Names are immutable, and parsing a
-label adds no name.
+Each command or Python call builds its names once, from the labels and ``--rename`` options that it was given
+(:func:`madbench.labels.sets.names_of`). :func:`use_names` or :func:`using_names` makes them known to the code that
+prints. Names are immutable, and parsing a label adds no name.
 """
 
 from __future__ import annotations
@@ -28,43 +28,44 @@ _FIRST = re.compile(r"\S+(?=  |$)")  # the label at the start of a row's name, s
 
 @dataclass(frozen=True)
 class DisplayNames:
-    """Names of canonical labels for output.
+    """The names under which canonical labels are printed.
 
     The display name of a label is the first of these that exists: the name that the user asked for; the name in the
-    file of a set; the label as the user typed it; the label with the name of its family's preset; the label itself.
+    file of a set of labels; the label as the user typed it; the label with its family's preset; the label itself.
     """
 
     by_user: Mapping[str, str] = field(default_factory=dict)
     """Names that the user asked for: ``--rename LABEL=NAME``, or ``rename`` of a Python function."""
     of_sets: Mapping[str, str] = field(default_factory=dict)
-    """Names from the key ``names`` of the files of sets."""
+    """Names from the key ``names`` in the files of sets of labels."""
     typed: Mapping[str, str] = field(default_factory=dict)
     """Spellings of labels with a prefix as the user typed them."""
 
     @property
     def requested(self) -> tuple[str, ...]:
-        """The names that the user asked for, including those from files of sets."""
+        """The names that the user asked for, then those from the files of sets of labels."""
         return (*self.by_user.values(), *self.of_sets.values())
 
     def display(self, label: str) -> str:
-        """The name of a label in tables, figures and messages."""
+        """The name of a canonical label in tables, figures and messages."""
         return self.by_user.get(label) or self.of_sets.get(label) or self.spelling(label)
 
     def spelling(self, label: str) -> str:
-        """The label as the user typed it, or with its preset's name. Every verb accepts this spelling."""
+        """A canonical label as the user typed it, or spelled with its preset. Every command accepts the result."""
         return self.typed.get(label) or _with_preset(label)
 
     def with_spelling(self, label: str, text: str) -> DisplayNames:
-        """Return these names with the typed spelling of a label added."""
+        """Return a copy of these names that records ``text`` as the spelling of the canonical ``label``."""
         return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
 
     def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
-        """Return these names with ``names`` added, a mapping from a label in any spelling to its name.
+        """Return a copy of these names with ``names`` added: display names by label, in any spelling of the label.
 
-        If ``of_set`` is true, ``names`` come from the file of a set, and names that the user asked for take precedence.
+        If ``of_set`` is true, ``names`` come from the file of a set of labels, and names that the user asked for take
+        precedence.
 
-        Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has line
-        breaks or control characters, belongs to two labels, or is itself another label.
+        Raises ``LabelError`` for a key that is no label. Raises ``ConfigError`` for a display name that is empty, has
+        line breaks or control characters, belongs to two labels, or is itself another label.
         """
         by_user, of_sets = dict(self.by_user), dict(self.of_sets)
         into = of_sets if of_set else by_user
@@ -94,16 +95,17 @@ class DisplayNames:
         return replace(self, by_user=by_user, of_sets=of_sets)
 
     def completed_by(self, others: DisplayNames) -> DisplayNames:
-        """Return these names, completed by the names in ``others`` for labels that have no name here."""
+        """Return these names with the names in ``others`` added. If both name a label, the name here is kept."""
         by_user = {**others.by_user, **self.by_user}
         return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
 
 
 def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[str, str]:
-    """The entry for :attr:`DisplayNames.typed` when a user typed a canonical label as ``text``.
+    """The entry to add to :attr:`DisplayNames.typed` when a user typed the canonical ``label`` as ``text``.
 
-    If ``text`` is the canonical label itself, a spelling in ``earlier`` is kept. Empty for a label without a prefix:
-    HyperGLU is shown as G-cg-q-12o, whose letters say what the mixer does.
+    If ``text`` is the canonical label itself, its spelling in ``earlier`` is kept. Empty for a label without a prefix,
+    which is always shown in its canonical spelling: HyperGLU is shown as G-cg-q-12o, whose letters say what the mixer
+    does.
     """
     if ":" not in label:
         return {}
@@ -114,18 +116,18 @@ _SHOWN: ContextVar[DisplayNames] = ContextVar("names", default=DisplayNames())  
 
 
 def names_in_use() -> DisplayNames:
-    """The display names that are in use."""
+    """The display names that :func:`use_names` or :func:`using_names` chose. Without names if neither was called."""
     return _SHOWN.get()
 
 
 def use_names(names: DisplayNames) -> None:
-    """Put display names in use from now on, also for errors that are printed after the end of the command."""
+    """Use these display names from now on, also for errors that are printed after the end of the command."""
     _SHOWN.set(names)
 
 
 @contextlib.contextmanager
 def using_names(names: DisplayNames) -> Iterator[None]:
-    """Put display names in use within the block, and restore the previous names after it."""
+    """Use these display names within a ``with`` block, and restore the previous ones after it."""
     token = _SHOWN.set(names)
     try:
         yield
@@ -134,41 +136,41 @@ def using_names(names: DisplayNames) -> Iterator[None]:
 
 
 def display_name(label: str) -> str:
-    """The name of a canonical label in tables, figures and messages, from the display names in use."""
+    """The name of a canonical label in tables, figures and messages, according to :func:`names_in_use`."""
     return _SHOWN.get().display(label)
 
 
 def typed_label(label: str) -> str:
-    """The label as the user typed it, or with its preset's name. Every verb accepts this spelling."""
+    """A canonical label as the user typed it, or spelled with its preset. Every command accepts the result."""
     return _SHOWN.get().spelling(label)
 
 
 def file_name(label: str) -> str:
-    """A file name for a label, from the spelling that the user typed. At most 60 characters.
+    """A name of at most 60 characters for the files of a label, made from the spelling that the user typed.
 
-    Colons and other characters that are not letters, digits or one of ``_.+!-`` become ``-``.
+    Each character that is no letter, digit or one of ``_.+!-`` becomes ``-``.
     """
     return re.sub(r"[^\w.+!-]", "-", typed_label(label))[:60]
 
 
 def with_display_names(text: str) -> str:
-    """Replace labels in a text by their display names.
+    """Return ``text`` with its labels replaced by their display names.
 
-    These are a label at the start of the text, and every label with a prefix, such as ``cd:gdn-cg``.
+    Only a label at the start of the text and labels with a prefix, such as ``cd:gdn-cg``, are replaced.
     """
     return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 
 def with_typed_labels(text: str) -> str:
-    """Return the message with every label that has a prefix replaced by the spelling that the user typed.
+    """Return ``text`` with every label that has a prefix replaced by the spelling that the user typed.
 
-    Commands in the message therefore stay valid.
+    The replaced labels are still valid, so commands in the text can be copied.
     """
     return _TOKEN.sub(lambda match: typed_label(match[0]), text)
 
 
 def names_from_words(words: Iterable[str]) -> DisplayNames:
-    """The display names that ``--rename`` gives, from words such as ``cd:gdn-cg=Gated DeltaNet``.
+    """The display names that the values of ``--rename`` define, such as ``cd:gdn-cg=Gated DeltaNet``.
 
     Raises ``ConfigError`` for a word without ``=``, and the errors of :meth:`DisplayNames.with_names`.
     """

@@ -1,4 +1,4 @@
-"""Parsing of labels, and the properties of a label that its family defines."""
+"""Parsing of labels, and functions that ask a label's family for the properties of the label."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from madbench.plugins.registry import Guarded
 
 
 def text_of(value: Any) -> str:
-    """Return the text of a label that is given as text, or as a value for which a family defines a label.
+    """Return the text of a label that is given as text, or as a Python object for which a family defines a label.
 
-    An example of such a value is a user's module class. Raises ``LabelError`` for a value without a label.
+    Such an object is, for example, a user's module class. Raises ``LabelError`` for an object without a label.
     """
     if isinstance(value, str):
         return value
@@ -32,15 +32,15 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
-    """Return the texts of labels or of sets of labels, given as one value or as several (:func:`text_of`)."""
+    """Return the texts of one or several labels or sets of labels, each in a form that :func:`text_of` accepts."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return tuple(map(text_of, (values,) if is_one else values))
 
 
 def as_label(value: Any) -> Label:
-    """Return the label of a text, or of a user's module class.
+    """Return the parsed label of a text or of a user's module class.
 
-    Any other value is a parsed label, returned unchanged.
+    Any other value is taken for a parsed label and returned unchanged.
     """
     return parse(value) if isinstance(value, str) or callable(value) else value
 
@@ -50,7 +50,8 @@ def parse(text: str) -> Label:
 
     ``text`` may also be a user's module class (:func:`text_of`).
 
-    Raises ``LabelError``, whose message points at the wrong character or suggests a similar label.
+    Raises ``LabelError``, whose message points at the wrong character or suggests a similar label, if the text is no
+    label.
     """
     text = text_of(text)
     try:
@@ -64,7 +65,7 @@ def parse(text: str) -> Label:
 
 
 def reading_problem(label: str) -> str:
-    """The reason why a stored label cannot be read: its family is not installed, or fails. Empty if it can be read."""
+    """The reason why a stored label cannot be parsed, for example that its family is not installed. Empty if it can."""
     try:
         parsed = parse(label)
         factors(parsed), levels(parsed)
@@ -79,7 +80,7 @@ def reading_problem(label: str) -> str:
 def is_shown_as_stored(label: str) -> bool:
     """True if the runs of a label are shown from stored data alone, without importing the label's code.
 
-    This holds for families whose labels name code of the user, because code is never imported to read a store. It also
+    This holds for families whose labels name code of the user, because reading a store never imports such code. It also
     holds if the label's family is not installed, cannot be loaded, or needs a package that is not installed.
     """
     try:
@@ -90,7 +91,10 @@ def is_shown_as_stored(label: str) -> bool:
 
 
 def is_of_package(label: str) -> bool:
-    """True if the code of all of a label's mixers is in this package, and needs no package that may be missing."""
+    """True if all mixers of a label are part of madbench, and no package that they need is missing.
+
+    False if the label names code of the user, or if its family cannot be loaded.
+    """
     try:
         families = [family_of(part) for part in part_texts(label)]
     except LabelError:
@@ -101,13 +105,16 @@ def is_of_package(label: str) -> bool:
 
 
 def missing_package(label: str) -> str:
-    """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing."""
+    """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing.
+
+    Raises ``LabelError`` if the family of a mixer cannot be loaded.
+    """
     missing = (family_of(part).missing_package() for part in part_texts(str(label)))
     return next(filter(None, missing), "")
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:
-    """The factors of a label that is given as text, by name. Empty if its family is not installed or fails."""
+    """The levels of a label's factors, by factor. Empty if the text is no label or its family cannot be loaded."""
     try:
         return factors(parse(label))
     except LabelError:
@@ -115,12 +122,12 @@ def factors_of_text(label: str) -> Mapping[str, str]:
 
 
 def factors(label: Label) -> Mapping[str, str]:
-    """The factors of a label, by name. A factor that has no meaning for the label is left out."""
+    """The levels of a label's factors, by factor. A factor without meaning for the label is left out."""
     return family_of(label).factors(label)
 
 
 def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
-    """The factors of a label of any family as factors of ``family``. None if ``family`` cannot express them."""
+    """The levels of a label's factors, translated to the factors of ``family``. None if this is impossible."""
     if family_of(label) is family:
         return family.factors(label)
     return family.factors_of_other(label)
@@ -129,8 +136,8 @@ def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
 def differing_factors(a: Label, b: Label) -> tuple[str, ...]:
     """The names of the factors that both labels have and in which they differ.
 
-    A family that defines factors for another family's labels (``factors_of_other``) compares them as its own. For two
-    unrelated families the result is ``"family"`` and all factors of both labels.
+    If the label of one family can be described by the factors of the other (``factors_of_other``), these factors are
+    compared. For labels of two unrelated families the result is ``"family"`` and all factors of both labels.
     """
     for family in (family_of(a), family_of(b)):
         mine, theirs = factors_in(family, a), factors_in(family, b)
@@ -145,7 +152,7 @@ def explain(label: Label) -> Sequence[Explanation]:
 
 
 def levels(label: Label) -> Mapping[str, str]:
-    """The level of each factor of a label, as used in contrasts."""
+    """The levels of a label's factors as contrasts print them, by factor."""
     return family_of(label).levels(label)
 
 
@@ -161,11 +168,11 @@ def every_label() -> tuple[str, ...]:
 
 
 def label_identity(label: str | Label) -> str:
-    """The identity of the code that computes a label, which is part of a job.
+    """A text that identifies the code of a label's mixer. It is part of a job.
 
-    It is :func:`family_identity`, followed by the result of the family's method ``identity`` unless this is None. An
-    example of such a result is a hash of a user's module. For a hybrid, :func:`family_identity` is followed by the
-    identities of the labels of its layers.
+    It is :func:`family_identity`, followed by the result of the family's method ``identity`` unless this is None. Such
+    a result is, for example, a hash of a user's module. For a hybrid, :func:`family_identity` is followed by the
+    identities of the labels of its layers. Raises ``LabelError`` if the code is not available here.
     """
     family = family_of(label)
     if is_pattern(str(label)):
@@ -176,7 +183,7 @@ def label_identity(label: str | Label) -> str:
 
 @functools.cache
 def own_modules(label: str) -> tuple[str, ...]:
-    """The modules of madbench that compute this label, without modules that every label of its family uses.
+    """The modules of madbench that compute this label but not every label of its family.
 
     Empty if the text is no label.
     """
@@ -187,7 +194,10 @@ def own_modules(label: str) -> tuple[str, ...]:
 
 
 def check_code(labels: Iterable[str | Label]) -> None:
-    """Raise ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
+    """Raise ``LabelError`` for the first label whose code is not available here.
+
+    Commands call this before other work.
+    """
     for label in labels:
         label_identity(label)
 

@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class PatternPart:
-    """One part of a pattern: a label, its number of consecutive layers, and the position of its first character."""
+    """One part of a pattern: a label, its number of consecutive layers, and the index at which the label begins."""
 
     text: str
     count: int
@@ -36,14 +36,14 @@ class PatternPart:
 
 
 def is_pattern(text: str) -> bool:
-    """True if a text is written as a pattern over layers, such as ``3xKDA/S-p``. The labels may be invalid."""
+    """True if a text is written as a pattern over layers, such as ``3xKDA/S-p``. The labels in it may be invalid."""
     return SEPARATOR in text or bool(_COUNTED.match(text))
 
 
 def split_pattern(text: str) -> tuple[list[PatternPart], bool]:
-    """The parts of a pattern, and True if it ends in ``/...``.
+    """The parts of a pattern, and whether it ends in ``/...``: the last repetition may then be incomplete.
 
-    Raises ``LabelError`` for an invalid part or count, and for more than ``MOST_LAYERS`` layers.
+    Raises ``LabelError`` for an invalid part or count, and for more than ``MOST_LAYERS`` layers. Labels are not parsed.
     """
     parts, position = [], 0
     words = text.split(SEPARATOR)
@@ -66,7 +66,10 @@ def split_pattern(text: str) -> tuple[list[PatternPart], bool]:
 
 
 def part_texts(text: str) -> list[str]:
-    """The texts of a pattern's labels, without duplicates. Only the text itself if it is no valid pattern."""
+    """The different labels in a pattern, as text, in order. ``[text]`` if ``text`` is no valid pattern.
+
+    The prefix ``hybrid:`` is removed.
+    """
     text = text.removeprefix(PREFIX)
     if not is_pattern(text):
         return [text]
@@ -78,13 +81,13 @@ def part_texts(text: str) -> list[str]:
 
 
 def period(layers: Sequence[T]) -> tuple[T, ...]:
-    """The shortest sequence that gives ``layers`` when it is repeated a whole number of times."""
+    """The shortest sequence that, repeated a whole number of times, gives ``layers``."""
     sizes = (size for size in range(1, len(layers) + 1) if len(layers) % size == 0)
     return next(tuple(layers[:size]) for size in sizes if list(layers) == list(layers[:size]) * (len(layers) // size))
 
 
 def join_pattern(layers: Sequence[object], is_cut: bool = False) -> str:
-    """The text of a pattern: ``("KDA", "KDA", "S")`` gives ``2xKDA/S``, and ``2xKDA/S/...`` if ``is_cut``."""
+    """The pattern of layers: ``("KDA", "KDA", "S")`` gives ``2xKDA/S``, or ``2xKDA/S/...`` if ``is_cut``."""
     runs = [(len(list(run)), text) for text, run in itertools.groupby(map(str, layers))]
     words = [f"{count}x{text}" if count > 1 else text for count, text in runs]
     return SEPARATOR.join([*words, REST] if is_cut else words)

@@ -1,4 +1,7 @@
-"""The families of labels. Built-in families are found by folder or entry point, installed families by entry point."""
+"""The registry of families of labels.
+
+Built-in families are found by their folder or entry point, families of other packages by their entry point.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,22 @@ def families() -> tuple[str, ...]:
 
 
 def loaded_families() -> dict[str, LoadedFamily]:
-    """The families that can be loaded, by name. A broken package affects only its own labels."""
+    """All families that can be loaded, by name. A package that fails to load is left out."""
     return dict(sorted(REGISTRY.loadable()))
 
 
 def loadable_families() -> Iterator[LoadedFamily]:
-    """Yield the families that can be loaded, in the order of :func:`families`. Each is imported when it is reached."""
+    """Yield the families that can be loaded, in the order of :func:`families`. Import each when it is reached."""
     return (REGISTRY.load(name) for name in families() if not REGISTRY.problem(name))
 
 
 def broken_families() -> dict[str, str]:
-    """The families that cannot be used: name to reason."""
+    """The reason why a family cannot be used, by name of the family. Families that can be used are left out."""
     return REGISTRY.broken()
 
 
 def family_of(label: str | Label) -> LoadedFamily:
-    """The family of a parsed label or of a label's text. Raises ``LabelError`` if the family cannot be loaded."""
+    """The family of a label. Raises ``LabelError`` if the family is unknown or cannot be loaded."""
     name = family_name(label)
     if name not in REGISTRY.names:
         if name in REGISTRY.refused:
@@ -53,7 +56,7 @@ def family_of(label: str | Label) -> LoadedFamily:
 
 
 def family_name(label: str | Label) -> str:
-    """The name of a label's family, from its text alone. The family need not exist. S/R/G is ``""``."""
+    """The name of a label's family, from the label's text alone. ``""`` for S/R/G. The family need not exist."""
     text = str(label)
     if is_pattern(text):
         return OF_PATTERNS
@@ -62,10 +65,10 @@ def family_name(label: str | Label) -> str:
 
 
 def family_identity(family: LoadedFamily) -> str:
-    """The identity of a family's code, which is part of a job: the family's version.
+    """A text that identifies the code of a family. It is part of a job.
 
-    For an installed family, the version of its distribution and a hash of its code follow. An edited operator therefore
-    counts as a different operator.
+    It is the version of the family. For an installed family, the version of its distribution and a hash of its code
+    follow. An edited operator therefore counts as a different operator.
     """
     if family.name in REGISTRY.built_in:
         return family.version
@@ -73,9 +76,9 @@ def family_identity(family: LoadedFamily) -> str:
 
 
 def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of factors, and the names of levels, in the order in which contrasts are listed.
+    """The names of all factors, and the names of all levels, each in the order in which contrasts are listed.
 
-    Only families that define an order contribute.
+    Only families that define ``factor_order`` or ``level_order`` contribute.
     """
     loaded = loaded_families().values()
 
@@ -86,14 +89,17 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def mixer_names() -> tuple[str, ...]:
-    """The names of mixers that are labels without a prefix, such as ``HyperGLU`` and ``KDA``. Case does not matter."""
+    """The names of mixers that are labels without a prefix, such as ``HyperGLU`` and ``KDA``.
+
+    Labels ignore their case.
+    """
     return tuple(name for family in ("", OF_NAMES) for name in REGISTRY.load(family).mixers)
 
 
 def _family_without_prefix(text: str) -> str:
-    """The name of the family of a label without a prefix.
+    """The family's name for a label without a prefix.
 
-    It is ``named`` if the label begins with the name of an operator of this family. Otherwise it is ``""`` (S/R/G).
+    It is ``named`` if the label begins with the name of an operator of that family. Otherwise it is ``""`` (S/R/G).
     """
     match = re.match("[A-Za-z0-9-]*", text)
     return OF_NAMES if match and name_key(match[0]) in _operator_names() else ""
@@ -105,7 +111,7 @@ def _operator_names() -> frozenset[str]:
 
 
 def name_key(name: str) -> str:
-    """The letters and digits of a mixer's name in lower case. Names with equal keys are the same name."""
+    """The letters and digits of a mixer's name, in lower case. Two spellings with the same key are the same name."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
@@ -118,7 +124,7 @@ def _load(name: str, value: str) -> LoadedFamily:
 
 
 def _fault_of_family(family: Any) -> str:
-    """The reason why an object is no family, as a sentence. Empty if it is a family.
+    """The reason why an object cannot be used as a family, as a sentence. Empty if it can.
 
     Raises ``ConfigError`` if the default values of an installed family's settings are invalid.
     """
@@ -128,7 +134,7 @@ def _fault_of_family(family: Any) -> str:
 
 
 def _built_in() -> dict[str, str]:
-    """The value of the entry point of each family below ``madbench/mixers/``, by name of the family.
+    """The entry points of the families below ``madbench/mixers/``, such as ``module:FAMILY``, by name of the family.
 
     Every folder there that has a ``family.py`` is a family.
     """
@@ -141,7 +147,7 @@ def _built_in() -> dict[str, str]:
 
 
 def fault_of_name(name: str) -> str:
-    """The reason why a family cannot have this name, as a sentence. Empty if the name is valid."""
+    """The reason why ``name`` cannot be the name of a family, as a sentence. Empty if it can."""
     is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
     return "" if is_sound else "a name has letters, digits, - and _ and begins with a letter, such as my_family"
 

@@ -26,7 +26,7 @@ MOST_LABELS = 10_000
 
 @dataclass(frozen=True)
 class LabelSet:
-    """The content of a file with a set of labels, from ``variants/`` or from a paper."""
+    """The content of a file with a set of labels, from a folder ``variants/`` or from a paper."""
 
     description: str
     """A sentence on what the labels have in common."""
@@ -39,14 +39,14 @@ class LabelSet:
 def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
     """Return the canonical labels that ``specs`` name, in order and without duplicates.
 
-    Paths are relative to ``folder``. A spec is one of these:
+    A spec is one of these, and paths in it are relative to ``folder``:
 
     - a label or an alias;
     - a pattern such as ``{S,R}-c{,-q}``, whose braces may be nested and may have empty alternatives;
-    - ``@NAME``, for the first of these that exists: ``variants/NAME.yaml`` in the current folder, the shipped file of
-      this name, the file of a paper;
-    - ``@FILE.yaml``, for any other file;
-    - a pattern over layers such as ``3x@few/S-p``, for one pattern per label of the set;
+    - ``@NAME``, for the labels in the first of these files that exists: ``variants/NAME.yaml`` in the current folder,
+      the file of this name in madbench, the file of a paper;
+    - ``@FILE.yaml``, for the labels in any other file;
+    - a pattern over layers with a set in it, such as ``3x@few/S-p``, for one pattern per label of the set;
     - ``~LABEL``, for a label and every label that differs from it in one factor.
 
     Raises ``LabelError`` for the first wrong spec and for more than 10,000 labels. Raises ``ConfigError`` for a file
@@ -62,11 +62,11 @@ def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
 
 
 def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
-    """Return ``names``, to which two kinds of names from ``specs`` are added.
+    """Return ``names`` with the display names that ``specs`` define.
 
     These are the names in the files of sets, and the spellings of labels as the user typed them. ``specs`` are specs of
-    :func:`expand`; words that are no labels are ignored. Raises ``ConfigError`` for a set whose names are invalid, or
-    contradict other names.
+    :func:`expand`. Specs that are no labels are ignored. Raises ``ConfigError`` for a file of a set whose names are
+    invalid or contradict other names.
     """
     collector = _NameCollector(names or DisplayNames())
     with suppress(LabelError):  # the value is not a label
@@ -78,7 +78,7 @@ def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
 
 
 class _NameCollector:
-    """Collects the display names that are found while specs are expanded."""
+    """A collector of the display names that are found while specs are expanded."""
 
     def __init__(self, names: DisplayNames | None = None):
         names = names or DisplayNames()
@@ -90,9 +90,9 @@ class _NameCollector:
 
 
 def available_sets() -> dict[str, Path]:
-    """The files of sets, sorted by the NAME in ``@NAME``.
+    """The files of sets of labels, sorted by the NAME in ``@NAME``.
 
-    If several files have the same name, the file in ``./variants`` is used, then the shipped file, then a paper's file.
+    If several files have the same name, ``./variants`` takes precedence, then the folder of madbench, then papers.
     """
     files = files_of_papers("variants")
     for folder in (config.VARIANTS, Path("variants")):
@@ -101,7 +101,7 @@ def available_sets() -> dict[str, Path]:
 
 
 def _labels_of(spec: str, folder: Path, collector: _NameCollector, outer_files: tuple[Path, ...] = ()) -> list[str]:
-    """The canonical labels of one spec (:func:`expand`). Add their display names to ``collector``.
+    """The canonical labels of one spec (:func:`expand`). Their display names are added to ``collector``.
 
     Paths are relative to ``folder``. ``outer_files`` has the files of the enclosing sets, outermost first.
     """
@@ -127,9 +127,9 @@ def _labels_of(spec: str, folder: Path, collector: _NameCollector, outer_files: 
 def _with_sets_in_patterns(
     texts: Iterable[str], folder: Path, collector: _NameCollector, outer_files: tuple[Path, ...]
 ) -> Iterator[str]:
-    """Yield the texts, with sets inside of patterns expanded.
+    """Yield each of ``texts``. Replace a pattern over layers that contains a set, such as ``3x@few/S-p``.
 
-    A pattern that contains a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set.
+    One pattern per label of the set takes its place.
     """
     for text in texts:
         if not is_pattern(text) or "@" not in text or text.startswith("@"):
@@ -150,7 +150,7 @@ def _with_sets_in_patterns(
 
 
 def find_set(name: str, folder: Path) -> Path:
-    """The file of the set ``@name``. A name that ends in ``.yaml`` is a path relative to ``folder``.
+    """The file of the set ``@name``. A name that ends in ``.yaml`` or ``.yml`` is a path relative to ``folder``.
 
     Raises ``LabelError`` if there is no such file.
     """
@@ -192,8 +192,8 @@ def _labels_in(path: Path, collector: _NameCollector, outer_files: tuple[Path, .
 def expand_braces(spec: str) -> list[str]:
     """Return all texts that a pattern with braces stands for. The leftmost braces vary slowest.
 
-    For a pattern without braces, only the pattern itself. Raises ``LabelError`` for braces without a partner, and for
-    more than 10,000 texts.
+    A pattern without braces stands for itself. Raises ``LabelError`` for braces without a partner, and for more than
+    10,000 texts.
     """
     texts = [""]  # texts of the alternative being read
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position

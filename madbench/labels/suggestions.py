@@ -20,9 +20,10 @@ _LONGEST_HYBRID = 300  # number of characters at the start of a text that are se
 
 
 def message_with_suggestion(text: str) -> str | None:
-    """Return the error message for a text that is no label but names a mixer of another family, or a hybrid.
+    """Return the error message that suggests a label in place of ``text``, which is no label.
 
-    None for a text that names neither.
+    None if there is no suggestion. ``text`` must name a mixer of another family, resemble a mixer's name, or describe a
+    hybrid.
     """
     if problem := _problem_of_hybrid(text):
         return problem
@@ -71,7 +72,7 @@ def message_with_suggestion(text: str) -> str | None:
 def _problem_of_hybrid(text: str) -> str | None:
     """Return the error message for a text that joins several labels, or has a word such as ``hybrid``.
 
-    None for other texts.
+    None for any other text, and for a text with ``/``, whose parser reports the error itself.
     """
     if text.startswith(MODULE) or SEPARATOR in text:
         return None
@@ -99,20 +100,20 @@ def _problem_of_hybrid(text: str) -> str | None:
 
 
 def _needs(label: str) -> str:
-    """The device that the mixers of a label's family need, such as a CUDA GPU. Empty if they run anywhere."""
+    """The hardware that the mixers of a label's family need, such as ``a CUDA GPU``. Empty if they run anywhere."""
     return family_of(label).needs
 
 
 def _ends(body: str) -> list[int]:
-    """The positions in ``body``, a label without its prefix, at which a mixer's name may end, in descending order."""
+    """The positions in ``body``, a label without its prefix, at which a mixer's name may end. The last comes first."""
     ends = [match.start() for match in re.finditer("[-!]|$", body.removesuffix("!"))]
     return ends[::-1]
 
 
 def _with_rest(label: str, rest: str) -> str:
-    """A label extended by ``rest``, which starts with ``-`` or ``!``, as letters or as an argument in parentheses.
+    """The label extended by ``rest``, as letters or as an argument in parentheses. ``rest`` starts with ``-`` or ``!``.
 
-    The label alone if neither form is a label.
+    ``label`` alone if neither form is a valid label.
     """
     return next((text for text in (f"{label}{rest}", f"{label}({rest[1:]})") if _is_label(text)), label)
 
@@ -126,7 +127,7 @@ def _is_label(text: str) -> bool:
 
 
 def _begins_label(text: str) -> bool:
-    """True if a label of the text's family starts with the text. False if the family cannot be loaded."""
+    """True if some label of the text's family begins with ``text``. False if the family cannot be loaded."""
     try:
         return family_of(text).begins(text)
     except MadbenchError:  # the package cannot be loaded, or fails
@@ -135,7 +136,7 @@ def _begins_label(text: str) -> bool:
 
 @functools.cache
 def _mixers() -> dict[str, list[str]]:
-    """The labels of each named mixer in all families, by :func:`name_key` of the mixer's name."""
+    """The labels of each named mixer, over all families that can be loaded, by :func:`name_key` of the mixer's name."""
     labels: dict[str, list[str]] = {}
     titles = family_of(f"{OF_NAMES}:").titles
     for mixers in [*_by_family().values(), titles]:

@@ -16,15 +16,16 @@ family tells if its mixers use them."""
 class Traits:
     """The properties of a label's mixers that models, optimizers and suites need. The defaults describe a plain mixer.
 
-    Parameters are named as in ``named_parameters()``. A name also stands for all parameters below it, such as
-    ``name.weight``.
+    Fields that list parameters use the names of ``named_parameters()``. A name also stands for all parameters below it,
+    such as ``name.weight``.
     """
 
     outputs: tuple[str, ...] | None = None
     """Weights of linear maps that write to the residual stream. Deep models initialize them smaller. If None, they are
     found by measurement: a row or column of such a weight affects one output channel only, and linearly."""
     without_decay: tuple[str, ...] = ()
-    """Parameters with two or more dimensions without weight decay. Parameters with fewer dimensions never have it."""
+    """Parameters that have two or more dimensions but no weight decay. Parameters with fewer dimensions never have
+    it."""
     keeps_init: tuple[str, ...] = ()
     """Linear maps whose initialization is part of the operator's definition. The fidelity ``published`` initializes all
     other linear maps by torch's default."""
@@ -45,7 +46,8 @@ class Traits:
     """True if mixing coefficients can grow with the distance between tokens. The mixer then has a method
     ``coefficients(x)``, whose result has the coefficients as ``a``, and training curves record the largest."""
     stacked_path: str = ""
-    """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). Unchanged if empty."""
+    """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). If empty, the value is
+    kept."""
     is_stackable: bool = False
     """True if all paths but ``dense`` and ``chunked`` can compute several models at once (``torch.func.vmap``). The
     mixer's ``is_stacked`` is then set."""

@@ -38,33 +38,30 @@ _OF_PROCESS = _Trust()
 
 
 def forget_allowed() -> None:
-    """Forget all labels that were allowed before. Called when a command begins."""
+    """Withdraw the permission of all labels that were allowed before. Called when a command begins."""
     _OF_PROCESS.labels.clear()
 
 
 def allow(labels: Iterable[str]) -> None:
-    """Allow importing the code of these canonical labels."""
+    """Allow importing the code that these canonical labels name, also for the layers of hybrids."""
     _OF_PROCESS.labels.update(_with_parts(labels))
 
 
 def _with_parts(labels: Iterable[str]) -> list[str]:
-    """The labels themselves, and for each hybrid also the labels of its layers."""
+    """The labels themselves, and the labels of the layers of each hybrid among them."""
     return [text for label in labels for text in (label, *part_texts(label))]
 
 
 def is_allowed(label: str) -> bool:
-    """True if :func:`allow` or a similar function allowed this canonical label.
+    """True if this canonical label was allowed, for example by :func:`allow` or :func:`allow_typed`.
 
-    Labels that the user's entries name are not included; the label's family decides about them.
+    Labels that the user's entries name count as not allowed here. The label's family decides about them.
     """
     return label in _OF_PROCESS.labels
 
 
 def importable_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels that name code which may be imported, sorted.
-
-    Searches ``labels``, and the labels of layers in hybrids.
-    """
+    """The labels that name code which may be imported, sorted. For hybrids, the labels of their layers."""
     return tuple(sorted(filter(_may_import, {part for label in labels for part in part_texts(label)})))
 
 
@@ -77,13 +74,20 @@ def _may_import(label: str) -> bool:
 
 
 def trusts_entries() -> bool:
-    """True if importing code is allowed when an entry of the user, or of an installed package, refers to the code."""
+    """True if code to which an entry of the user, or of an installed package, refers may be imported.
+
+    False within :func:`allow_only`.
+    """
     return _OF_PROCESS.includes_entries
 
 
 @contextmanager
 def allow_only(labels: Iterable[str]) -> Iterator[None]:
-    """Inside the block, allows importing the code of these labels only. Labels that entries name are refused."""
+    """Within a ``with`` block, allow importing only the code that ``labels`` name.
+
+    Labels that the user's entries name are refused too, unless ``labels`` has them. The block's end restores the
+    earlier permissions.
+    """
     before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
     _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(_with_parts(labels)), False
     try:
@@ -93,10 +97,11 @@ def allow_only(labels: Iterable[str]) -> Iterator[None]:
 
 
 def allow_typed(specs: Any, *, with_files: bool = False) -> None:
-    """Allow the labels that a user typed: labels, sets in braces, neighborhoods, or values such as a module class.
+    """Allow importing the code of the labels that a user typed.
 
-    If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. An invalid spec
-    allows nothing and raises nothing, because the verb that uses the spec reports the error.
+    ``specs`` is one or several of: a label, a set in braces, a neighborhood, a module class. If ``with_files`` is true,
+    the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too, except for files in a data folder. An
+    invalid spec is ignored, because the verb that uses the spec reports the error.
     """
     with suppress(MadbenchError):
         for spec in texts_of(specs):
@@ -105,13 +110,16 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
 
 
 def allow_labels_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allow the labels and sets ``specs`` of a file that the user named, unless it lies in a data folder."""
+    """Allow the labels and sets ``specs`` that the file ``path`` lists, unless it lies in a data folder.
+
+    The file is one that the user named.
+    """
     if not is_data_folder(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
 
 
 def is_data_folder(folder: Path) -> bool:
-    """True if a folder or one of its parents is a results folder or an unpacked archive, which contain runs."""
+    """True if a folder or one of its parents is a results folder or an unpacked archive, that is, contains runs."""
     places = {folder.absolute(), folder.resolve()}
     folders = {outer for place in places for outer in (place, *place.parents)}
     return any(next((outer / "runs").glob("*/job.json"), None) for outer in folders)

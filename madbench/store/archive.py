@@ -2,10 +2,10 @@
 
 An archive is a tar file of a results folder, with ``<name>/runs/<id>/`` for each run, so ``tar xf`` gives a folder that
 every verb can read. It contains finished and diverged runs with their measurements, and by default the source code of
-users' modules as text (:mod:`madbench.store.sources`). Weights are included if requested. There are no file owners and
-no file times. Absolute paths of this machine are cut to their last part, unless ``with_folders`` is given. The same
-runs give the same bytes under the same name. When an archive is unpacked, each run is verified by its id and its
-checksum.
+users' modules as text (:mod:`madbench.store.sources`). Weights are included if requested. File owners and file times
+are not recorded. Absolute paths of this machine are cut to their last part, unless ``with_folders`` is given. Packing
+the same runs under the same name gives the same bytes. When an archive is unpacked, each run is verified by its id and
+its checksum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNPACKED = "archive"  # the work folder into which an archive is unpacked
 
 @dataclass
 class UnpackResult:
-    """The result of :func:`unpack`: the ids of the runs in an archive, by what happened to them."""
+    """The result of :func:`unpack`: what happened to each run in an archive. The lists have ids of runs."""
 
     added: list[str] = field(default_factory=list)
     already_stored: list[str] = field(default_factory=list)
@@ -51,16 +51,16 @@ class UnpackResult:
 
 @dataclass
 class PackResult:
-    """The result of :func:`pack`: the source files that the runs list, and whether they are in the archive.
+    """The result of :func:`pack`: the source files of users' modules, tasks and suites that the packed runs used.
 
-    They are files of users' modules, tasks and suites.
+    Files are given by their paths in the code listings of the runs. Both sets are empty if ``with_source`` was False.
     """
 
     sources: set[str] = field(default_factory=set)
     """The source files that are in the archive as text."""
     absent: set[str] = field(default_factory=set)
-    """The source files that are not in the archive, because they changed after a run or do not exist on this machine.
-    """
+    """The source files that are not in the archive, because they changed after a run or do not exist on this
+    machine."""
 
 
 def pack(
@@ -72,18 +72,18 @@ def pack(
     with_folders: bool = False,
     with_source: bool = True,
 ) -> PackResult:
-    """Write the runs with these ids to the archive ``path``, atomically.
+    """Write stored runs to the archive ``path``, which appears complete or not at all.
 
     Args:
         store: the store of the runs.
         ids: the ids of the runs.
         path: the file to write; its name without ``.tar.xz`` is the name of the folder in the archive.
         with_weights: include the weights of the runs.
-        track: shows the progress.
+        track: a function that shows progress while its result is iterated over.
         with_folders: keep absolute paths of this machine in the records.
         with_source: include the source code of users' modules, as text.
 
-    Raises ``StoreError`` for a run without a result, and for a damaged run.
+    Raises ``StoreError`` for a run that failed, is missing, or is damaged.
     """
     root, packed = path.name.removesuffix(SUFFIX), PackResult()
 
@@ -103,8 +103,9 @@ def pack(
 def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimits = UnpackingLimits()) -> UnpackResult:
     """Add the runs of the archive ``path`` to the store. The digests of each run are verified before it is added.
 
-    A result in the store is kept; a failed run in the store is replaced. Raises ``StoreError`` if the file is not an
-    archive of runs, if it exceeds ``limits``, or if another process is unpacking an archive into the same store.
+    A finished or diverged run in the store is kept, and a failed one is replaced. Runs that are not added are listed in
+    the result. Raises ``StoreError`` if the file is not an archive of runs, if it exceeds ``limits``, or if another
+    process is unpacking an archive into the same store.
     """
     report = UnpackResult()
     with store.lock(_UNPACKED, afresh=True) as work:
@@ -134,7 +135,7 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: UnpackingLimit
 def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
     """Add the measurements of an unpacked run to the same run in the store.
 
-    A measurement is left out if the stored run has one of equal name and settings.
+    A measurement is left out if the stored run already has one with the same name and settings.
     """
     stored_keys = [(measurement.name, measurement.settings) for measurement in store.measurements(job_id)]
     for new in unpacked.measurements(job_id):
@@ -143,10 +144,7 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:
-    """One line for each file in the folder of a run that is not a file that madbench writes there.
-
-    Such a file may be a program.
-    """
+    """One line for each listed file of a run that madbench never stores with a run. Such a file may be a program."""
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
     return [f"{folder}{os.sep}{name}: not a file that madbench stores with a run" for name in unknown]
@@ -157,7 +155,7 @@ def _files_of(
 ) -> Iterator[tuple[str, bytes | Path]]:
     """Yield the name and the content of each file of a run for an archive, sorted by name. Contents are bytes or paths.
 
-    Source files are added to ``packed``.
+    Records in ``packed`` which source files of the run are in the archive and which are not.
     """
     run = store.read(job_id)
     if run.record.status == "failed":
@@ -186,7 +184,7 @@ def _files_of(
 
 
 def public_record(record: Record) -> Record:
-    """The record, with absolute paths of its machine cut to their last part."""
+    """A copy of the record in which absolute paths, in details and in the error, are cut to their last part."""
     details = dict(record.details)
     if isinstance(corpus := details.get("corpus"), Mapping):
         details["corpus"] = {key: value for key, value in corpus.items() if key != "folder"}
@@ -210,7 +208,10 @@ home folder, which may have spaces.
 
 
 def _without_folders(value: Any) -> Any:
-    """A copy of a JSON ``value`` in which absolute paths, in texts and in keys, are cut to their last part."""
+    """A copy of a JSON ``value`` in which absolute paths, in texts and in keys, are cut to their last part.
+
+    A home folder becomes ``~``.
+    """
     if isinstance(value, str):
         home = os.path.expanduser("~").rstrip("/")
         text = re.sub(_HOME.format(own=re.escape(home) if home else "(?!)"), "~", value)
@@ -229,7 +230,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_spaced_folders(text: str) -> str:
-    """Cut absolute paths whose folders have spaces in their names to their last part.
+    """Return ``text`` with absolute paths cut to their last part if their folders have spaces in their names.
 
     No pattern can distinguish such a path from a sentence, so only folders that exist on this machine are found.
     """
@@ -246,15 +247,16 @@ def _without_spaced_folders(text: str) -> str:
 
 
 def without_folder(spec: str) -> str:
-    """The name of a tokenizer, such as ``hf-tokenizer:FOLDER``, with the folder cut to its last part."""
+    """The name of a tokenizer, such as ``hf-tokenizer:/data/gpt2``, with its folder cut: ``hf-tokenizer:gpt2``."""
     kind, colon, name = spec.rpartition(":")
     return f"{kind}{colon}{PurePath(name).name}"
 
 
 def _extract(path: Path, root: Path, limits: UnpackingLimits) -> None:
-    """Write the files of all runs in an archive to ``<root>/runs``, and nothing outside of it.
+    """Write the files of all runs in the archive ``path`` to ``<root>/runs``, and nothing outside of it.
 
-    Raises ``StoreError`` if the archive has a file twice, a file that does not belong to a run, or no run.
+    The whole archive is checked before the first file is written. Raises ``StoreError`` if it has a file twice, a file
+    below ``runs`` that does not belong to a run, or no run.
     """
     with explain_os_errors(root):
         (root / "runs").mkdir(parents=True)
@@ -280,9 +282,10 @@ def _extract(path: Path, root: Path, limits: UnpackingLimits) -> None:
 
 
 def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each file of a run in an archive: its name in the archive, and the parts of its path below ``runs``.
+    """Yield each file of a run in an archive: its full name, and the parts of its path below ``runs``.
 
-    Raises ``StoreError`` for an entry below ``runs`` that is not a file of a run.
+    Members outside of ``runs`` are skipped. Raises ``StoreError`` for a member below ``runs`` that is not a file of a
+    run.
     """
     for member in archive.members():
         parts = PurePosixPath(member.name).parts

@@ -1,10 +1,10 @@
 """Measurements of stored language models on text tasks.
 
-A measurement with the name ``benchmark`` is about one task. Its values are the task's metrics, such as ``acc``,
-``acc_norm`` and ``exact_match`` (0 to 1), and their standard errors, with the ending ``_stderr``. Its settings are
-``task`` and ``shots``, the number of examples before a question. Tasks of lm-evaluation-harness and our own tasks
-(:mod:`madbench.training.multiple_choice`) are stored in this way. The settings of our own tasks also have the tokens
-per question (``seq_len``) and the number of questions.
+Each measurement with the name ``benchmark`` is about one task. Its values are the task's metrics, such as ``acc``,
+``acc_norm`` and ``exact_match`` (0 to 1), and their standard errors, whose names end in ``_stderr``. Its settings are
+``task`` and ``shots``, the number of examples before a question. Tasks of lm-evaluation-harness and madbench's own
+tasks (:mod:`madbench.training.multiple_choice`) are stored in this way. Madbench's own tasks have two more settings:
+``seq_len``, the number of tokens per question, and ``questions``, their number.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def answer(
     seq_len: int | None = None,
     count: int = 0,
 ) -> Measurement:
-    """Measure a trained language model on one of our own tasks, and return the measurement. Nothing is stored.
+    """Measure a trained language model on one of madbench's own text tasks. Return the measurement without storing it.
 
-    The model stays on ``device``. By default a question has as many tokens as a training sequence, and there are
-    ``QUESTIONS`` questions.
+    ``model`` is moved to ``device`` and stays there. A question has ``seq_len`` tokens, by default as many as a
+    training sequence. There are ``count`` questions, by default ``QUESTIONS``.
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
     examples = questions(task, corpus, length, count)
@@ -48,7 +48,7 @@ def answer(
 
 
 def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, Any]:
-    """The settings of a measurement on one of our own tasks."""
+    """The settings of a measurement on ``count`` questions of ``seq_len`` tokens from one of madbench's own tasks."""
     return {"task": task, "shots": 0, "seq_len": seq_len, "questions": count}
 
 
@@ -63,9 +63,9 @@ def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metr
 
 
 def main_metric(measurement: Measurement) -> tuple[str, int]:
-    """The name of the metric to show for a measurement on a text task, and its sign: 1, or -1 if lower is better.
+    """The name of the metric to show for a measurement on a text task, and 1 if more is better, or -1 if less is.
 
-    It is the first of ``acc_norm``, ``acc`` and ``exact_match`` that was measured, or else the first metric.
+    The metric is the first of ``acc_norm``, ``acc`` and ``exact_match`` that was measured, or else the first one.
     """
     names = [name for name in measurement.values if not name.endswith("_stderr")]
     name = next((name for name in ("acc_norm", "acc", "exact_match") if name in names), names[0])

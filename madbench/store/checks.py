@@ -1,4 +1,4 @@
-"""Checks of the fields in the files of a run. A check raises ``ValueError`` with a sentence about the first fault.
+"""Checks of the fields in the files of a stored run. They raise ``ValueError`` with a sentence about the first fault.
 
 A checksum proves only that a file was not changed, not that madbench wrote it. So the type of every field is checked
 before the rest of the package uses it.
@@ -52,9 +52,9 @@ _NAMES = {dict: "an object", str: "text", int: "a whole number", float: "a numbe
 
 
 def check_type(value: Any, expected: Any, what: str) -> None:
-    """Raise ``ValueError`` if ``value`` is not of type ``expected``, or of one of its types if it is a tuple.
+    """Raise ``ValueError`` if ``value`` is not of the type ``expected``, which may be a tuple of types.
 
-    ``what`` is the field's name for the message. A boolean does not count as a number.
+    A boolean does not count as a number. ``what`` names the field in the message.
     """
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)
@@ -71,7 +71,11 @@ def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
 
 
 def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tuple[Record, dict[str, str]]:
-    """Check the fields of ``record.json``. Return the record, and the digests of the run's other files by name."""
+    """Check the fields of ``record.json``.
+
+    Return the record with this ``curve``, and the digests of other files by name. Raises ``ValueError`` for the first
+    invalid field.
+    """
     check_keys(fields, {"status", "metrics", "details", "error", "files"})
     if fields["status"] not in get_args(Status):
         raise ValueError(f"status: expected {', '.join(get_args(Status))}, got {reprlib.repr(fields['status'])}")
@@ -92,7 +96,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
 
 
 def _shorten(value: Any) -> Any:
-    """A copy of details with texts cut to ``MOST_LETTERS`` characters. Captions and figures show these texts."""
+    """A copy of a record's details with texts cut to ``MOST_LETTERS`` characters, so that captions can show them."""
     if isinstance(value, str):
         return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
     if isinstance(value, dict):
@@ -101,9 +105,11 @@ def _shorten(value: Any) -> Any:
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
-    """Check the types of the ``details`` of a record that madbench's commands read, and return a copy.
+    """Check the types of those ``details`` of a record that madbench's commands read, and return a copy.
 
-    JSON has no NaN and no infinite float. Where a number is expected, a text such as "nan" becomes the float.
+    ``types`` has the expected type of each detail, a dict for nested details. Where a number is expected, a text such
+    as ``"nan"`` becomes a float, because JSON has no NaN or infinity. Raises ``ValueError``, which names ``what``, for
+    a wrong type, and for an infinite number of parameters or budget.
     """
     check_type(details, dict, what)
     details = dict(details)
@@ -121,16 +127,17 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
 
 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:
-    """Check a dict of numbers from JSON, and return a copy. ``what`` names the dict in errors.
+    """Check a dict of numbers from JSON, and return a copy.
 
-    Texts such as "nan", and integers beyond 64 bits, become floats.
+    Raises ``ValueError``, which names ``what``, for other content. Texts such as ``"nan"``, and integers beyond 64
+    bits, become floats.
     """
     check_type(values, dict, what)
     return {name: _number(value, f"{what}: {reprlib.repr(name)}") for name, value in values.items()}
 
 
 def _number(value: Any, what: str) -> int | float:
-    """Check a number from JSON, and return it. Texts such as "nan", and integers beyond 64 bits, become floats."""
+    """Check a number from JSON, and return it. Texts such as ``"nan"``, and integers beyond 64 bits, become floats."""
     if isinstance(value, str) and value in NON_FINITE:
         return float(value)
     check_type(value, _NUMBER, what)
@@ -142,7 +149,7 @@ def _within_range(value: int | float) -> int | float:
 
 
 def read_curve(content: bytes, logged_names: Collection[str] = ()) -> list[dict[str, float]]:
-    """The rows of ``curve.csv``, as one dict per row. A row has no value for an empty cell.
+    """The rows of ``curve.csv``, one dict per row: the number by name of the column. Empty cells are left out.
 
     Raises ``ValueError`` for an invalid file, or if a row has no value for a column in ``logged_names``.
     """

@@ -1,8 +1,8 @@
-"""Columns of stored runs as plain values, such as suite and profile, in the index of a store.
+"""Columns of stored runs in the index of a store, as plain values: suite, profile, protocol and others.
 
-Tables are made from these columns, so that code of labels, tasks and profiles need not run in order to read. Other
-programs read them by SQL. For example, this command lists the runs of a profile:
-``sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'``.
+Tables are made from these columns, so reading a store runs no code of labels, tasks and profiles. Other programs can
+read them by SQL. For example, this command lists the runs of a profile: ``sqlite3 results/index/runs.sqlite 'SELECT
+label, seed FROM runs WHERE profile = "evening"'``.
 
 The columns of a run depend on its job, on its record, and on the files of this package (:func:`stamp`).
 """
@@ -38,19 +38,24 @@ from madbench.tasks import task_problem
 
 @dataclass(frozen=True)
 class JobInProfile:
-    """A job of a shipped profile, with the fields of the profile that a table of its stored runs needs."""
+    """The position of a job in a shipped profile, and the fields of the profile that tables of its stored runs need."""
 
     place: int
-    """The place of the job among the jobs that the profile trains with its label, task and seed."""
+    """The index of the job among the jobs that the profile trains with the same label, task and seed. 0 if ``count`` is
+    0."""
     count: int
-    """The number of these jobs. 0 if the profile does not list them (:meth:`Profile.jobs_like`)."""
+    """The number of jobs that the profile trains with the same label, task and seed. 0 if the profile does not list its
+    jobs (:meth:`Profile.jobs_like`)."""
     precision: Literal["auto", "float32", "bfloat16"]
     comparable_with_paper: bool
     chosen_on: str
 
     @classmethod
     def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
-        """The job in ``profile``. None if the profile lists its jobs and ``job`` is not among them."""
+        """The description of ``job`` in ``profile``.
+
+        None if the profile lists its jobs and ``job`` is not among them.
+        """
         ids = [planned_job.id for planned_job in profile.jobs_like(job)]
         if ids and job.id not in ids:
             return None
@@ -59,9 +64,9 @@ class JobInProfile:
 
 
 class StoredProfile:
-    """A shipped profile as a table of its stored runs needs it, made from the store's index without the profile's file.
+    """A shipped profile with the fields that tables of its stored runs need.
 
-    It has the attributes of :class:`madbench.suites.profile.ProfileFacts`.
+    They come from the index, not from its file. It has the attributes of :class:`madbench.suites.profile.ProfileFacts`.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -74,13 +79,13 @@ class StoredProfile:
 
     @functools.cached_property
     def loaded(self) -> Profile:
-        """The profile, read from its file on first use."""
+        """The complete profile, which is read from its file on first use."""
         return self.kind.load(self.source)
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """The entry of one run in the index of its store: one field per column."""
+    """The index entry of one stored run: the values of its columns, by name."""
 
     suite: str
     task: str
@@ -133,29 +138,36 @@ class IndexEntry:
 
     @property
     def run_code(self) -> RunCode | None:
-        """The column ``code``. None if the run is not known."""
+        """The value of the column ``code``. None if it is empty, because the package does not know the run."""
         return RunCode(*json.loads(self.code)) if self.code else None
 
     @property
     def untrained_scores(self) -> list[float] | None:
-        """The scores in ``untrained``. None if it is empty."""
+        """The scores in the column ``untrained``, those of :class:`madbench.suites.scoring.UntrainedScores`.
+
+        None if it is empty.
+        """
         return [float(value) for value in json.loads(self.untrained)] if self.untrained else None
 
     def published_under(self, profile: str, shows_always: bool = False) -> dict[str, float] | None:
-        """The published numbers to show under a profile, by column. None if they are not known.
+        """The published numbers of the run's label to show in a table of ``profile``, by column of the table.
 
-        ``shows_always`` is the argument of :meth:`madbench.suites.published.PublishedNumbers.shown`.
+        None if the index does not have them. ``shows_always`` is the argument of
+        :meth:`madbench.suites.published.PublishedNumbers.shown`.
         """
         numbers = json.loads(self.published).get(profile) if self.published else None
         return numbers and numbers[shows_always]
 
     def in_profile(self, name: str) -> JobInProfile | None:
-        """The fields that ``in_profiles`` has for the profile ``name``. None if the job is not in that profile."""
+        """The description of the run's job in the profile ``name``.
+
+        None if the job is not in it, or if it is not recorded.
+        """
         fields = json.loads(self.in_profiles).get(name) if self.in_profiles else None
         return fields and JobInProfile(**fields)
 
     def is_of_profile(self, name: str) -> bool:
-        """True if the shipped profile ``name`` contains this run's job without changes."""
+        """True if the shipped profile ``name`` has this run's job without changes."""
         return not self.changes and name in self.profile.split()
 
 
@@ -164,9 +176,10 @@ _NUMBERS = ("seed", "is_known", "is_present", "is_over_budget")
 
 
 def read_entry(values: Sequence[Any]) -> IndexEntry:
-    """The index entry of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type.
+    """The index entry of a run from the values in a row of the index.
 
-    Raises ``ValueError`` if a value is not the JSON that it should be.
+    Raises ``TypeError`` if a value does not have the type of its column, and ``ValueError`` if a column of JSON has
+    something else.
     """
     entry = IndexEntry(*values)
     for name, value in vars(entry).items():
@@ -178,7 +191,7 @@ def read_entry(values: Sequence[Any]) -> IndexEntry:
 
 
 def entry_of(job: Job, record: Record) -> IndexEntry:
-    """The index entry of the run with this job and record."""
+    """The index entry of the run with this job and record, computed from the job's suite, label and profiles."""
     setting, corpus = mapping_text(job.setting), suite_of(job).corpus_of(job)
     is_known = _is_known(job) and not isinstance(record.details.get("code"), dict)
     decided_by = (job.suite, job.task, job.label, job.fidelity, job.budget, setting, job.mixer, job.model, job.training)
@@ -203,7 +216,7 @@ def entry_of(job: Job, record: Record) -> IndexEntry:
 
 
 def _code_columns(job: Job, record: Record) -> tuple[int, int, str]:
-    """The columns after ``is_known``, of a known run."""
+    """The values of ``is_present``, ``is_over_budget`` and ``code`` of a run whose ``is_known`` is 1."""
     is_present = label_identity(job.label) == job.family
     code = run_code(job, record.details)
     is_over = factors_of_text(job.label).get("budget") == "over"
@@ -224,8 +237,8 @@ _BELONGS_TO: dict[str, tuple[str, str, str, str, str, str]] = {}
 def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]:
     """The values of the fields from ``profile`` to ``protocol`` of an :class:`IndexEntry`, for a job.
 
-    ``is_known`` is the field of this name. If it is false, the three fields about shipped profiles are empty. All are
-    empty if the label or the task is not installed.
+    ``is_known`` is the field of this name. If it is false, ``in_profiles``, ``untrained`` and ``published`` are empty.
+    All are empty if the label or the task is not installed.
     """
     if has_settings(job.label):
         suite = suite_of(job)
@@ -265,10 +278,10 @@ def _untrained_json(suite: Suite, job: Job) -> str:
 
 
 def stamp() -> str:
-    """A digest of the states (:func:`madbench.files.file_state`) of the files from which columns are made.
+    """A digest of the states (:func:`madbench.files.file_state`) of the files from which columns are computed.
 
     The files are those of this package, the profiles of suites, and the profiles and published numbers of installed
-    papers. The columns of a run are out of date if the stamp changes.
+    papers. If the stamp differs from that of a row of the index, the row is out of date.
     """
     lines = [line for folder in (Path(__file__).parents[1], TASKS, VARIANTS) for line in _file_lines(folder)]
     for suite in suites().values():
@@ -279,7 +292,7 @@ def stamp() -> str:
 
 
 def _file_lines(folder: Path | str) -> Iterator[str]:
-    """The lines (:func:`_file_line`) of the files in a folder and its subfolders."""
+    """Yield one :func:`_file_line` per file in a folder and its subfolders. Hidden files and bytecode are skipped."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "__pycache__":
@@ -291,5 +304,5 @@ def _file_lines(folder: Path | str) -> Iterator[str]:
 
 
 def _file_line(file: Path | os.DirEntry[str]) -> str:
-    """A line with the path of a file that changes with the file."""
+    """A line with the path of a file and its size and times, so that the line changes with the file."""
     return f"{os.fspath(file)} {file_state(file.stat())}"

@@ -1,4 +1,4 @@
-"""Stored runs of a planned job's label or task that were trained with another version of the user's code."""
+"""Stored runs that differ from a planned job only in the user's code, because the code of its label or task changed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from madbench.suites.identity import without_code
 
 @dataclass(frozen=True)
 class EarlierRuns:
-    """The number of stored runs of a label or a task that differ from planned jobs only in the user's code."""
+    """The number of stored runs of one label or task that another version of one file of the user's code trained.
+
+    Apart from this code, their jobs equal jobs that are planned.
+    """
 
     subject: str
-    """The label, or the task."""
+    """The label, or the task in the form ``task NAME``."""
     file: str
     """Location of the changed file. Empty if unknown."""
     count: int
@@ -38,16 +41,16 @@ class EarlierRuns:
 
     @property
     def reason(self) -> str:
-        """A sentence that says why jobs are trained again although there are stored runs."""
+        """A sentence that says why jobs are trained although the store has runs of them with earlier code."""
         if self.file:
             return f"{self.file} changed since {self.runs_text}; training again"
         return f"{self.runs_text} had other code, or {UNRECORDED}; training again"
 
 
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
-    """The stored runs that differ from an unstored job in ``jobs`` only in code outside of this package.
+    """The counts of stored runs that differ from a job in ``jobs`` only in code outside of this package.
 
-    They are counted as in :func:`counts_by_file`.
+    Jobs that are stored themselves are ignored. :func:`counts_by_file` says how runs are counted.
     """
     jobs = [job for job in jobs if job.has_outside_code]
     if not jobs:
@@ -61,10 +64,11 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
 
 
 def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
-    """Count stored runs per label or task and per changed file.
+    """Count stored runs per label or task and per changed file of the user's code.
 
-    Each pair has a stored job, and a job that differs from it only in the user's code. Runs that failed or cannot be
-    found are not counted. Runs of another version of the mixer count for its label, and all others for their task.
+    Each pair has the job of a stored run, and a planned job that differs from it only in the user's code. Failed,
+    missing and damaged runs are not counted. A run counts for its label if the code of its mixer changed, and else for
+    its task.
     """
     records = store.records({job.id for job, _ in pairs})
     counts: dict[tuple[str, str], int] = {}
@@ -81,9 +85,10 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Sentences for the user about stored runs that were trained with other code.
+    """Sentences for the user about stored runs that were trained with other code than the installed one.
 
     They say which jobs train again because the user's code changed, and which stored runs have other code of madbench.
+    Empty if there are no such runs, or if the store cannot be read.
     """
     by_id = {job.id: job for job in jobs}
     with suppress(StoreError, OSError):  # training itself reports a damaged store

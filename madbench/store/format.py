@@ -1,15 +1,15 @@
 """The format of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and the files of its measurements.
 
-JSON has no NaN or Inf. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics these texts are
-read back as numbers; in ``details`` they remain texts. An empty cell of ``curve.csv`` means that the row has no such
-value. ``record.json`` ends with the digests of the run's other files, such as weights, and with a checksum of
-``job.json``, ``curve.csv`` and its own other fields.
+JSON has no NaN or infinity. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics these texts
+are read back as numbers; in ``details`` they remain texts. An empty cell of ``curve.csv`` means that the row has no
+value in that column. ``record.json`` ends with the digests of the run's other files, such as weights, and with a
+checksum of ``job.json``, ``curve.csv`` and all other fields of ``record.json``.
 
-Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. The run's
-folder ``measurements`` has one file per measurement, which also says how it was made, and is never changed. The name of
-the file has the measurement's number and the digest of the content, so that a changed file is found. A measurement
-never changes the record, and a run that is trained again keeps its measurements. If several measurements have the same
-name and settings, the newest counts.
+Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. The
+folder ``measurements`` of the run has one file per measurement, which also says how it was made, and is never changed.
+The name of the file has the measurement's number and the digest of the content, so that a changed file is found. A
+measurement never changes the record, and a run that is trained again keeps its measurements. If several measurements
+have the same name and settings, the newest counts.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _MOST_DETAIL_DEPTH = 32
 
 
 class DamagedRunError(StoreError):
-    """Raised for a run's folder whose files are missing, were changed, or do not have the format."""
+    """Raised if a file of a stored run is missing, was changed, or does not have the format of such a file."""
 
 
 class OtherVersionError(DamagedRunError):
-    """Raised for a run that was stored in another version of the format."""
+    """Raised for a run that is stored in another version of the format than this madbench reads."""
 
     def __init__(self, where: Path | str, schema: Any):
         self.schema = schema
@@ -74,10 +74,11 @@ class OtherVersionError(DamagedRunError):
 
 
 def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = None) -> dict[str, bytes]:
-    """The content of ``job.json``, ``record.json`` and ``curve.csv``, by name.
+    """The content of the files of a run, ``job.json``, ``record.json`` and ``curve.csv``, by name.
 
-    ``other_files`` has the digests of the run's other files by name. Raises ``TypeError`` if a metric or a value of the
-    curve is not a number, or if a file would have a name or a size that cannot be read back.
+    ``other_files`` has the SHA-256 digests of further files of the run by name. Raises ``TypeError`` if a metric or a
+    value of the curve is not a number, if the name of a further file is invalid, or if a file would be too large to be
+    read back.
     """
     for name in other_files or ():
         if not all(map(is_name, name.split("/"))):
@@ -94,10 +95,10 @@ def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = Non
 
 
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
-    """Read and verify the run in ``folder``: its job, its record, and the digests of its other files by name.
+    """Read and verify the run in ``folder``. Return its job, its record, and the digests of its other files by name.
 
-    If ``with_curve`` is False, the record's curve is empty. Raises ``DamagedRunError`` if the content is damaged, and
-    ``StoreError`` if it cannot be read.
+    If ``with_curve`` is False, the record's curve is empty. Raises ``DamagedRunError`` if a file is missing or damaged,
+    and ``StoreError`` if one cannot be read. The content of the other files is not verified.
     """
     with explain_os_errors(folder):
         try:
@@ -130,7 +131,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
 
 
 def read_job(fields: Any, where: str) -> Job:
-    """Make a job from the result of :meth:`Job.to_dict`, which may come from a file that anyone wrote.
+    """Make a job from a dict such as :meth:`Job.to_dict` returns. It may come from a file that anyone wrote.
 
     Raises ``ConfigError``, whose message begins with ``where``, if these are not the fields of a job.
     """
@@ -145,9 +146,9 @@ def read_job(fields: Any, where: str) -> Job:
 
 
 def make_job(shared: str, label: object, seed: object, where: str) -> Job:
-    """Make a job from its label, its seed, and its other fields as JSON (``shared``).
+    """Make a job from its label, its seed, and ``shared``, the JSON of all its other fields.
 
-    Jobs of equal ``shared`` are checked once, and share the values of these fields. Raises ``ConfigError``, whose
+    Jobs with equal ``shared`` are checked once, and share the values of these fields. Raises ``ConfigError``, whose
     message begins with ``where``, if these are not the fields of a job, if the seed is out of range, or if a text has
     characters that cannot be printed.
     """
@@ -172,17 +173,17 @@ class Measurement:
     """Numbers that were measured on a run after its training."""
 
     name: str
-    """The name of the measured quantity, such as ``evaluation``."""
+    """The name of the kind of measurement, such as ``evaluation``."""
     values: dict[str, float]
-    """Numbers by name."""
+    """The measured numbers by name."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Origin of the values: versions, device, command."""
+    """How the values were measured: versions, device, command."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The settings of the measurement, such as ``{"seq_len": 2048}``. Measurements of equal name differ in them."""
+    """The settings of the measurement, such as ``{"seq_len": 2048}``. They distinguish measurements of one kind."""
 
 
 def add_measurement(folder: Path, measurement: Measurement) -> None:
-    """Write a measurement to the ``folder`` of a run, atomically, as the newest measurement.
+    """Write a measurement to the ``folder`` of a run, atomically. It becomes the newest one.
 
     Raises ``TypeError`` if a value is not a number.
     """
@@ -195,12 +196,12 @@ def add_measurement(folder: Path, measurement: Measurement) -> None:
 
 
 def measurement_name(number: int, content: bytes) -> str:
-    """The file name of a measurement: its number and the SHA-256 of its ``content``."""
+    """The file name of a measurement: its number and the SHA-256 digest of the file's ``content``."""
     return f"{number:06}-{hashlib.sha256(content).hexdigest()}.json"
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
-    """The measurements of the run in ``folder``, only the newest for each pair of name and settings.
+    """The measurements of the run in ``folder``. Of measurements with the same name and settings, only the newest.
 
     Raises ``StoreError`` if a file cannot be read, and ``DamagedRunError`` if a file is damaged.
     """
@@ -213,7 +214,10 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 
 def damaged_measurements(folder: Path) -> list[str]:
-    """One line per damaged or unknown file in the measurements of the run in ``folder``, with a remedy."""
+    """One line per damaged or unknown file in the folder ``measurements`` of a run, with a remedy.
+
+    Empty if all are sound. ``folder`` is the folder of the run.
+    """
     problems = []
     try:
         names = names_in(folder / MEASUREMENTS)
@@ -258,7 +262,10 @@ def _read_measurement(folder: Path, name: str) -> Measurement:
 
 
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
-    """The JSON object in ``content``. Raises ``DamagedRunError``, whose message names ``where``, for other content."""
+    """The JSON object in ``content``.
+
+    Raises ``DamagedRunError``, whose message begins with ``where``, if it has none.
+    """
     try:
         mapping = parse_json(content)
     except ValueError as error:
@@ -269,15 +276,15 @@ def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
 
 
 def json_bytes(mapping: dict[str, Any]) -> bytes:
-    """The bytes of a JSON file in the store."""
+    """The content of a JSON file in the store that holds ``mapping``. Raises ``ValueError`` for NaN and infinities."""
     return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
 
 def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
-    """``value`` as JSON: text, numbers, true, false, null, lists and objects. A value of any other type becomes text.
+    """Convert ``value`` to a value of JSON: text, a number, true, false, null, a list or an object.
 
-    NaN, infinities and integers beyond the range of a float also become text, as do lists and objects that are nested
-    deeper than ``depth`` levels.
+    Values of other types become text. So do NaN, infinities and integers beyond the range of a float, and lists and
+    objects that are nested deeper than ``depth`` levels. Arrays and tensors become lists.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -295,12 +302,15 @@ def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
 
 
 def _valid_text(text: str) -> str:
-    """``text`` with escapes in place of unpaired surrogates, which occur in file names that are not UTF-8."""
+    """``text`` with unpaired surrogates replaced by escapes. They occur in file names that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
-    """A dict of numbers as JSON; NaN and infinities become text. Raises ``TypeError`` if a value is not a number."""
+    """Convert numbers by name to values of JSON. NaN and infinities become text.
+
+    Raises ``TypeError`` if a value is not a number or is an integer beyond the range of a float.
+    """
     return {str(name): plain(_number(value)) for name, value in values.items()}
 
 

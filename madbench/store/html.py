@@ -10,6 +10,8 @@ from typing import Any
 def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
     """An HTML ``table`` element with one column per key of the rows, and a caption below the table.
 
+    Floats have four significant digits, and integers have thousands separators.
+
     >>> html_table([{"label": "S", "jobs": 2000}]).partition("<tbody>")[2]
     '<tr><td>S</td><td>2,000</td></tr></tbody></table>'
     """

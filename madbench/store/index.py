@@ -9,7 +9,8 @@ written again if possible.
 
 A row is made from the files of a run after their checksums were verified. The row is valid as long as every file has
 the same inode, size and times of change, to the nanosecond. Times are only compared for equality, so the clock may be
-set back. A digest of the row, including the version of its writer, protects every value that is returned.
+set back. Each row has a digest of its values and of the version of the code that wrote it. Values whose digest does not
+match are never returned.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _NO_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "PERM", "PROTOCOL",
 
 
 class RunIndex:
-    """The index of the results folder ``root``. The constructor touches no file."""
+    """The index of the store in the results folder ``root``. The constructor touches no file."""
 
     def __init__(self, root: Path):
         self.runs = root / "runs"
@@ -64,9 +65,10 @@ class RunIndex:
         """
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
-        """Return the content of the run folders ``names``: from valid rows of the index, and otherwise from ``read``.
+        """Return the job and the record of each of the runs ``names``, or the error of reading them, by name.
 
-        Runs that were not in the index are added to it. ``track`` shows the progress of reading.
+        Runs with a valid row come from the index. All others come from ``read`` and are added to the index. ``track``
+        shows the progress of reading.
         """
         self._forget_entries(names)
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
@@ -79,8 +81,8 @@ class RunIndex:
     def add(self, name: str, read: Callable[[str], Found]) -> None:
         """Add a run that was just stored to the index. Do nothing if the store has no index yet.
 
-        A change of the run's files within the present tick of the file system's clock would not be noticed. Such a run
-        is therefore added later, together with the next run.
+        If the run's files could still change without a change of their times, because the file system's clock has not
+        advanced since they were written, the run is added at the next call instead.
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
@@ -91,14 +93,15 @@ class RunIndex:
             self._unsettled = [run_name for run_name in runs if run_name not in settled_names]
 
     def _forget_entries(self, names: Iterable[str]) -> None:
-        """Forget the entries of runs that are read again, since their records may have been replaced."""
+        """Remove runs from :attr:`entries` before they are read again, because their records may have been replaced."""
         for name in names:
             self.entries.pop(name, None)
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Make the entries of runs, and write the rows of the runs whose files still have these ``signatures``.
+        """Compute the entries of runs, and write the rows of the runs whose files still have these ``signatures``.
 
-        Return the names of the runs whose rows are written.
+        Return the names of the runs whose rows were written. They exclude runs that changed within the present tick of
+        the file system's clock.
         """
         self.entries |= {name: columns.entry_of(*run) for name, run in runs.items()}
         readable = [name for name in runs if signatures[name]]
@@ -115,7 +118,10 @@ class RunIndex:
         return []
 
     def problems(self, names: Collection[str]) -> list[str]:
-        """Sentences about damage in the index rows of the runs ``names``, with remedies. Empty if there is none."""
+        """Sentences about damage in the index or in its rows of the runs ``names``, with remedies.
+
+        Empty if there is none.
+        """
         try:
             rows = self._rows(names)
         except (sqlite3.Error, OSError) as error:
@@ -128,9 +134,10 @@ class RunIndex:
         return []
 
     def _rows(self, names: Collection[str]) -> list[tuple[Any, ...]]:
-        """The rows of the runs ``names`` in the SQLite file.
+        """The rows of the runs ``names`` in the SQLite file. Empty if there is no file, or one of another version.
 
-        Their values can have any type, since anyone may have written the file.
+        The values can have any type, because anyone may have written the file. Raises ``sqlite3.Error`` if it is
+        damaged.
         """
         if not names or not self.path.exists():
             return []
@@ -149,7 +156,10 @@ class RunIndex:
             return rows.fetchall()
 
     def _valid_runs(self, signatures: Mapping[str, str]) -> dict[str, Found]:
-        """The runs, by name, whose row in the index is intact and has the signature in ``signatures``."""
+        """The jobs and records of the runs whose row in the index is intact and has their signature, by name.
+
+        ``signatures`` has the signature of the present files of each run, by name. Entries of these runs are set too.
+        """
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
@@ -171,7 +181,7 @@ class RunIndex:
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
         """Write ``rows`` to the SQLite file. A file that is damaged or not SQLite is replaced by a new one.
 
-        If the file cannot be written for another reason, such as a lock or a full disk, the rows are not written.
+        If the file cannot be written for another reason, such as a lock or a full disk, nothing is written or raised.
         """
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
@@ -193,9 +203,9 @@ class RunIndex:
 
 
 def present_tick(folder: Path) -> str:
-    """The time of change, in nanoseconds, that the file system of ``folder`` gives to a file that changes now.
+    """The time of change that the file system of ``folder`` gives to a file that changes now, in nanoseconds, as text.
 
-    It is text. Changes within one tick of the file system's clock get the same time.
+    Changes within one tick of the file system's clock get the same time. The folder is made if it is missing.
     """
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
@@ -203,9 +213,9 @@ def present_tick(folder: Path) -> str:
 
 
 def signature(folder: str) -> str:
-    """Inodes, sizes and times of change of the files of a run, as one text. Empty if a file is missing.
+    """A text of the inodes, sizes and times of change of the files in a run's folder. Empty if a file is missing.
 
-    The text changes with every change of a file, except within one tick of the file system's clock.
+    Every change of a file changes the text, unless both happen within one tick of the file system's clock.
     """
     try:
         stats = [os.stat(f"{folder}/{name}") for name in NAMES]
@@ -215,13 +225,13 @@ def signature(folder: str) -> str:
 
 
 def index_version() -> str:
-    """The version of the index format and of madbench, and a digest of the files from which the columns are made."""
+    """A text that changes with the index format, with madbench's version, and with the code that computes columns."""
     return f"{VERSION} {columns.stamp()}"
 
 
 @functools.cache
 def _values(shared: str) -> dict[str, Any]:
-    """The JSON object that ``shared`` is: the fields that jobs share. Cached, because many jobs share them."""
+    """The fields that many jobs share, parsed from the JSON object in ``shared``. Cached, because they recur."""
     return parse_json(shared)
 
 

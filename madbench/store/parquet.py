@@ -28,7 +28,7 @@ EXTRA = "parquet"
 
 
 def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
-    """Write the three tables of the runs with these ids to ``folder``, which must not exist, atomically.
+    """Write the runs with these ids to ``folder``, which must not exist, as three Parquet files. All appear at once.
 
     Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run or on a full disk.
     """
@@ -54,7 +54,10 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
 
 
 def run_row(run: Run) -> dict[str, Any]:
-    """The row of a run in ``runs.parquet``."""
+    """The row of a run in ``runs.parquet``: its id, job, metrics, details, status and error, by column.
+
+    Absolute paths are cut to their last part.
+    """
     record = public_record(run.record)
     values = {"status": record.status, "error": record.error or None}
     nested_values = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
@@ -77,9 +80,9 @@ def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """A table with one column per key of the rows, of one type each (:func:`to_one_type`). Missing values are null.
+    """A table with one column per key of the rows. Each column has one type (:func:`to_one_type`).
 
-    Columns are in the order in which their names first occur.
+    A value that a row lacks is null. Columns are in the order in which their keys first occur.
     """
     arrow = require("pyarrow", NEEDED, EXTRA)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -87,9 +90,9 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
 
 
 def to_one_type(values: Sequence[Any]) -> list[Any]:
-    """The values of a column, converted to one type: booleans, 64-bit integers, floats, or else text.
+    """Convert the values of a column to one type: booleans, 64-bit integers, floats, or else text.
 
-    None stays None. As text, numbers and containers become JSON.
+    None stays None. If the column becomes text, numbers and containers are written as JSON.
     """
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {str}:

@@ -1,4 +1,4 @@
-"""The store of runs: one folder per run, which is written once and as a whole.
+"""The store of runs: one folder per run, which appears complete or not at all.
 
 ``<root>/runs/<job id>/`` has ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run. It
 also has the files that the run left in ``<root>/work/<job id>/keep/``, such as its weights, and later measurements of
@@ -9,7 +9,7 @@ temporary files ending in ``.tmp``. The folder belongs to the process that holds
 the run. The kernel releases the lock of a killed process, and the next owner removes the temporary files. A work folder
 is never a link, so nothing outside of it is deleted. ``<root>``, ``runs`` and ``work`` may be links.
 
-Nothing depends on the clock. ``<root>/index/`` caches the data that tables read from many runs. It can be deleted.
+No decision depends on the clock. ``<root>/index/`` caches the data that tables read from many runs. It can be deleted.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ _RESULTS = ("finished", "diverged")
 
 
 class StoreBusyError(StoreError):
-    """Raised if another live process works on a job."""
+    """Raised if a job is already locked: another process, or this one, works on it."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A stored job with its record."""
+    """A stored run: its job and its record."""
 
     job: Job
     record: Record
     runs: Path
-    """The folder of all runs."""
+    """The folder ``runs`` of the store, which has the folders of all runs."""
 
     @property
     def folder(self) -> Path:
@@ -93,9 +93,10 @@ class Run:
 
 
 class Store:
-    """The store in the results folder ``root``. Use :meth:`open`, which checks it; the constructor touches no file.
+    """The store of runs in the results folder ``root``. Create it with :meth:`open`, which checks the folder.
 
-    Any number of processes may use one store at the same time. Use an object in one thread only.
+    The constructor touches no file. Any number of processes may use one store at the same time, but each object belongs
+    to one thread.
     """
 
     def __init__(self, root: Path | str):
@@ -108,11 +109,12 @@ class Store:
 
     @classmethod
     def open(cls, root: Path | str, create: bool = True) -> Self:
-        """Open the store in the folder ``root``, which is made if necessary. If ``create`` is False, it is only read.
+        """Open the store in the folder ``root``.
 
-        Raises ``StoreError`` if the folder cannot be written, as on a full disk, or cannot be read. With
-        ``create=False``, also raises it if the folder does not exist. Raises ``OtherVersionError`` if all of its first
-        runs have another format.
+        If ``create`` is True, make missing folders and clean up after killed processes. If ``create`` is False, the
+        store is only read. Raises ``StoreError`` if the folder cannot be read; with ``create=True`` if it cannot be
+        written, as on a full disk; with ``create=False`` if it does not exist or has no folder ``runs``. Raises
+        ``OtherVersionError`` if the first few runs all have another format.
         """
         store = cls(root)
         if create:
@@ -142,51 +144,66 @@ class Store:
         return store
 
     def status(self, job: Job | str) -> Status | None:
-        """The status of the run of a job, given as a job or an id. None if there is no run, or only a damaged run."""
+        """The status of the run of a job, which is given as a job or as its id.
+
+        None if the run is missing or damaged.
+        """
         record = _record(self._try(job if isinstance(job, str) else job.id))
         return record.status if record else None
 
     def has(self, job: Job) -> bool:
-        """True if the run of the job finished or diverged. A failed run does not count, as it may be tried again."""
+        """True if the job has a finished or diverged run.
+
+        False for a failed run, because the job can be trained again.
+        """
         return self.status(job) in _RESULTS
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """The jobs that have no finished or diverged run, in order and without duplicates. Lists the folder once."""
+        """The jobs that have no finished or diverged run, in order and without duplicates.
+
+        Faster than :meth:`has` for each job, because the folder of runs is listed once.
+        """
         unique = {job.id: job for job in jobs}
         records = self.records(unique)
         return [job for job_id, job in unique.items() if job_id not in records or records[job_id].status == "failed"]
 
     def read(self, job_id: str) -> Run:
-        """Read a run. Raises ``StoreError`` if there is none, and ``DamagedRunError`` if it is damaged."""
+        """Read a run with its curve.
+
+        Raises ``StoreError`` if it is missing, and ``DamagedRunError`` if it is damaged.
+        """
         return Run(*self._read(job_id)[:2], self._runs)
 
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
-        """Yield every readable run, or every readable run of one ``suite``, ordered by id.
+        """Yield every readable run, or every readable run of the suite named ``suite``, ordered by id.
 
-        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs come from the index. After the
-        iteration, ``problems`` has one line per folder of any suite that could not be read. Folders written in another
-        format version share one line per version.
+        If ``with_curves`` is False, every ``record.curve`` is empty, and runs are read from the index, which is faster.
+        After the iteration, ``problems`` has one line per folder of a run, of any suite, that could not be read.
+        Folders in another format share one line per format.
         """
         for job, record in self._readable(with_curves):
             if suite in (None, job.suite):
                 yield Run(job, record, self._runs)
 
     def job_ids(self) -> list[str]:
-        """The sorted names of all folders of runs, including damaged runs."""
+        """The ids of all stored runs, sorted, including damaged runs. They are the names of the folders in ``runs``."""
         with explain_os_errors(self._runs):
             return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def jobs(self) -> dict[str, Job]:
-        """The job of every readable run, by id. ``problems`` then has one line per folder that could not be read."""
+        """The job of every readable run, by id. Sets ``problems`` to one line per run that could not be read."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
 
     def time_written(self, job_id: str) -> str:
-        """The time, in UTC, at which the record of a run was written, such as ``2026-01-31 12:00:00``."""
+        """The time, in UTC, at which the record of a run was written, such as ``2026-01-31 12:00:00``.
+
+        Raises ``FileNotFoundError`` if the run is missing.
+        """
         seconds = (self._runs / job_id / "record.json").stat().st_mtime
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
-        """The records of the runs with these ids, by id, without curves. Missing and damaged runs are left out.
+        """The records of the runs with these ids, by id, with empty curves. Missing and damaged runs are left out.
 
         Raises ``StoreError`` if a file exists but cannot be read.
         """
@@ -195,17 +212,20 @@ class Store:
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def has_weights(self, job_id: str) -> bool:
-        """True if the run's folder has weights. Their content is not verified; :meth:`kept_file` does that."""
+        """True if a run has a file of weights. Its content is not verified. Use :meth:`kept_file` for that."""
         return (self._runs / job_id / WEIGHTS).is_file()
 
     def kept_files(self, job_id: str) -> dict[str, str]:
-        """The digests of the files that a run kept besides its record, such as weights, by name."""
+        """The SHA-256 digests of the files that a run kept besides its record, such as weights, by file name.
+
+        Raises ``StoreError`` if the run is missing, and ``DamagedRunError`` if it is damaged.
+        """
         return self._read(job_id)[2]
 
     def kept_file(self, job_id: str, name: str) -> Path:
-        """The path of a file that a run kept, such as ``weights.safetensors``, after its digest was verified.
+        """The path of a file that a run kept, such as ``weights.safetensors``. Its digest is verified first.
 
-        Raises ``StoreError`` if the run has no such file, and ``DamagedRunError`` if its content has changed.
+        Raises ``StoreError`` if the run has no such file, and ``DamagedRunError`` if the file's content has changed.
         """
         digest, path = self._read(job_id)[2].get(name), self._runs / job_id / name
         if digest is None:
@@ -216,14 +236,17 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """One line per problem in a run's folder, as :meth:`check` returns them with ``is_of_archive``."""
+        """One line per problem in the folder of a run that was unpacked from an archive (:meth:`check`).
+
+        Empty if it is sound.
+        """
         return self.check(job_id, is_of_archive=True)[1]
 
     def check(self, job_id: str, is_of_archive: bool = False) -> tuple[Run | None, list[str]]:
         """Read and verify every file in a run's folder. Return the run, and one line per problem, with a remedy.
 
-        The run is None if its job or record cannot be read. The index of the store is not used. With ``is_of_archive``,
-        no command is named for a run that cannot be read: it would repair a store and not an archive.
+        The run is None if its job or record cannot be read. The index of the store is not used. If ``is_of_archive`` is
+        true, no command is named that repairs a run that cannot be read, because it would repair a run of a store only.
         """
         folder = self._runs / job_id
         try:
@@ -244,17 +267,17 @@ class Store:
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
     ) -> None:
-        """Add a :class:`Measurement` to a stored run, as the newest measurement with its name and settings.
+        """Add a :class:`Measurement` to a stored run. It becomes the newest with this name and these settings.
 
-        If another process may replace the run, hold :meth:`lock` from the time at which the run is read until after
-        this call.
+        Hold the :meth:`lock` of the job from reading the run until after this call if another process may replace the
+        run. Raises ``StoreError`` if the run is missing or damaged, and ``TypeError`` if a value is not a number.
         """
         self._read(job_id)
         measurement = Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
         add_measurement(self._runs / job_id, measurement)
 
     def measurements(self, job_id: str) -> list[Measurement]:
-        """The measurements of a run, only the newest for each pair of name and settings.
+        """The measurements of a run. Of measurements with the same name and settings, only the newest.
 
         Raises ``StoreError`` if the run or a measurement cannot be read.
         """
@@ -262,9 +285,9 @@ class Store:
         return read_measurements(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
-        """The measurements of runs, by id. Runs without measurements are left out.
+        """The measurements of several runs, by id of the run. Runs without measurements are left out.
 
-        Runs whose measurements cannot be read are also left out, and a line is added to ``problems`` for each of them.
+        Runs whose measurements cannot be read are also left out, and ``problems`` gets one more line for each of them.
         """
         measurements_by_run = {}
         for job_id in job_ids:
@@ -277,11 +300,11 @@ class Store:
 
     @contextmanager
     def lock(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
-        """Lock a job in the block, and yield its work folder. No other process can then lock the job.
+        """Lock a job within a ``with`` block, and yield its work folder. No other process can lock the job meanwhile.
 
-        With ``afresh`` the work folder is emptied first. Otherwise a checkpoint in it stays, and only temporary files
-        of a killed process are removed. Raises ``StoreBusyError`` if the job is already locked, also by this process,
-        and ``StoreError`` if the folder is a link.
+        If ``afresh`` is true, the work folder is emptied first. Otherwise a checkpoint in it stays, and only temporary
+        files of a killed process are removed. Raises ``StoreBusyError`` if the job is already locked, also by this
+        process, and ``StoreError`` if the folder or a file in it is a link.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -307,11 +330,12 @@ class Store:
             os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Store ``record``, together with the files in ``keep`` of the work folder. Lock the job first if necessary.
+        """Store the run of a job: ``record``, and the files in the folder ``keep`` of the job's work folder.
 
-        An existing result is kept and ``record`` is dropped, unless ``replace`` is given and the new run has not
-        failed. A failed or damaged run is always replaced. Then the work folder is emptied, but a failed run keeps its
-        checkpoint.
+        If the store already has a finished or diverged run of the job, this run is kept and ``record`` is dropped,
+        unless ``replace`` is true and the new run has not failed. A failed or damaged run is always replaced. At the
+        end the work folder is emptied, but a failed run keeps its checkpoint. The job is locked meanwhile, if the
+        caller has not locked it.
         """
         if job.id not in self._locked:
             with self.lock(job):
@@ -325,9 +349,9 @@ class Store:
                 _empty(self._work / job.id)
 
     def adopt(self, run: Run) -> None:
-        """Move the folder of a run from another store to this store, unless this store has a result of the job.
+        """Move a run from another store to this store, unless this store has a finished or diverged run of the job.
 
-        Both stores must be on the same disk.
+        Both stores must be on the same file system.
         """
         with self.lock(run.job) as work, explain_os_errors(work):
             if not self.has(run.job):
@@ -355,16 +379,16 @@ class Store:
 
     @property
     def index_entries(self) -> Mapping[str, IndexEntry]:
-        """The index entries (:mod:`madbench.store.columns`) of the runs in :meth:`jobs` and :meth:`records`, by id.
+        """The index entries (:mod:`madbench.store.columns`) of runs, by id.
 
-        Only runs that were listed by these methods have an entry.
+        Only runs that :meth:`jobs`, :meth:`records` or another method read from the index before have an entry.
         """
         return self._index.entries
 
     def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
         """The state of the code that trained a run, compared with the installed code.
 
-        ``details`` are those of the run's record. They are compared if the index does not have the state.
+        ``details`` are those of the run's record. They are only used if the index does not have the state.
         """
         entry = self.index_entries.get(job.id)
         return (entry and entry.run_code) or run_code(job, details)
@@ -392,7 +416,7 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        """Write a run's files to the folder ``keep`` of the job's work folder, and move that folder to the store."""
+        """Write a run's files to the folder ``keep`` of the job's work folder, and make it the folder of the run."""
         target, kept_files = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
@@ -411,7 +435,7 @@ class Store:
                 self._end_replacement(job.id)
 
     def _place(self, job_id: str) -> None:
-        """Rename the folder ``keep`` of a job's work folder to the folder of its run.
+        """Make the folder ``keep`` of a job's work folder the folder of its run, by renaming it.
 
         The folder of an earlier run is first moved into the work folder.
         """
@@ -423,7 +447,7 @@ class Store:
         sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
-        """Remove the earlier run that :meth:`_place` moved away. If there is no new run, move the earlier run back."""
+        """Remove the earlier run that :meth:`_place` moved away, or move it back if there is no new run."""
         replaced_run = self._work / job_id / _REPLACED
         if replaced_run.exists() and not (self._runs / job_id).exists():
             os.rename(replaced_run, self._runs / job_id)
@@ -432,8 +456,8 @@ class Store:
     def _drop_stale_work(self) -> None:
         """Clean up after processes that were killed while they stored a run.
 
-        Work folders of jobs with a result are emptied, and a run that :meth:`_place` had moved away is moved back. A
-        folder that cannot be removed, such as a folder of another user, stays; it does no harm.
+        Empty the work folders of jobs that have a finished or diverged run. Move earlier runs back that :meth:`_place`
+        had moved away. A folder that cannot be removed, such as a folder of another user, stays; it does no harm.
         """
         with explain_os_errors(self._work):
             work_folders = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -446,7 +470,7 @@ class Store:
 
 
 class Snapshot(Store):
-    """A read-only store whose lists of runs do not change after its first access.
+    """A read-only store whose list of runs is read once, on first use, and never changes after that.
 
     Single runs, curves and measurements are read from the files each time.
     """
@@ -463,7 +487,7 @@ class Snapshot(Store):
 
 
 def _has_present_schema(folder: Path) -> bool:
-    """True if ``folder`` has a ``job.json`` of the present format. The other files are not read."""
+    """True if ``folder`` has a ``job.json`` in the format that this version reads. No other file is read."""
     with suppress(OSError, ValueError):
         fields = parse_json(read_file(folder / NAMES[0]))
         return isinstance(fields, dict) and fields.get("schema") == SCHEMA
@@ -471,9 +495,10 @@ def _has_present_schema(folder: Path) -> bool:
 
 
 def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterator[str]:
-    """Yield the names of files and folders in a run's folder that do not belong to the run.
+    """Yield the paths, inside a run's folder, of files and folders that do not belong to the run.
 
-    ``file_names`` has the names of the run's other files. ``prefix`` is the path of ``folder`` inside the run's folder.
+    ``file_names`` are the paths of the files that the run kept. ``folder`` is the run's folder or a folder in it, and
+    ``prefix`` is the path of ``folder`` inside the run's folder.
     """
     expected = {*file_names, *(NAMES if not prefix else ())}
     folders = {name[: i + 1] for name in file_names for i, letter in enumerate(name) if letter == "/"}
@@ -486,7 +511,10 @@ def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterat
 
 
 def _record(run: Found) -> Record | None:
-    """The record of a run. None if the run is missing or damaged. Raises ``StoreError`` if it cannot be read."""
+    """The record in the result of reading a run. None if the run is missing or damaged.
+
+    Raises the ``StoreError`` in ``run`` if the run could not be read for another reason.
+    """
     if isinstance(run, StoreError) and not isinstance(run, DamagedRunError):
         raise run
     return run[1] if isinstance(run, tuple) else None

@@ -1,4 +1,4 @@
-"""Source code of users and plugins, stored in the folders of archived runs as text that Python cannot import.
+"""Source code of users and plugins in the folders of archived runs, stored as text that Python cannot import.
 
 ``source/models/helper.py.txt`` in a run's folder is the file ``models/helper.py`` of the run's code listing
 (:mod:`madbench.identity.listing`). It is for people to read; madbench does not read it back.
@@ -19,19 +19,19 @@ _SUFFIX = ".txt"
 
 
 def is_known(name: str) -> bool:
-    """True if madbench stores files of this name beside a record: weights, or source code as text."""
+    """True for the name of a file that madbench keeps in a run's folder besides its record: weights or source code."""
     return name == WEIGHTS or is_source(name)
 
 
 def is_source(name: str) -> bool:
-    """True if a file in a run's folder has the name of source code that is stored as text."""
+    """True if ``name``, of a file in a run's folder, is the name of source code that is stored as text."""
     return name.startswith(f"{SOURCE}/") and name.endswith(_SUFFIX)
 
 
 def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """The source files that a record lists in its ``details``, by their names in the run's folder.
+    """The content of the source files that the ``details`` of a record list, by their names in the run's folder.
 
-    The content is None for a file that is missing on this machine or has changed since the run.
+    None in place of the content if a file is missing on this machine or has changed since the run.
     """
     code = details.get("code")
     lists = code.values() if isinstance(code, Mapping) else ()
@@ -39,7 +39,7 @@ def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
 
 
 def places_of(names: Iterable[str]) -> list[str]:
-    """The paths of source files, such as ``models/helper.py``, from their names in a run's folder, sorted."""
+    """The original paths of source files, such as ``models/helper.py``, from their names in a run's folder. Sorted."""
     return sorted({name.removeprefix(f"{SOURCE}/").removesuffix(_SUFFIX) for name in names})
 
 

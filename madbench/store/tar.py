@@ -30,7 +30,7 @@ _PACKED: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ": lzma.open, b"\x1
 
 @dataclass(frozen=True)
 class UnpackingLimits:
-    """Limits of unpacking, so that a small file cannot fill the disk or keep the machine busy."""
+    """Limits of reading a tar file, so that a small file cannot fill the disk or keep the machine busy."""
 
     members: float = 100_000
     total: float = 2_000_000_000
@@ -38,7 +38,7 @@ class UnpackingLimits:
     ratio: float = 200
     """The largest ratio of unpacked to packed bytes. Archives that madbench wrote have less than 20."""
     free: float = 1_000_000
-    """Unpacked bytes that are allowed at any ratio."""
+    """Number of unpacked bytes that are allowed whatever the ratio."""
 
 
 NO_LIMITS = UnpackingLimits(math.inf, math.inf, math.inf)
@@ -46,9 +46,10 @@ NO_LIMITS = UnpackingLimits(math.inf, math.inf, math.inf)
 
 @contextmanager
 def read_tar(path: Path, limits: UnpackingLimits = UnpackingLimits()) -> Iterator[TarReader]:
-    """Open the tar file ``path``, and yield its :class:`TarReader`. It may be compressed with xz, gzip or bzip2.
+    """Open the tar file ``path`` within a ``with`` block, and yield a reader of it.
 
-    Raises ``StoreError`` if the file is damaged, has a sparse file, or exceeds ``limits``.
+    The file may be compressed with xz, gzip or bzip2. Raises ``StoreError`` if the file is damaged, has a sparse file,
+    or exceeds ``limits``. This can happen at any time in the block, because members are read one by one.
     """
     try:
         with explain_os_errors(path), open(path, "rb") as file:
@@ -62,7 +63,7 @@ def read_tar(path: Path, limits: UnpackingLimits = UnpackingLimits()) -> Iterato
 
 
 class TarReader:
-    """A reader of the members of a tar file, one after the other. ``packed`` is the file's size in bytes."""
+    """A reader of the members of a tar file, one after the other. Create it with :func:`read_tar`."""
 
     def __init__(self, path: Path, stream: BinaryIO | Any, packed_bytes: int, limits: UnpackingLimits):
         self._path, self._stream, self._limits = path, stream, limits
@@ -71,7 +72,10 @@ class TarReader:
         self._left = self._padding = 0  # bytes of the present member's content that are not read yet
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Yield each member with its full name. Its content can be read until the next member is requested."""
+        """Yield each member of the tar file, with its full name.
+
+        Read its :meth:`content` before the next member is requested; after that it is gone.
+        """
         overrides: dict[str, Any] = {}
         while True:
             self._skip_rest()
@@ -103,7 +107,7 @@ class TarReader:
             yield member
 
     def content(self) -> Iterator[bytes]:
-        """Yield the content of the present member in parts of at most 1 MiB."""
+        """Yield the content of the member that :meth:`members` yielded last, in parts of at most 1 MiB."""
         while self._left:
             part = self._read(min(self._left, _CHUNK))
             self._left -= len(part)
@@ -116,7 +120,7 @@ class TarReader:
         self._padding = 0
 
     def _header(self, member: tarfile.TarInfo) -> bytes:
-        """The content of a member that only describes the next member, such as its long name."""
+        """The content of a tar member that describes the next member, such as its long name. At most 16,384 bytes."""
         if not 0 <= member.size <= _MOST_HEADER:
             raise tarfile.ReadError(f"it holds a header of {member.size:,} bytes")
         return self._read(member.size + -member.size % _BLOCK)[: member.size]
@@ -137,9 +141,10 @@ class TarReader:
 
 
 def _pax_fields(content: bytes) -> dict[str, Any]:
-    """The ``path`` and ``size`` of the next member, from pax headers of the form ``"<length> <key>=<value>\\n"``.
+    r"""The ``path`` and ``size`` that pax headers give for the next member. Headers without them give no field.
 
-    Raises ``tarfile.ReadError`` if the headers are damaged or describe a sparse file.
+    Each header has the form ``"<length> <key>=<value>\\n"``. Raises ``tarfile.ReadError`` if the headers are damaged or
+    describe a sparse file.
     """
     fields: dict[str, Any] = {}
     while content:

@@ -27,22 +27,21 @@ def load(
     results: Path | str = "results",
     trust: Any = (),
 ) -> nn.Module:
-    """Load the trained model of a run, on the CPU and in eval mode. It is a module that takes token ids (B, T).
+    """Load the trained model of a run, on the CPU and in eval mode. The module takes token ids (B, T).
 
     Language models are stored with their weights. Runs of other suites have weights if they were trained with
-    ``keep_weights=True``.
+    ``keep_weights=True``. Loading does not change the state of the random number generators.
 
     Args:
         run: a label with exactly one stored run that has weights, the first digits of a run's id, or a file of weights.
         tasks: tasks or suites. Only runs on these tasks are found.
         results: the results folder.
-        trust: the label or labels of your own modules whose code may be imported to make the model, such as
+        trust: the label or labels of your own modules whose code may be imported to build the model, such as
             ``"my:my_mixers.MyMixer"`` or the class itself.
 
-    The state of the random number generators does not change.
-
-    Raises ``StoreError`` if ``run`` matches no finished run with weights, or more than one. Raises ``TrainingError``
-    for a damaged file, for a file without a model, and for the model of a module that is not trusted.
+    Raises ``StoreError`` if ``run`` matches no finished run with weights, or more than one, and if ``tasks`` is given
+    for a file. Raises ``TrainingError`` for a damaged file, for a file without a model, and for the model of a module
+    that is not trusted.
     """
     from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
@@ -58,11 +57,11 @@ def load(
 
 
 def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
-    """The file with the weights of the only matching run that has weights. ``name`` is a label, or the start of an id.
+    """The file with the weights of the only stored run that matches ``name``, a label or the start of a run's id.
 
-    With ``is_of_text`` only language models are considered. If ``tasks`` is given, only runs on these tasks are
-    considered. Raises ``ConfigError`` for unknown tasks, ``LabelError`` if ``name`` is neither a label nor the start of
-    an id, and ``StoreError`` unless exactly one matching run has weights.
+    Runs without weights do not match. If ``is_of_text`` is true, only language models match. If ``tasks`` is given,
+    only runs on these tasks match. Raises ``ConfigError`` for unknown tasks, ``LabelError`` if ``name`` is neither a
+    label nor the start of an id, and ``StoreError`` unless exactly one run matches.
     """
     results, chosen_tasks = store.root, None if tasks is None else tasks_by_suite(tasks)
     stored_runs = [
