@@ -6,10 +6,11 @@
 
 ``parse`` reads a label and ``build`` makes its mixer, a ``torch.nn.Module``. ``run`` trains labels on the MAD tasks and
 returns the scores. ``run_language_model`` trains them as language models and returns the loss curves. ``sweep`` trains
-a grid of labels and settings on both. ``open`` opens a results folder: ``open(results).select(labels)`` has the methods
-``table``, ``compare``, ``attribute``, ``audit``, ``findings``, ``plot`` and ``frame``. The functions of the same names
-return frames of stored results; ``plot`` returns a Matplotlib figure. ``load`` returns a trained model. ``verify``
-checks the properties of a mixer. Importing madbench does not import torch, numpy or pandas.
+a grid of labels and settings on the MAD tasks and as language models. ``open`` opens a results folder:
+``open(results).select(labels)`` has the methods ``table``, ``compare``, ``attribute``, ``audit``, ``findings``,
+``plot`` and ``frame``. The functions ``madbench.table``, ``madbench.compare`` and so on return frames of stored
+results; ``plot`` returns a Matplotlib figure. ``load`` returns a trained model. ``verify`` checks the properties of a
+mixer. Importing madbench does not import torch, numpy or pandas.
 """
 
 from __future__ import annotations

@@ -91,9 +91,11 @@ MOST_OPTIONS = 8
 
 
 def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
-    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``, or a list of the options if none is close.
+    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``.
 
-    ``listing`` is a command that lists the options. If it is given, the list names it and at most eight options.
+    If none is close, return a list of the options. The list begins with ``; expected one of:``. ``listing`` is a
+    command that prints all options. If it is given, the list has at most eight options and says that ``listing`` lists
+    all. Empty if there are no options.
     """
     options = [str(option) for option in options]
     if (close := suggestion(word, options)) or not options:
@@ -105,11 +107,11 @@ def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
 
 
 def suggestion(word: Any, options: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
+    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if no option is close.
 
-    An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
-    "genotype". If no option is close, but exactly one begins like the word, that one is suggested: "mem", "memory" and
-    "memry" suggest "memorization".
+    An option at least twice as long as the word counts as close only if it begins with the word: "nope" does not
+    suggest "genotype". If no option is close, but exactly one has a beginning that resembles the word, that option is
+    suggested: "mem", "memory" and "memry" suggest "memorization".
     """
     try:
         word = str(word)[:200]
@@ -122,11 +124,11 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 
 
 def _same_beginning(word: str, options: Iterable[str]) -> list[str]:
-    """The options whose beginning is or resembles ``word``.
+    """The options that begin with ``word`` or with a text similar to it.
 
-    A word of three or four letters must be the exact beginning of an option. A longer word may differ in its last
-    letter. If no option begins so, the options are returned whose beginning, of about the word's length, is similar to
-    the word: "memorization" for "memry". Empty for a word of fewer than three letters.
+    For a word of three or four letters: the options that begin with the word. For a longer word: the options that begin
+    with the word, apart from its last letter. If there are none, the options whose first letters, about as many as the
+    word has, are similar to the word: "memorization" for "memry". Empty for a word of fewer than three letters.
     """
     options, length = [*options], len(word)
     if length < 5:

@@ -31,7 +31,10 @@ MOST_NAME_BYTES = 200  # file systems allow 255; the name of a temporary file is
 
 
 def is_name(text: str) -> bool:
-    """True if ``text`` is a valid name for a file inside a folder and has printable characters only."""
+    """True if ``text`` can name a file in a folder.
+
+    It must be printable, not blank, without ``/``, other than ``.`` and ``..``, and at most ``MOST_NAME_BYTES`` long.
+    """
     is_plain = text.isprintable() and "/" not in text and text.strip() not in ("", ".", "..")
     return is_plain and len(text.encode()) <= MOST_NAME_BYTES
 
@@ -66,10 +69,11 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replace the file ``path`` with ``content`` in one step that survives a power cut.
 
-    ``content`` is bytes, or a function that writes to an open binary file. The function is called a second time if
-    another process deletes the temporary file. This happens if a driver claims the folder of a job that is still
-    running elsewhere, since the driver removes the temporary files in it. After a failure the previous file is
-    unchanged and no temporary file remains. Raises ``StoreError`` for an ``OSError``, such as a full disk.
+    ``content`` is bytes, or a function that writes to an open binary file. The content is first written to a temporary
+    file in the same folder. If another process deletes the temporary file, it is written a second time, so the function
+    may be called twice. Another process does so if it takes over the folder of a job whose worker is still running.
+    After a failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an
+    ``OSError``, such as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
@@ -93,7 +97,10 @@ class UnfitFileError(OSError):
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise ``OSError`` unless ``path`` is a regular file or a link to one. Opening a pipe could block forever."""
+    """Raise ``OSError`` unless ``path`` is a regular file or a link to one.
+
+    A file that is not regular, such as a pipe, could block its reader forever.
+    """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -102,10 +109,10 @@ def check_regular(path: Path | str) -> None:
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Read a file from an untrusted source.
+    """Return the content of a file that may come from a stranger.
 
-    Raises ``OSError`` if it cannot be read, and ``UnfitFileError`` unless it is a regular file of at most ``most``
-    bytes.
+    Raises ``OSError`` if the file cannot be read. Raises ``UnfitFileError``, a subclass, if it is a pipe or a device,
+    or has more than ``most`` bytes.
     """
     check_regular(path)
     with open(path, "rb") as file:
@@ -118,8 +125,8 @@ def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
 def file_state(state: os.stat_result) -> str:
     """The inode, size, time of modification and time of change of a file, as text.
 
-    It changes with every change of the file, except within one tick of the file system's clock. A program can set the
-    time of modification, but not the time of change.
+    The text differs after every change of the file, except for two changes within one tick of the file system's clock.
+    A program can set the time of modification, but not the time of change.
     """
     return f"{state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
 
@@ -146,9 +153,9 @@ def parse_json(content: bytes | str, any_text: bool = False) -> Any:
 def check_json(value: Any, any_text: bool = False) -> None:
     """Raise ``ValueError`` for a parsed JSON value that can break the code that uses it.
 
-    Rejected are more than ``MOST_DEPTH`` levels, and numbers that are NaN or beyond the range of a float. Text with
-    unpaired surrogates is rejected unless ``any_text`` is true. It cannot be printed, but occurs in file names that are
-    not UTF-8.
+    Rejected are more than ``MOST_DEPTH`` nested levels, numbers that are NaN or beyond the range of a float, and texts
+    with unpaired surrogates. Such a text cannot be printed, but occurs in file names that are not UTF-8. ``any_text``
+    is True to accept it.
     """
     level, depth = [value], 0
     while level:
@@ -228,7 +235,10 @@ def make_folder(folder: Path) -> None:
 
 
 def publish_folder(temporary: Path, folder: Path) -> None:
-    """Rename ``temporary`` to ``folder`` after its files are on disk, so that a power cut leaves no empty file."""
+    """Wait until all files in ``temporary`` are on disk, and rename it to ``folder``.
+
+    A power cut leaves no empty file.
+    """
     for path in temporary.rglob("*"):
         if path.is_dir():
             sync_folder(path)
@@ -279,17 +289,21 @@ def remove(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise ``StoreError`` if ``path`` is a link, so that madbench never deletes or moves files outside its folder."""
+    """Raise ``StoreError`` if ``path`` is a symbolic link.
+
+    Madbench deletes or replaces what is at ``path``. Through a link it could do so outside of its own folders.
+    """
     if path.is_symlink():
         problem = "is a link; madbench deletes or replaces what is here, and does not follow links: delete the link"
         raise StoreError(f"{path}: {problem}")
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock ``folder``, which is created if missing, and return a file descriptor that holds the lock.
+    """Lock ``folder`` for this process and return a file descriptor that holds the lock.
 
-    Closing the descriptor or the end of the process frees the lock. Until then another process may delete the folder
-    and its file ``lock`` at any time. Raises ``BlockingIOError`` if another descriptor holds the lock.
+    The folder and its file ``lock`` are made if they do not exist. The lock is free again when the descriptor is closed
+    or the process ends. The lock does not protect the files: another process can still delete the folder. Raises
+    ``BlockingIOError`` if another descriptor holds the lock.
     """
     path = folder / "lock"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ _ONE_PER_TABLE = ("profile", "fidelity", "budget")
 
 @dataclass(frozen=True)
 class GridFile:
-    """The keys of a grid file. Keys of settings are those of the profile, such as ``model.mix_rank``."""
+    """The content of a grid file. The keys of the file are the names of the fields."""
 
     description: str = ""
     """The question that the grid answers."""
@@ -80,10 +80,11 @@ class GridFile:
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
     """Load a grid from the YAML file ``source``, or make a grid of the labels ``source``.
 
-    ``changes`` has keys of :class:`GridFile` that replace those of the file. Its settings under ``set`` and ``vary``
-    are added to the file's settings and replace equal keys. The user names the grid in order to train it, so the code
-    of its labels may be imported (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and
-    ``ConfigError`` for an unknown key or a wrong type.
+    ``changes`` maps keys of a grid file (:class:`GridFile`) to values that replace those of the file. The settings
+    under ``set`` and ``vary`` do not replace those of the file as a whole: they are added, and replace settings with
+    the same key. After this call the code of the grid's labels may be imported (:mod:`madbench.labels.trust`), because
+    the user chose the grid. Raises the errors of :func:`expand_grid`, and ``ConfigError`` for a file that cannot be
+    read, an unknown key or a value of a wrong type.
     """
     if not isinstance(source, str | Path) or not is_grid_file(source):
         grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")
@@ -99,13 +100,16 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
 
 
 def _specs(grid: GridFile) -> list[str]:
-    """The labels and sets of labels of a grid, as written."""
+    """The labels and sets of labels that a grid names, as written: its labels, those of its rows, and its baseline."""
     specs = [*grid.labels, *(row.get("label") for row in grid.rows), grid.baseline.get("label")]
     return [spec for spec in specs if isinstance(spec, str)]
 
 
 def is_grid_file(source: Any) -> bool:
-    """True if ``source`` is the file of a grid. False for labels and for ``@NAME.yaml``, a set of labels."""
+    """True if ``source`` is the path of a grid file: a ``Path``, or text that ends in ``.yaml`` or ``.yml``.
+
+    False for labels, and for ``@NAME.yaml``, which is a set of labels.
+    """
     return isinstance(source, Path) or (
         isinstance(source, str) and source.endswith((".yaml", ".yml")) and not source.startswith("@")
     )
@@ -119,9 +123,9 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
       value with the baseline's label.
     - ``list``: the rows as given.
 
-    The baseline comes first. By default it is the first label with the first values. Raises ``ConfigError`` or
-    ``LabelError`` for a setting that is repeated, contradictory or without effect. The message names ``where``, the
-    file of the grid.
+    The baseline is the first row. By default it is the first label with the first values. Raises ``ConfigError`` or
+    ``LabelError`` for an invalid grid, such as a repeated setting or a setting without effect. The message names
+    ``where``, the file of the grid, unless it is empty.
     """
     with prefix_errors(where):
         fixed, axes = _overrides_by_key(grid.set, "set"), _axes(grid)
@@ -147,7 +151,7 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
     """Convert ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``.
 
-    Raises ``ConfigError`` for a word without key or values, and for a repeated key.
+    Raises ``ConfigError`` for a word without key or values, for values that are not valid YAML, and for a repeated key.
     """
     for word in vary:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
@@ -157,9 +161,10 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """A context that puts ``where`` before the message of a ``MadbenchError``. No effect if ``where`` is empty.
+    """A context that adds ``where`` to the message of a ``MadbenchError``. No effect if ``where`` is empty.
 
-    In a ``LabelError`` it follows the message on a new line, because a caret may point at the label in the first line.
+    ``where`` comes before the message. In a ``LabelError`` it comes after the message, on a new line, because a caret
+    may point at the label in the first line.
     """
     try:
         yield
@@ -233,7 +238,11 @@ def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, Ov
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, Override]]:
-    """Return the label of the baseline (None if the grid does not name it) and its overrides by key."""
+    """Return the label of the grid's baseline and its overrides by key.
+
+    The label is None if the grid does not name one. Raises ``ConfigError`` if the baseline has a key that is not in
+    ``axes``, the varied keys.
+    """
     keys = ["label", *axes]
     for key in grid.baseline:
         if key not in keys:
@@ -244,7 +253,7 @@ def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str
 
 
 def _axes(grid: GridFile) -> dict[str, list[Override]]:
-    """The overrides of each varied key, by key. A key has one override per value."""
+    """The overrides of each varied key, in order: key to one override per value."""
     axes = {}
     for key, values in grid.vary.items():
         _check_key(key, "vary")
@@ -264,7 +273,7 @@ def _axes(grid: GridFile) -> dict[str, list[Override]]:
 
 
 def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, Override]:
-    """The override of each setting, by key."""
+    """The settings as overrides, by key. ``where`` is the key of the grid file that has them, for error messages."""
     for key in settings:
         _check_key(key, where)
     texts = (override_text(key, value, where) for key, value in settings.items())

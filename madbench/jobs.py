@@ -42,14 +42,14 @@ class Config(Protocol):
 
 
 class ModelSettings(Config, Protocol):
-    """The settings of the model around the mixer that every suite has."""
+    """The settings that every suite's model has. The model is the network around the mixers."""
 
     @property
     def n_head(self) -> int: ...
 
 
 class BlocksSettings(ModelSettings, Protocol):
-    """The settings of a model of blocks, each with a mixer. Most suites have such models."""
+    """The settings of a model that is a stack of blocks, each with a mixer. Most suites have such models."""
 
     @property
     def d_model(self) -> int: ...
@@ -58,7 +58,7 @@ class BlocksSettings(ModelSettings, Protocol):
 
 
 class TrainingSettings(Config, Protocol):
-    """The settings of an optimizer run that every suite has."""
+    """The training settings that every suite has."""
 
     @property
     def optimizer(self) -> str: ...
@@ -86,7 +86,8 @@ else:
 class Job(Generic[M, T]):
     """One training run of one label. Jobs with the same id are equal.
 
-    ``Job[M, T]`` is a job of a suite with these classes of ``model`` and ``training``. ``Job`` is a job of any suite.
+    ``M`` and ``T`` are the classes of the fields ``model`` and ``training``, which each suite defines. ``Job`` without
+    parameters is a job of any suite.
     """
 
     suite: str  # suite that trains the job, such as ``mad`` or ``language``
@@ -126,33 +127,39 @@ class Job(Generic[M, T]):
 
     @functools.cached_property
     def rates(self) -> tuple[float, float]:
-        """The learning rate and the weight decay. 0 if the suite has no such setting."""
+        """The learning rate and the weight decay. A rate that the suite's training settings do not have is 0."""
         return getattr(self.training, "learning_rate", 0.0), getattr(self.training, "weight_decay", 0.0)
 
     @property
     def has_outside_mixer(self) -> bool:
-        """True if the job's id depends on code of its mixer outside of this package."""
+        """True if an installed package defines the mixer. The job's id then depends on code outside of madbench."""
         return "+" in self.family
 
     @property
     def has_outside_code(self) -> bool:
-        """True if the job's id depends on code of its mixer or task outside of this package."""
+        """True if an installed package defines the mixer or the task.
+
+        The job's id then depends on code outside of madbench.
+        """
         return self.has_outside_mixer or bool(self.task_source)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values. :func:`madbench.suites.job_from_dict` restores the job."""
+        """The fields of the job as JSON values. :func:`madbench.suites.job_from_dict` restores the job.
+
+        ``training`` has the fields that a record contains (:func:`recorded_fields`). ``steps`` is left out if it is 0.
+        """
         fields = dataclasses.asdict(self) | {"training": recorded_fields(self.training)}
         return fields if self.steps else {name: value for name, value in fields.items() if name != "steps"}
 
     def derived_seed(self, stream: Stream) -> int:
-        """The seed of the job's source of randomness ``stream`` (:func:`derived_seed`)."""
+        """The seed of one of the job's random streams (:func:`derived_seed`)."""
         return derived_seed(self.seed, stream)
 
 
 class StoredJob(Job):
-    """A job with the plain values that a store's index has of it, which were checked when the run was indexed.
+    """A job read from a store's index, which holds the fields of the job as plain values.
 
-    Its objects ``model`` and ``training`` are made on first use, so that no code of the suite runs in order to read.
+    The objects ``model`` and ``training`` are made on first use. Until then no code of the job's suite runs.
     """
 
     _make: Callable[[], Job]
@@ -161,11 +168,11 @@ class StoredJob(Job):
     def from_values(cls, values: Mapping[str, Any], label: object, seed: object, make: Callable[[], Job]) -> StoredJob:
         """Return a job made of plain values from a store's index. No code of its suite runs.
 
-        ``values`` has the other fields of the job, as in :meth:`Job.to_dict`; ``steps`` may be missing. ``make``
-        returns the same job with its objects. It is called when ``model`` or ``training`` is first read.
+        ``values`` has the fields of the job except ``label`` and ``seed``, as in :meth:`Job.to_dict`. ``make`` returns
+        an equal ``Job`` with the objects ``model`` and ``training``. It is called when one of these is first read.
 
-        Raises ``TypeError`` if a field is missing or unknown, or if the label, the seed or ``values["training"]`` has
-        another type than in a job.
+        Raises ``TypeError`` if a field other than ``steps`` is missing, if a field is unknown, or if the label, the
+        seed or ``values["training"]`` has a wrong type.
         """
         names = {field.name for field in dataclasses.fields(Job)} - {"label", "seed"}
         if not isinstance(values, dict) or not names - {"steps"} <= values.keys() <= names:
@@ -196,13 +203,16 @@ class StoredJob(Job):
 
 
 def derived_seed(seed: int, stream: Stream) -> int:
-    """A 63-bit seed for the source of randomness ``stream``. The streams of a seed are independent of each other."""
+    """A 63-bit seed for the random stream ``stream``. The streams of one ``seed`` are independent of each other."""
     digest = hashlib.sha256(f"{stream}:{seed}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def identifying_fields(config: Config) -> dict[str, Any]:
-    """The fields of a configuration that enter a job's id: name to value. See ``NOT_AT_DEFAULT``."""
+    """The fields of a configuration that enter a job's id: name to value.
+
+    A field with the metadata ``NOT_AT_DEFAULT`` is left out if its value is the default.
+    """
     return {
         field.name: value
         for field in dataclasses.fields(config)
@@ -213,8 +223,9 @@ def identifying_fields(config: Config) -> dict[str, Any]:
 def recorded_fields(config: Config) -> dict[str, Any]:
     """The fields of a configuration that a record contains: name to value.
 
-    A class may list in ``recorded`` the fields that every record contains, in order. Its other fields are recorded only
-    if they differ from their defaults, so that a new field does not change earlier records.
+    The class of the configuration may have an attribute ``recorded``: the names of the fields that every record
+    contains, in order. Its other fields are recorded only if they differ from their defaults, so that a new field does
+    not change earlier records. Without this attribute, all fields are recorded.
     """
     values = dataclasses.asdict(config)
     usual = {field.name: field.default for field in dataclasses.fields(config)}
@@ -227,7 +238,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifyi
 
 
 def content_id(mapping: dict[str, Any]) -> str:
-    """A hash of a mapping's content: 16 hexadecimal digits. Configurations in it may be mappings or dataclasses."""
+    """A hash of the mapping and of ``SCHEMA``: 16 hexadecimal digits. Values may be dataclasses of settings."""
     return text_id(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
 
 
@@ -236,7 +247,7 @@ def text_id(text: str) -> str:
 
 
 def mapping_text(mapping: dict[str, Any]) -> str:
-    """The JSON of a mapping with sorted keys. The text is cached, because many jobs share a mapping."""
+    """The JSON of ``mapping`` with sorted keys, from a cache, because many jobs share a mapping."""
     key = repr(mapping)
     if key not in _TEXTS:
         _TEXTS[key] = _CANONICAL.encode(mapping)
@@ -268,7 +279,7 @@ class Record:
     error: str = ""  # reason why a job failed, or step at which it diverged
 
     def difference(self, other: Record) -> float:
-        """The largest absolute difference between the metrics of this record and of ``other``.
+        """The largest absolute difference between a metric of this record and the same metric of ``other``.
 
         0 if all metrics are equal, where NaN equals NaN. Infinite if the statuses or the names of the metrics differ.
         Never 0 if a metric is NaN in only one of the records.

@@ -45,7 +45,10 @@ class Row:
         return replace(self, changes=changes, named_changes=named_changes)
 
     def for_suite(self, suite: Suite, leading: Suite) -> Row:
-        """Return the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
+        """Return the row without the changes for other suites.
+
+        Overrides without a prefix belong to the suite ``leading``.
+        """
         return self.keep_changes(lambda change: suite_of_override(change, leading) is suite)
 
 
@@ -79,7 +82,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class SuiteRow:
-    """A row in the table of one suite: the row, its protocol, and its jobs, whether stored or not."""
+    """A row in the table of one suite: the row, its protocol, and its jobs, which may be stored or not."""
 
     row: Row
     protocol: Protocol
@@ -91,7 +94,7 @@ class SuiteRow:
 
     @property
     def shared_protocol(self) -> Protocol:
-        """The protocol without the row's own changes."""
+        """The protocol that the row shares with other rows: without the overrides that are the row's own changes."""
         changes = {change.without_suite() for change in self.row.changes}
         return replace(
             self.protocol, overrides=tuple(override for override in self.protocol.overrides if override not in changes)
@@ -100,7 +103,7 @@ class SuiteRow:
 
 @dataclass(frozen=True, repr=False)
 class TableRows:
-    """The rows of a table in every suite."""
+    """The rows of a table for all of its suites."""
 
     grid: Grid
     rows: list[SuiteRow]
@@ -111,7 +114,7 @@ class TableRows:
         return [row for row in self.rows if row.protocol.suite is suite]
 
     def for_suite(self, suite: Suite) -> Self:
-        """The part of the table that belongs to one suite."""
+        """Return the table with the rows of one suite only."""
         return replace(self, rows=self.rows_of(suite))
 
     @property
@@ -123,7 +126,7 @@ class TableRows:
     def names(self) -> list[str]:
         """The names of the rows, without duplicates, in the order of the grid.
 
-        In each suite, the name of a row leaves out changes of other suites' settings.
+        The name of a row in the table of a suite leaves out changes of other suites' settings.
         """
         of_grid = [[row, *(row.for_suite(suite, self.grid.leading) for suite in self.suites)] for row in self.grid.rows]
         in_order = [row.name for rows in of_grid for row in rows]

@@ -1,9 +1,11 @@
-"""The Python functions. ``run``, ``sweep`` and ``run_language_model`` train; the others show stored runs.
+"""The Python functions of madbench.
 
-Jobs run in worker processes. A worker imports the user's script only if it trains a class that the script defines. Such
-a script must call the functions that train under ``if __name__ == "__main__":``. The other functions return a figure,
-or a frame with one row per cell, which a notebook shows as a table. They choose the stored runs by the same arguments,
-which are like the options of the command line's verbs of the same names:
+``run``, ``sweep`` and ``run_language_model`` train. They run jobs in worker processes. A worker imports the user's
+script only if it trains a class that the script defines. Such a script must call these functions under
+``if __name__ == "__main__":``. ``plan`` says what ``run`` would train, and ``verify`` checks mixers.
+
+The other functions show stored runs. They return a figure, or a frame that a notebook shows as a table. They choose the
+stored runs by the same arguments, which are like the options of the command line's verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
 - overrides, fidelity, results: as in :func:`run`.
@@ -11,11 +13,11 @@ which are like the options of the command line's verbs of the same names:
 - tasks: tasks or suites. By default the six tasks of MAD, and the language model if runs of one protocol are stored.
 - budget: the budget of the runs, by default ``strict``. None for any budget, if the suite trains on a corpus.
 - protocol, corpus: the protocol and the corpus of the language model's runs, needed if several are stored.
-- rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
-  canonical label of every other label.
+- rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. In a frame, every
+  other label is canonical.
 
-They raise ``StoreError`` if the store has no run of that protocol. They warn (``UserWarning``) of damaged runs and of
-labels that are left out.
+These functions raise ``StoreError`` if the store has no run of the requested protocol. They warn (``UserWarning``) of
+damaged runs and of labels that are left out.
 """
 
 from madbench.api.checks import verify

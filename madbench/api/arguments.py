@@ -1,7 +1,7 @@
 """The arguments that several public functions share.
 
-Each group of arguments is a ``TypedDict``, from which editors and type checkers read the types. The defaults, and the
-sentences of ``help``, are those of the dataclasses that declare the options of the command line.
+Each group of arguments is a ``TypedDict``, from which editors and type checkers read the types. The default of an
+argument and its sentence in ``help`` come from the dataclass that declares the command line's option of this name.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class LanguageArguments(SharedArguments, CorpusArguments, ExecutionArguments, to
 
 
 class GridArguments(TypedDict, total=False):
-    """The keys of a grid (:class:`madbench.grid.GridFile`). None stands for the key of the file, or for its default."""
+    """The keys of a grid (:class:`madbench.grid.GridFile`).
+
+    None stands for the value in the grid file or, without a file, for the default.
+    """
 
     vary: Mapping[str, Any] | str | Sequence[str] | None
     tasks: str | Sequence[str] | None
@@ -109,7 +112,11 @@ class SweepArguments(GridArguments, SharedArguments, CorpusArguments, ExecutionA
 
 @dataclass(frozen=True)
 class PythonArguments:
-    """The arguments that the command line reads in another form, as words or for all verbs."""
+    """The arguments of public functions that no dataclass of options declares.
+
+    The command line reads ``labels`` and ``overrides`` as words, and ``--force`` and ``--rename`` apart from its
+    options.
+    """
 
     labels: str | Sequence[str] = ()
     """Labels or sets of labels, such as "G-cg-q-12o" or ["{S,R}-c", "@table1"]."""
@@ -121,7 +128,10 @@ class PythonArguments:
 
 
 def seeds_of(seeds: str | int | Sequence[int]) -> tuple[int, ...]:
-    """The seeds of a number, several numbers, or a text such as ``0-4``."""
+    """Return the seeds as a tuple. ``seeds`` is a number, a sequence of numbers, or a text such as ``0-4``.
+
+    Raises ``ConfigError`` for anything else, and for repeated seeds in a text.
+    """
     return tuple(parse_seeds(seeds)) if isinstance(seeds, str) else check_seeds(seeds)
 
 
@@ -137,7 +147,11 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def field_values(declaration: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``arguments`` that are fields of a dataclass, as values of these fields. None stays None."""
+    """The entries of ``arguments`` that are named like fields of the dataclass ``declaration``.
+
+    Arguments that Python functions accept in other forms are converted to the field's type: ``"0-4"`` to a tuple of
+    seeds, for example. None stays None.
+    """
     names = [field.name for field in dataclasses.fields(declaration) if field.name in arguments]
     values = {name: arguments[name] for name in names}
     converted = {name: _CONVERSIONS[name](values[name]) for name in _CONVERSIONS if values.get(name) is not None}
@@ -149,10 +163,11 @@ def shows_arguments(
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """A decorator for a function with an argument ``**NAME: Unpack[group]``.
 
-    ``help`` then shows the arguments in the group like other arguments. The types are those of the group. The defaults
-    and sentences are those of :class:`PythonArguments` and of the dataclasses ``declarations``. If several of them have
-    a field of this name, the first counts. Other arguments also get such a sentence if the docstring has none. The
-    default of the arguments ``unset`` is None; their sentences end with the default of the declaration.
+    ``help`` then shows each argument in the group like an ordinary argument, with a type, a default and a sentence. The
+    type is that of the group. The default and the sentence are those of the field with the same name in
+    :class:`PythonArguments` or in one of ``declarations``, dataclasses of options. If several have such a field, the
+    first counts. The function's other arguments get a sentence in the same way, unless the docstring describes them.
+    The default of the arguments in ``unset`` is None, and their sentence ends with the default of the field.
     """
     sources: list[type[Any]] = [PythonArguments, *declarations]
     defaults = {field.name: field.default for source in reversed(sources) for field in dataclasses.fields(source)}
@@ -188,9 +203,10 @@ _HANGING = textwrap.TextWrapper(
 
 
 def _sentences(declaration: type[Any]) -> dict[str, str]:
-    """The help text of each field of a dataclass, by name of the field.
+    """The text that ``help`` shows for each field of a dataclass of options: field name to text.
 
-    It joins the help of the field's option, the string below the field, and the default that the option shows.
+    It joins the help of the option that the field declares, the string below the field, and the default that the option
+    shows. Fields with neither an option nor a string are left out.
     """
     sentences = dict(field_docs(declaration))
     for name, hint in get_type_hints(declaration, include_extras=True).items():

@@ -36,9 +36,11 @@ TRAINING = ("run", "plan", "run_language_model")
 def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``verb`` with the steps that all public functions share.
 
-    Arguments of NumPy, torch and pandas are converted to Python's types. Figures and frames show labels by the names in
-    ``rename``, whose keys are labels in any spelling. The caller's random state does not change. The code of the labels
-    in the arguments may be imported (:mod:`madbench.labels.trust`).
+    - Arguments of NumPy, torch and pandas are converted to Python's types.
+    - The code of the labels in the arguments may be imported (:mod:`madbench.labels.trust`).
+    - Figures and frames show the display names in the argument ``rename``, whose keys are labels in any spelling.
+    - The caller's random state does not change.
+    - An error about an option names the argument instead (:func:`named_as_arguments`).
     """
     signature = inspect.signature(verb)
 
@@ -73,9 +75,10 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @contextmanager
 def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
-    """Errors about options, such as ``--baseline S-p: ...``, name the arguments of a function: ``baseline=S-p: ...``.
+    """A context in which errors about options name the arguments of a Python function instead.
 
-    Commands to type, such as ``madbench run S --group 2``, stay as they are.
+    ``--baseline S-p: ...`` becomes ``baseline=S-p: ...`` if ``parameters`` has ``baseline``. Commands to type, such as
+    ``madbench run S --group 2``, stay as they are.
     """
     try:
         yield
@@ -102,7 +105,7 @@ def _argument(option: re.Match[str], parameters: Container[str]) -> str:
 
 
 def changes_of(overrides: Changes) -> tuple[Override, ...]:
-    """The overrides that the changes stand for. Raises ``ConfigError`` for a text that is not ``KEY=VALUE``."""
+    """Return changes to a profile as overrides. Raises ``ConfigError`` for a text that is not ``KEY=VALUE``."""
     if isinstance(overrides, Mapping):
         return parse_overrides(override_text(key, value, "overrides") for key, value in overrides.items())
     return parse_overrides(words_of(overrides))

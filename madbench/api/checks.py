@@ -14,7 +14,7 @@ from madbench.suites import checks_of
 
 @public
 def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The checks of the mixers of ``labels``: one row per check, as in ``madbench verify -f json``.
+    """Check the mixers of ``labels``. The frame has one row per label and check, as in ``madbench verify -f json``.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``. ``residual`` is missing if nothing could be measured.
     """

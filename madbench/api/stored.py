@@ -34,9 +34,9 @@ class StoredResults:
     @public
     @shows_arguments(ChoiceArguments, Choice)
     def select(self, labels: str | Sequence[str] = (), **chosen: Unpack[ChoiceArguments]) -> Selection:
-        """The stored runs of labels under one protocol. The arguments are those that all functions share.
+        """Select the stored runs of ``labels`` under one protocol per suite.
 
-        Nothing is read before a method of the selection asks for it.
+        The store is not read before a method of the selection, such as ``table``, is called.
         """
         choice = {"labels": expand(labels), **field_values(Choice, chosen)}
         return Selection(**choice, results=self.results, warn=functools.partial(warnings.warn, stacklevel=2))
@@ -61,14 +61,16 @@ def table(
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
 
-    The columns are the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number,
-    and the scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` there
-    are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval for all labels of a column.
+    The columns of the frame are the mean, its interval, the standard deviation (``spread``), the solved seeds, the
+    published number, the score of a guess (``chance``) and the score of the best answer without context
+    (``heuristic``). With ``ranks`` there are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval
+    for all labels of a column.
 
-    With ``costs`` a row per label and cost follows, as with ``madbench table --costs``: ``task`` is ``parameters``,
-    ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``, ``mean`` the cost in ``unit``, and ``ratio`` the
-    ratio to the label ``baseline``. With ``full_square`` FLOPs count all T pairs of a token, in place of the causal
-    half. The tables of costs are ``below`` of the frame, one per suite.
+    With ``costs`` one row per label and cost follows, as with ``madbench table --costs``. In these rows ``task`` is
+    ``parameters``, ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``, ``mean`` is the cost in ``unit``, and
+    ``ratio`` is the ratio to the label ``baseline``. With ``full_square``, FLOPs count the pairs of each token with all
+    tokens of the sequence, instead of those with the token itself and earlier tokens. The attribute ``below`` of the
+    frame has the tables of costs, one per suite.
     """
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
@@ -91,13 +93,14 @@ def compare(
     full_square: bool = False,
     **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
-    """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
+    """Compare the first label with each of the others.
 
-    ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If
-    it is given, a test of whether the difference is within the margin is added (``equivalence``: equivalent, no worse,
-    no better, not shown).
+    The frame has a difference, its interval, p and a verdict per column. ``within`` is a margin for all columns in
+    points, or one margin per column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If it is given, the frame also
+    has the result of a test of whether the difference is within the margin: ``equivalence`` is ``equivalent``,
+    ``no worse``, ``no better`` or ``not shown``.
 
-    With ``costs`` a row per label and cost follows, as for :func:`table`.
+    With ``costs`` one row per label and cost follows, as for :func:`table`.
     """
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
@@ -117,8 +120,8 @@ def attribute(
 ) -> pd.DataFrame:
     """The mean effect of each factor of the labels on the main columns, and the interactions of every two factors.
 
-    The effect of a factor is the difference between labels that differ in this factor only. The frame also has these
-    pairs. Raises ``StoreError`` if no two labels differ in exactly one factor.
+    The effect of a factor is the mean difference between labels that differ in this factor only. The frame also has one
+    row per such pair of labels. Raises ``StoreError`` if no two labels differ in exactly one factor.
     """
     selection = open(results).select(labels, **chosen)
     return ShownFrame.from_table(selection.attribute())
@@ -136,8 +139,9 @@ def audit(
 ) -> pd.DataFrame:
     """Audit how well each column of a profile's table ranks labels. One row per column.
 
-    A row has the agreement of the seeds about the labels. It also has the shares of labels that are at chance, that are
-    at the heuristic, and that solve the task, and the rank correlations with other columns and with published numbers.
+    A row says how well the seeds agree on the order of the labels. It has the shares of labels that are at chance, that
+    are at the heuristic (the best answer without context), and that solve the task. It has the rank correlations of the
+    column with other columns and with published numbers.
 
     ``against`` is the name of another profile. If it is given, the frame instead says which orders and differences of
     labels also hold under that profile. Raises ``StoreError`` if no run of that profile is stored.
@@ -160,12 +164,12 @@ def findings(
     unscaled: bool = False,
     **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
-    """The verdicts of the stored runs on claims: one row per claim and quantity.
+    """Test claims on the stored runs. The frame has one row per claim and quantity, with a verdict.
 
     Args:
         claims: a file of claims or the name of a paper. Default: every paper with claims on the stored labels.
-        unscaled: True to keep thresholds that are shares of published accuracies in the paper's points. By default
-            these thresholds are scaled to the profile.
+        unscaled: True to use the published thresholds, in accuracy points, unchanged. By default a threshold that the
+            paper states as a share of its accuracies is scaled to the accuracies that the profile can reach.
     """
     selection = open(results).select(labels, **chosen)
     return ShownFrame.from_table(selection.findings(claims, unscaled))
@@ -184,12 +188,15 @@ def plot(
     rename: Mapping[str, str] | None = None,
     **chosen: Unpack[ChoiceArguments],
 ) -> Figure:
-    """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
-    ``budget``.
+    """Draw a figure of the stored runs.
 
-    ``width`` is ``single`` for one column of a paper, 3.3 inches, or ``double`` for the page, 6.9 inches. By default
-    the figure is as wide as it needs. A figure of a single column is 2.5 inches high; its attribute ``following`` has
-    further pages, and ``caption`` has the title and the sentences.
+    ``figure`` is ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or ``budget``. ``width`` is ``single``
+    for one column of a paper, 3.3 inches, or ``double`` for the page, 6.9 inches. By default the figure is as wide as
+    its panels need. ``title`` and ``caption`` are False to leave out the title and the notes.
+
+    A figure may have several pages: the attribute ``following`` of the first has the others. A page of a figure with
+    the width ``single`` is 2.5 inches high. Its title and notes are not in the picture but in its attribute
+    ``caption``.
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """

@@ -58,8 +58,8 @@ def run(
         tasks: Tasks of any suite, or a suite for its default tasks. Default: the six of MAD.
 
     Returns:
-        One row per label, seed and task, and rows of ``mad_average`` (:mod:`madbench.analysis.scores`). ``value`` is in
-        percent.
+        One row per label, seed and task, and one row of ``mad_average`` per label and seed. ``value`` is in percent.
+        The columns are those of :mod:`madbench.analysis.scores`.
     """
     check_is_not_imported()
     experiment = prepare(_grid(labels, arguments), _experiment_options(arguments))
@@ -74,9 +74,9 @@ def plan(
     rename: Mapping[str, str] | None = None,
     **arguments: Unpack[PlanArguments],
 ) -> Experiment:
-    """The plan of :func:`run` with the same arguments. A notebook shows jobs, parameters and FLOPs of each row.
+    """The plan of :func:`run` with the same arguments. A notebook shows the jobs, parameters and FLOPs of each row.
 
-    Nothing is written to the results folder.
+    Nothing is trained and nothing is written to the results folder.
 
     Args:
         tasks: Tasks of any suite, or a suite for its default tasks. Default: the six of MAD.
@@ -99,11 +99,12 @@ def run_language_model(
 
     Args:
         profile: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
-        precision: Precision of a profile with ``auto``, which by default depends on the device.
+        precision: The precision of matrix products if the profile's precision is ``auto``. By default it depends on the
+            device.
 
     Returns:
-        One row per label, seed and logged step: the training loss and the tokens so far. At evaluations also the
-        validation loss.
+        One row per label, seed and logged step, with the training loss and the number of tokens so far. Rows of
+        evaluations also have the validation loss.
     """
     check_is_not_imported()
     grid = _grid(labels, {**arguments, "profile": profile, "tasks": LANGUAGE_TASK})
@@ -178,8 +179,8 @@ def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
 def _trained(experiment: Experiment, arguments: Mapping[str, Any], policy: Policy) -> Results:
     """Train the jobs of an experiment and return their results. Raises ``TrainingError`` if some of them failed.
 
-    ``arguments`` may have options of execution. During training a terminal shows a progress bar. A notebook also shows
-    the running jobs.
+    The options of execution, such as ``slots``, are taken from ``arguments``. During training a terminal shows a
+    progress bar. A notebook also shows the running jobs.
     """
     options = RunOptions(**field_values(RunOptions, arguments))
     console = Console(stderr=True)

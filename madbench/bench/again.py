@@ -2,8 +2,8 @@
 
 Runs are drawn at random and trained on the CPU, with the number of threads in their records. Language models are
 included if their corpus is given. Runs that were trained together in one step are drawn together and trained together
-again. Records of earlier versions have the number of runs in a group but not their ids. Groups are then formed from
-consecutive seeds, and a label whose seeds do not fill its groups is left out.
+again. Records of earlier versions have the number of runs in a group but not the ids of their jobs. Such runs are put
+in groups by consecutive seeds. If the seeds of a label do not fill its groups, the label is left out.
 """
 
 from __future__ import annotations
@@ -42,21 +42,25 @@ MEASURED = frozenset({"seconds", "tokens_per_second", "memory_bytes", "mfu"})
 
 @dataclass(frozen=True)
 class RepeatedRun:
-    """A stored run, and the record of training its job again."""
+    """A stored run, and the record of a second training of its job."""
 
     run: Run
     record: Record
 
     @property
     def difference(self) -> float:
-        """The :meth:`madbench.jobs.Record.difference` between both records."""
+        """The largest absolute difference between the metrics of the two records.
+
+        See :meth:`madbench.jobs.Record.difference` for records with other metrics or NaN.
+        """
         return self.run.record.difference(self.record)
 
     @property
     def change(self) -> str:
-        """The first difference as text, such as ``accuracy 0.5, again 0.25``.
+        """The first difference between the two records as text, such as ``accuracy 0.5, again 0.25``.
 
-        Empty if both records have equal metrics and equal curves, except for columns of the machine (``MEASURED``).
+        Empty if the records have equal statuses, metrics and curves. Columns of a curve that depend on the machine
+        (``MEASURED``) are not compared.
         """
         old_record, new_record = self.run.record, self.record
         if old_record.status != new_record.status:
@@ -73,17 +77,23 @@ class RepeatedRun:
 
     @property
     def processors(self) -> tuple[str, str]:
-        """The processors of both runs, as recorded."""
+        """The processors of the first and the second training, as recorded."""
         return self._both("processor")
 
     @property
     def products(self) -> tuple[str, str]:
-        """The libraries of matrix products of both runs, as recorded (:mod:`madbench.execute.products`)."""
+        """The libraries that computed matrix products in the first and the second training, as recorded.
+
+        :mod:`madbench.execute.products` chooses them.
+        """
         return self._both(DETAIL)
 
     @property
     def machines(self) -> str:
-        """The processors and libraries that differ, such as ``; processor A, again B``. Empty if none does."""
+        """The processor and the library of both trainings, each only if it differs: ``; processor A, again B``.
+
+        Empty if neither differs.
+        """
         both = {"processor": self.processors, "matrix products": self.products}
         return "".join(f"; {what} {old}, again {new}" for what, (old, new) in both.items() if old != new)
 
@@ -94,7 +104,7 @@ class RepeatedRun:
 
 @dataclass(frozen=True)
 class RepeatableRuns:
-    """The stored runs that can be repeated, in groups that train together, and the counts of other runs."""
+    """The stored runs that can be trained again, in groups that train together, and counts of the runs that cannot."""
 
     groups: list[list[Run]]
     left_out: Counter[str]
@@ -102,9 +112,10 @@ class RepeatableRuns:
 
     @classmethod
     def from_store(cls, store: Store, alone: bool = False, corpora: Collection[str] = ()) -> Self:
-        """The repeatable runs of a store. With ``alone``, runs that shared a step are left out.
+        """Find the repeatable runs of a store.
 
-        ``corpora`` has the digests of the available corpora.
+        ``alone`` is True to leave out runs that shared a step with other runs. ``corpora`` has the digests of the
+        available corpora. Runs on other corpora are left out.
         """
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
@@ -141,7 +152,7 @@ class RepeatableRuns:
 
     @property
     def count(self) -> int:
-        """The number of runs in all groups."""
+        """The number of repeatable runs, over all groups."""
         return sum(map(len, self.groups))
 
     @property
@@ -152,7 +163,7 @@ class RepeatableRuns:
         return drawn_text + (f" Left out: {others}." if others else "")
 
     def draw(self, share: float, seed: int) -> list[list[Run]]:
-        """Draw groups at random until they have at least ``share`` (0 to 1) of all runs."""
+        """Draw groups at random, by ``seed``, until they have at least ``share`` (0 to 1) of the repeatable runs."""
         chosen_groups: list[list[Run]] = []
         for i in np.random.default_rng(seed).permutation(len(self.groups)):
             if sum(map(len, chosen_groups)) < share * self.count:
@@ -161,7 +172,10 @@ class RepeatableRuns:
 
 
 def _first_change(old: Mapping[str, float], new: Mapping[str, float]) -> str:
-    """The first number that differs, such as ``accuracy 0.5, again 0.25``. NaN equals NaN. Empty if none differs."""
+    """The first number that differs between two rows, as text: ``accuracy 0.5, again 0.25``.
+
+    A number that only one of the rows has differs too. NaN equals NaN. Empty if no number differs.
+    """
     for name in (*old, *(name for name in new if name not in old)):
         pair = old.get(name), new.get(name)
         if pair[0] != pair[1] and not all(number is not None and math.isnan(number) for number in pair):
@@ -179,9 +193,9 @@ def _with_curve(run: Run) -> Run:
 
 
 def _problem_of(job: Job, known: dict[str, str]) -> str:
-    """The reason why jobs with the label of ``job`` cannot be trained here. Empty if they can.
+    """The reason why a model for ``job`` cannot be built here. Empty if it can.
 
-    ``known`` has the reasons found so far, by label. The reason is added to it.
+    The reason is looked up in ``known`` by the job's label, and added to it if it is not there.
     """
     if job.label not in known:
         try:
@@ -195,16 +209,19 @@ def _problem_of(job: Job, known: dict[str, str]) -> str:
 
 
 def _ids(run: Run) -> list[str]:
-    """The ids of the jobs that shared the first step of a run.
+    """The ids of the jobs that shared the first step of a run, with the run's own.
 
-    Empty if no jobs did, or if its record does not list them.
+    Empty if the run did not share steps, or if its record does not list the ids.
     """
     history = run.record.details.get("group_jobs") or [{"ids": []}]
     return history[0]["ids"]
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
-    """True if a run shared each of its steps with all runs of its group that had not ended before."""
+    """True if the run shared every step with the same runs: all of ``group``, except those that had ended before.
+
+    The number of steps at which a run ended is that of its record.
+    """
     steps = {run_of_group.job.id: run_of_group.record.details.get("steps", 0) for run_of_group in group}
     return all(
         part["ids"] == [id for id in _ids(run) if steps[id] > part.get("from_step", 0)]
@@ -219,9 +236,11 @@ def repeat(
     corpora: Mapping[str, Corpus] | None = None,
     on_event: OnEvent = ignore_event,
 ) -> list[RepeatedRun]:
-    """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records.
+    """Train the jobs of the stored runs in ``groups`` again and return each run with its new record.
 
-    Runs whose records name no library of matrix products were trained with MKL. They are trained with MKL again.
+    The new runs are written to ``store``, which is not the store of ``groups``. A job that it already has is not
+    trained. Each group trains together, with the number of threads in its records. Runs whose records name no library
+    of matrix products were trained with MKL, so MKL is used for them.
     """
     by_machine = defaultdict(list)
     for group in groups:
@@ -234,16 +253,20 @@ def repeat(
 
 
 def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
-    """Train in a worker, with or without oneDNN for large products. The records note which library was used."""
+    """Train in a worker, with or without oneDNN for large matrix products. The records name the library that was used.
+
+    The other arguments and the result are those of :func:`madbench.training.loop.train`.
+    """
     vars(products)["onednn_is_faster"] = ONEDNN_IS_FASTER if uses_onednn else lambda: False
     return train(*arguments, **options)
 
 
 def rows_by_task(repeats: Iterable[RepeatedRun]) -> list[dict[str, Any]]:
-    """A row per task: the number of runs, the number equal to the last bit, the largest difference, and seconds.
+    """One row per task, sorted by task.
 
-    Equal runs have equal curves too. The largest difference is that of the metrics.
-    The largest difference is None if the runs of a job do not have the same metrics.
+    A row has the number of ``runs``, the number of ``equal`` runs, the ``largest_difference`` between metrics, and the
+    ``seconds`` of the second training. A run is equal if all metrics and curves are equal to the last bit. The largest
+    difference is None if two records do not have the same status and metrics.
     """
     by_task: dict[str, list[RepeatedRun]] = defaultdict(list)
     for repeat in repeats:

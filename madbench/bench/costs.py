@@ -1,4 +1,7 @@
-"""The counted and the measured costs of labels, each with its ratio to the first label, all timed in turns."""
+"""The counted and the measured costs of labels, each with its ratio to the first label.
+
+All labels are timed in turns.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "tok
 
 
 def _shape(setup: BenchSetup) -> tuple[InputShape, int]:
-    """The shape of the input, and the number of heads. Values that ``setup`` does not give are defaults.
+    """The shape of the input, and the number of heads.
 
-    The number of heads and the default width are those of the profile.
+    Sizes that ``setup`` does not give have defaults. The number of heads and the default width are those of the
+    profile.
     """
     model = main_suite().Profile.load(setup.profile).model_config()
     assert isinstance(model, BlocksConfig)
@@ -36,7 +40,10 @@ def _shape(setup: BenchSetup) -> tuple[InputShape, int]:
 
 
 def measure_costs(setup: BenchSetup) -> Iterator[BenchRow]:
-    """One row per label: the mean cost of a layer."""
+    """Measure the mean costs of a layer's mixer. One row per label, in the order of ``setup.labels``.
+
+    A row has the costs ``COSTS``, each with a ratio to the first label that could be measured, or an ``error``.
+    """
     shape, n_head = _shape(setup)
     torch.manual_seed(0)
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
@@ -67,9 +74,10 @@ def measure_costs(setup: BenchSetup) -> Iterator[BenchRow]:
 
 
 def _decoding(layers: Layers, x: Tensor, setup: BenchSetup) -> dict[str, Callable[[], Any]]:
-    """Functions that read a prompt and decode the last tokens of one sequence. Empty if the sequence is too short.
+    """Two functions to be timed: ``prefill`` reads a prompt, and ``tokens`` decodes the ``NEW_TOKENS`` tokens after it.
 
-    The decoded rows are first compared with the forward pass.
+    The input is the first sequence of ``x``. Empty if this sequence has no token before the decoded ones. Raises
+    ``WrongResultError`` if the decoded rows differ from the forward pass.
     """
     one_sequence, end = x[:1], x.shape[1] - NEW_TOKENS
     if end < 1:
@@ -94,7 +102,11 @@ def _decoding(layers: Layers, x: Tensor, setup: BenchSetup) -> dict[str, Callabl
 
 
 def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: BenchSetup) -> dict[str, Any]:
-    """The mean costs of a layer: counted ones, and those of ``times`` in milliseconds."""
+    """The mean costs of one mixer in ``layers``. Times are in milliseconds, kept memory in MiB.
+
+    Parameters, FLOPs per token and the size of the state are counted. The other costs are measured; ``times`` has the
+    times of all mixers together.
+    """
     count, (batch, length, _) = len(layers.mixers), x.shape
     counted = count_costs(layers.allocation, length)
     row: dict[str, Any] = {"layers": count, "path": layers.resolve_path(batch, length)}

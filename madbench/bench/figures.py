@@ -17,8 +17,8 @@ from madbench.bench.parts import PEER, BenchPart, BenchRow, Curve
 def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None:
     """Draw the curve of a part of the benchmark. None if no row has a number for it.
 
-    Numbers over names are bars. A black line on a bar spans from the shortest to the longest time. ``where`` is the
-    note below the figure.
+    The curve is a line over the numbers of its column ``x``, or bars if this column has names. A black line on a bar
+    spans from the shortest to the longest time. ``where`` is the note below the figure.
     """
     curve = part.curve
     drawn_rows = [row for row in rows if row.get(curve.y) is not None]

@@ -1,4 +1,4 @@
-"""Benchmarks of GPT-2-shaped models: the paper's Table 5 for our labels, and decoding token by token."""
+"""Benchmarks of GPT-2-shaped models: Table 5 of the HyperMLP paper for our labels, and decoding token by token."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ NEW_TOKENS = 32
 def model_of(
     label: str, shape: ModelShape, setup: BenchSetup, path: str = "auto", n_head: int = 2, tokens: int = 0
 ) -> GPT:
-    """A model with fixed initial weights, for the shape's length and ``tokens`` more tokens."""
+    """Build a language model of ``label`` on the device of ``setup``, with fixed initial weights.
+
+    It accepts ``tokens`` more tokens than the length of ``shape``, for decoding.
+    """
 
     def mixer() -> nn.Module:
         return build(parse(label), shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)
@@ -69,7 +72,10 @@ def model_of(
 
 
 def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
-    """Forward FLOPs per token: mixers by formula, MLPs and the output; two per multiply-add."""
+    """The FLOPs of a forward pass per token, where a multiply-add counts two.
+
+    They are those of the mixers, by formula, of the MLPs and of the map to logits.
+    """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper").flops_per_token(shape.length)
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
@@ -77,10 +83,12 @@ def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
 def paper_flops_per_token(
     name: str, label: str, n_head: int, shape: ModelShape = GPT2_SMALL, qk_rank: int = 0
 ) -> float:
-    """Forward FLOPs per token as counted in the paper's Table 5: only the blocks, without the output.
+    """The FLOPs of a forward pass per token as counted in the paper's Table 5.
 
-    It counts the operators that are executed: all pairs for S naive, pairs in blocks of ``PAPER_ROWS`` query rows for a
-    label, and nothing inside the kernel of S flash. ``qk_rank`` replaces the r_qk of the budget.
+    The map to logits does not count. Of the pairs of tokens, those count that an implementation computes outside of a
+    fused kernel: all pairs for ``S naive``, none for ``S flash``, and for a label the causal half in blocks of
+    ``PAPER_ROWS`` query rows. ``name`` is the name of the row. ``qk_rank`` replaces the rank r_qk that meets the
+    budget, unless it is 0.
     """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
     if qk_rank:
@@ -93,14 +101,18 @@ def paper_flops_per_token(
 
 
 def published_rows() -> dict[str, dict[str, float]]:
-    """The numbers of the paper's Table 5 by the name of our row."""
+    """The numbers of the paper's Table 5, by the name of our row (``PUBLISHED_ROWS``) and by column of the paper."""
     with open(PAPERS / "hypermlp" / "table5_l40s.csv", newline="", encoding="utf-8") as file:
         rows = {row.pop("model"): {name: float(value) for name, value in row.items()} for row in csv.DictReader(file)}
     return {name: rows[theirs] for name, theirs in PUBLISHED_ROWS.items()}
 
 
 def _published_row(name: str, label: str, n_head: int) -> BenchRow:
-    """The paper's numbers for a row, and our count of the same quantity at the paper's size if there is one."""
+    """The numbers of a row that come from the paper's Table 5, in columns ``published_...``.
+
+    The row also has our count of FLOPs per token at the paper's size, if ``label`` is neither a plain nor a named
+    layer. ``name`` is the name of our row.
+    """
     row: BenchRow = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
     if label not in (*PLAIN_LABELS, *NAMED_LABELS):
@@ -109,14 +121,17 @@ def _published_row(name: str, label: str, n_head: int) -> BenchRow:
 
 
 def _shape(setup: BenchSetup, on_cpu: ModelShape = SMALL, on_gpu: ModelShape = GPT2_SMALL) -> ModelShape:
-    """The default shape of the device, with the requested sizes."""
+    """The shape that ``setup`` requests.
+
+    Sizes that it does not give are those of ``on_cpu`` or ``on_gpu``, by device.
+    """
     base = on_cpu if setup.is_cpu else on_gpu
     length = setup.lengths[0] if setup.lengths else base.length
     return ModelShape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
 
 
 def _models(setup: BenchSetup) -> list[tuple[str, str, str, int]]:
-    """The name, label, path and heads of each row."""
+    """The name, the label, the path and the number of heads of each row of Table 5."""
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     models += [("S naive", "S", "dense", heads)]
@@ -125,7 +140,10 @@ def _models(setup: BenchSetup) -> list[tuple[str, str, str, int]]:
 
 
 def _path(label: str, setup: BenchSetup) -> str:
-    """``fla`` if the label is a named layer with such a path, and the library is installed for a GPU. Else ``auto``."""
+    """The path for a label of Table 5: ``fla`` if flash-linear-attention can compute it here, otherwise ``auto``.
+
+    ``fla`` needs a named layer with such a path, a GPU, 16-bit precision and the library ``fla``.
+    """
     is_possible = label in NAMED_LABELS and not setup.is_cpu and setup.precision != "float32"
     parsed = parse(label)
     has_kernels = is_possible and isinstance(parsed, NamedLabel) and "fla" in parsed.operator.paths
@@ -133,9 +151,10 @@ def _path(label: str, setup: BenchSetup) -> str:
 
 
 def measure_table5(setup: BenchSetup) -> Iterator[BenchRow]:
-    """One row per model: cost, forward and training latency, throughput and memory.
+    """Measure the columns of the paper's Table 5. One row per model.
 
-    Each model is timed in turns with the first model, ``S flash``.
+    A row has FLOPs, and for a forward pass and a training step the latency, the tokens per second and the peak memory.
+    Each model is timed in turns with the first model, ``S flash``. A model that cannot be measured has an ``error``.
     """
     shape = _shape(setup)
     flash: dict[str, Callable[[], None]] = {}
@@ -173,7 +192,10 @@ def measure_table5(setup: BenchSetup) -> Iterator[BenchRow]:
 
 
 def _passes(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callable[[], None]]:
-    """Functions for a forward pass without gradients, and for a training step: forward, loss, backward, AdamW."""
+    """Two functions to be timed: ``forward``, a forward pass without gradients, and ``train``, a training step.
+
+    The training step has forward pass, loss, backward pass and AdamW.
+    """
     if setup.compiles:
         for block in model.blocks:  # blocks have equal code, so one compilation serves all
             block.compile(dynamic=False)
@@ -195,7 +217,10 @@ def _passes(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callable
 
 
 def measure_decoding(setup: BenchSetup) -> Iterator[BenchRow]:
-    """One row per label: a prompt at once, then tokens one by one. S is always included."""
+    """Measure decoding: reading a prompt, and then ``NEW_TOKENS`` tokens one by one. One row per label.
+
+    ``S`` is always included as the first label. Each label is timed in turns with it.
+    """
     shape = _shape(setup, SMALL_DECODED, replace(GPT2_SMALL, batch=1))
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     softmax: dict[str, Callable[[], None]] = {}
@@ -222,7 +247,10 @@ def measure_decoding(setup: BenchSetup) -> Iterator[BenchRow]:
 
 
 def _decoding(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callable[[], None]]:
-    """Functions that read the prompt, and that decode tokens from the resulting state."""
+    """Two functions to be timed: one reads the prompt ``tokens``, the other decodes ``NEW_TOKENS`` tokens after it.
+
+    Their names are ``prompt`` and ``tokens``.
+    """
 
     def read_prompt() -> tuple[Tensor, DecodingState]:
         with torch.inference_mode(), autocast(setup.device, setup.precision):
@@ -242,7 +270,10 @@ def _decoding(model: GPT, tokens: Tensor, setup: BenchSetup) -> dict[str, Callab
 
 
 def _check_decoding(model: GPT, tokens: Tensor, setup: BenchSetup) -> None:
-    """Raise ``WrongResultError`` if decoding gives other logits than the forward pass."""
+    """Raise ``WrongResultError`` if decoding ``tokens`` gives other logits for the last token than the forward pass.
+
+    The first half of the tokens is read at once, the second half one by one.
+    """
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
         expected = model(tokens)[:, -1]

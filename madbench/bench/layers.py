@@ -1,4 +1,4 @@
-"""A module of the mixers of a label's layers, one after another. For a hybrid: the layers of one pattern."""
+"""A module of the mixers that a label's layers have, one after another. A hybrid has the layers of one pattern."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Layers(nn.Module):
-    """The mixers of one period of a label's pattern, each added to its input: (B, T, D) -> (B, T, D).
+    """The mixers of a label's layers, each added to its input: (B, T, D) -> (B, T, D).
 
-    ``options`` are arguments of :func:`madbench.mixers.build`.
+    A hybrid has one mixer per layer of its pattern, other labels have a single mixer. ``options`` are arguments of
+    :func:`madbench.mixers.build`.
     """
 
     def __init__(self, label: str, d_model: int, max_len: int, **options: Any):
@@ -44,7 +45,7 @@ class Layers(nn.Module):
 
     @torch.inference_mode()
     def prefill(self, x: Tensor) -> tuple[Tensor, list[Any]]:
-        """The rows of a prompt (B, T, D), and the cache of every mixer."""
+        """Read a prompt (B, T, D). Return the output of every token (B, T, D) and the cache of every mixer."""
         caches = []
         for mixer in self.mixers:
             rows, cache = mixer.prefill(x)
@@ -54,7 +55,10 @@ class Layers(nn.Module):
 
     @torch.inference_mode()
     def step(self, x: Tensor, caches: list[Any]) -> tuple[Tensor, list[Any]]:
-        """The row of one token (B, D), and the next caches."""
+        """Read one more token (B, D), given the caches of the tokens before.
+
+        Return its output (B, D) and the new caches.
+        """
         after = []
         for mixer, cache in zip(self.mixers, caches, strict=True):
             row, cache = mixer.step(x, cache)

@@ -37,7 +37,7 @@ COMPILED = "{} compiled"  # a path through torch.compile
 
 @dataclass(frozen=True)
 class InputShape:
-    """The shape of a mixer's input, (B, T, D)."""
+    """The shape (B, T, D) of a mixer's input: sequences, tokens per sequence, and width."""
 
     batch: int
     length: int
@@ -48,12 +48,12 @@ class InputShape:
 
 
 class WrongResultError(MadbenchError):
-    """A path computes wrong results."""
+    """Results differ from the exact ones, or from those of the forward pass, by more than rounding explains."""
 
 
 @dataclass
 class Case:
-    """A label on one path at one shape."""
+    """A label on one computation path, to be timed at one input shape."""
 
     label: str
     path: str
@@ -63,14 +63,15 @@ class Case:
 
 
 def paths_of(mixer: Mixer) -> list[str]:
-    """The paths of this class of mixers, without the automatic choice and the slow reference."""
+    """The paths of the mixer's class, without ``auto`` and the slow ``reference``. Empty if the class declares none."""
     return [path for path in getattr(mixer, "paths", ()) if path not in ("auto", "reference")]
 
 
 def make(label: str, shape: InputShape, setup: BenchSetup, path: str = "auto", n_head: int = HEADS) -> Mixer:
-    """Make the mixer of a label on the device, or the mixers of one pattern of a hybrid, with fixed weights.
+    """Build the mixer of ``label`` on the device, with fixed weights.
 
-    The ranks are the paper's, because these do not depend on the length.
+    For a hybrid: the mixers of one pattern (``Layers``). The budget is the paper's, because its ranks do not depend on
+    the sequence length.
     """
     torch.manual_seed(0)
     path = "auto" if "," in path else path  # a list of the paths that the mixers of a hybrid choose themselves
@@ -82,7 +83,7 @@ def make(label: str, shape: InputShape, setup: BenchSetup, path: str = "auto", n
 
 
 def resolved_path(mixer: Mixer, shape: InputShape, setup: BenchSetup, path: str) -> str:
-    """The path that the mixer takes in this precision."""
+    """The path that the mixer takes at this shape and precision. It differs from ``path`` only if that is ``auto``."""
     if path != "auto" or not hasattr(mixer, "resolve_path"):
         return path
     with autocast(setup.device, setup.precision):
@@ -90,7 +91,10 @@ def resolved_path(mixer: Mixer, shape: InputShape, setup: BenchSetup, path: str)
 
 
 def forward_of(module: nn.Module, x: Tensor, setup: BenchSetup) -> Callable[[], Tensor]:
-    """A function for a forward pass that keeps the tensors of the backward pass."""
+    """A function that computes a forward pass and keeps the tensors that a backward pass needs.
+
+    It uses the precision of ``setup``.
+    """
 
     def run() -> Tensor:
         with autocast(setup.device, setup.precision):
@@ -100,7 +104,10 @@ def forward_of(module: nn.Module, x: Tensor, setup: BenchSetup) -> Callable[[], 
 
 
 def pass_of(module: nn.Module, x: Tensor, setup: BenchSetup, backward: bool) -> Callable[[], None]:
-    """A function for a forward pass without gradients, or for a forward and a backward pass with all gradients."""
+    """A function to be timed: a forward pass without gradients or, with ``backward``, a forward and a backward pass.
+
+    The backward pass computes the gradients of all parameters and of ``x``.
+    """
     forward = forward_of(module, x, setup)
 
     def run() -> None:
@@ -115,7 +122,11 @@ def pass_of(module: nn.Module, x: Tensor, setup: BenchSetup, backward: bool) -> 
 
 
 def error_of(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head: int = HEADS) -> float:
-    """The largest relative error of output and gradients of a path against dense float64, on one sequence."""
+    """The largest relative error of a path on one sequence of at most ``CHECKED_ROWS`` tokens.
+
+    It is the larger of the errors of the output and of all gradients, in norm. The truth is the dense path in float64,
+    or the automatic path in float64 if there is no dense path.
+    """
     rows = min(shape.length, CHECKED_ROWS)
     x = torch.randn(1, rows, shape.d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
     mixer = make(label, shape, setup, path, n_head)
@@ -128,7 +139,7 @@ def error_of(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head
 
 
 def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple[Tensor, Tensor]:
-    """The output, and all gradients in one vector."""
+    """The output of a module, and the gradients of the input and all parameters in one vector, both in float64."""
     x = x.detach().requires_grad_()
     with autocast(device, precision):
         y = module(x)
@@ -137,9 +148,10 @@ def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple
 
 
 def check_path(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head: int = HEADS) -> None:
-    """Raise ``WrongResultError`` for a path whose error is larger than rounding explains.
+    """Raise ``WrongResultError`` if the relative error of a path (:func:`error_of`) is larger than rounding explains.
 
-    In 16 bits, scores near zero can change their sign under ReLU, so twice the dense path's own error is allowed.
+    The limit is ``TOLERANCE``. In 16 bits it is twice the error of the dense path, if that is larger, because scores
+    near zero can change their sign under ReLU.
     """
     error, usual = error_of(label, shape, setup, path, n_head), 0.0
     if not error <= TOLERANCE[setup.precision] and setup.precision != "float32" and path != "dense":
@@ -149,15 +161,19 @@ def check_path(label: str, shape: InputShape, setup: BenchSetup, path: str, n_he
 
 
 def check_error(error: float, setup: BenchSetup, own_tolerance: float = 0.0) -> None:
-    """Raise ``WrongResultError`` for an error above the tolerance and above ``own_tolerance``, or for NaN."""
+    """Raise ``WrongResultError`` if ``error`` is NaN or larger than allowed.
+
+    The largest allowed error is ``own_tolerance`` or the tolerance of the precision, whichever is larger.
+    """
     if not error <= (tolerance := max(own_tolerance, TOLERANCE[setup.precision])):
         raise WrongResultError(f"wrong: relative error {error:.1e}, at most {tolerance:.0e} is allowed")
 
 
 def _cases(label: str, paths: Sequence[str], shape: InputShape, setup: BenchSetup) -> list[Case]:
-    """The checked cases of a label, one per path.
+    """The cases of a label, one per path. The results of each path are checked.
 
-    Without ``paths``: every path that supports this label on this device.
+    ``paths`` has the requested paths. If it is empty, all paths of the label that run on this device are used. A case
+    that fails has its ``problem``.
     """
     try:
         all_paths = paths_of(make(label, shape, setup)) or ["auto"]
@@ -179,7 +195,10 @@ def _cases(label: str, paths: Sequence[str], shape: InputShape, setup: BenchSetu
 
 
 def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
-    """The compiled version of ``case``, checked against it."""
+    """The case with the mixer compiled.
+
+    Its ``problem`` says if compiling fails or its results differ from those of ``case``.
+    """
     mixer = make(case.label, InputShape(*x.shape), setup, case.path)
     compiled_case = Case(case.label, COMPILED.format(case.path), mixer)
     try:
@@ -197,10 +216,11 @@ def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
 def core_passes(
     mixer: DynamicMLP, shape: InputShape, setup: BenchSetup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """Functions that run the operator alone (``core``) and torch's attention (``flash``) once, by (name, backward).
+    """Functions to be timed: our attention operator (``core``) and torch's (``flash``), without linear maps.
 
-    If backward is true, the function runs the forward and the backward pass, otherwise the forward pass. Linear maps
-    are left out. ``flash`` is softmax attention with heads of width 64.
+    The keys are ``(name, backward)``. If ``backward`` is True, the function runs the forward and the backward pass,
+    otherwise only the forward pass. ``core`` is the operator of ``mixer``, ``flash`` is softmax attention with heads of
+    width 64.
     """
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
@@ -236,7 +256,12 @@ def core_passes(
 def _measure_paths(
     paths_by_label: Sequence[tuple[str, Sequence[str]]], shape: InputShape, setup: BenchSetup
 ) -> Iterator[BenchRow]:
-    """One row per label and path, all timed in turns. Paths of a label are compared with its chunked path."""
+    """Measure paths of labels at one shape. One row per label and path, all timed in turns.
+
+    ``paths_by_label`` has pairs of a label and its paths. For a single label, the rows also have the ``speed`` and the
+    share of kept memory relative to its chunked path, and for the operator alone relative to ``flash``
+    (:func:`core_passes`).
+    """
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]
     by_path = {case.path: case for case in cases if not case.problem} if len(paths_by_label) == 1 else {}
@@ -289,7 +314,10 @@ def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: InputS
 
 
 def _shapes(setup: BenchSetup) -> list[InputShape]:
-    """The shapes of MAD, and on a GPU also the shape of the language model."""
+    """The shapes for :func:`measure_paths`: those of MAD, and on a GPU also that of the language model.
+
+    If ``setup`` has lengths, a batch or a width, they replace those of MAD.
+    """
     if not (setup.is_cpu or setup.lengths or setup.batch or setup.d_model):
         return [InputShape(8, 1024, 768), InputShape(128, 128, 128), InputShape(128, 1024, 128)]
     batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
@@ -302,13 +330,16 @@ def _long(setup: BenchSetup) -> list[InputShape]:
 
 
 def measure_paths(setup: BenchSetup) -> Iterator[BenchRow]:
-    """Measure every path of every label at every shape, or the requested ones."""
+    """Measure the paths of every label at every shape.
+
+    Sizes and paths that ``setup`` gives replace the default ones.
+    """
     for label, shape in setup.in_time(itertools.product(setup.labels, _shapes(setup))):
         yield from _measure_paths([(label, setup.paths)], shape, setup)
 
 
 def measure_lengths(setup: BenchSetup) -> Iterator[BenchRow]:
-    """Measure the automatic path of every label against length, for one sequence."""
+    """Measure every label at increasing lengths, by default on its automatic path with one sequence per batch."""
     for shape in setup.in_time(_long(setup)):
         yield from _measure_paths([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 

@@ -47,7 +47,7 @@ class BenchSetup:
         return self.device == "cpu"
 
     def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
-        """Yield groups until the time is over. The first group is always included."""
+        """Yield groups until the time limit is over. The first group is always included."""
         for i, group in enumerate(groups):
             if i and self.limits.is_over:
                 return
@@ -56,7 +56,7 @@ class BenchSetup:
 
 @dataclass(frozen=True)
 class BenchColumn:
-    """A column of a part's table."""
+    """A column of the table of a :class:`BenchPart`."""
 
     name: str
     """Key of a row."""
@@ -65,7 +65,7 @@ class BenchColumn:
     """Format of the value. It may name other values of the row."""
 
     def text(self, row: BenchRow) -> str:
-        """The cell of a row."""
+        """The text of the column's cell in ``row``. "-" if the row has no value."""
         value = row.get(self.name)
         return "-" if value is None else self.format.format(value, **row)
 
@@ -74,7 +74,7 @@ class BenchColumn:
 class RatioColumn(BenchColumn):
     """A column of numbers, each followed by a ratio in parentheses if the row has one.
 
-    The ratio of the column NAME, such as that to another row's number, is stored under the key ``NAME_ratio``.
+    The ratio of the column NAME is the row's value with the key ``NAME_ratio``.
     """
 
     def text(self, row: BenchRow) -> str:
@@ -84,7 +84,10 @@ class RatioColumn(BenchColumn):
 
 @dataclass(frozen=True)
 class Curve:
-    """The figure of a part, by keys of its rows: one line per series, or bars if ``x`` is not a number."""
+    """The figure of a part. Its fields are keys of the part's rows, and labels of axes.
+
+    It has one line per series, or bars if the values of ``x`` are not numbers.
+    """
 
     x: str
     y: str
@@ -98,7 +101,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BenchPart:
-    """One table of the benchmark."""
+    """One part of the benchmark: how its rows are measured, and its table and figure."""
 
     name: str
     what: str
@@ -139,7 +142,7 @@ class BenchTable(TextTable):
         ]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows. ``label`` is the label as in the table, and ``canonical`` the label as in jobs."""
+        """The measured rows. ``canonical`` is the canonical label, and ``label`` the label as the table shows it."""
         return [
             {**row, "label": typed_label(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)
             for row in self.rows
@@ -147,6 +150,6 @@ class BenchTable(TextTable):
 
 
 def _failure(row: BenchRow) -> str:
-    """The name of an untimed row, and the reason."""
+    """The text for a row that was not timed: its label, task, shape and path, and in parentheses the reason."""
     what = [str(row[key]) for key in ("label", "heading", "shape", "path") if row.get(key) is not None]
     return f"{' '.join(what)} ({row['error']})"

@@ -1,4 +1,4 @@
-"""The speed targets, each with the measured value."""
+"""The speed targets of madbench, and a table of them with measured values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ RowsByPart = Mapping[str, Sequence[BenchRow]]  # rows by part
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on one measured ratio of speed, time or memory, such as fused over chunked, on ``cpu`` or ``gpu``."""
+    """A bound on one measured ratio of speed, time or memory, such as the speed of the fused over the chunked path.
+
+    ``device`` is ``cpu`` or ``gpu``. ``what`` and ``bound`` are the target in words. ``measure`` returns the ratio, or
+    None if it was not measured.
+    """
 
     device: str
     what: str
@@ -21,7 +25,10 @@ class Target:
 
 
 def _value(part: str, name: str, **keys: object) -> Callable[[RowsByPart], float | None]:
-    """A function that returns the value of the first row with the given keys."""
+    """A function that finds the value ``name`` in the rows of a part of the benchmark.
+
+    It returns the value of the first row whose other values are ``keys``, or None if there is none.
+    """
 
     def find(rows: RowsByPart) -> float | None:
         for row in rows.get(part, ()):
@@ -37,9 +44,9 @@ def _inverse(find: Callable[[RowsByPart], float | None]) -> Callable[[RowsByPart
 
 
 def _least_speed_over_peer(rows: RowsByPart) -> float | None:
-    """The lowest speed relative to the reference, over all labels and the two tasks of ``_SHORT`` with 32 tokens.
+    """The lowest speed relative to the reference's model, over all labels and the tasks in ``_SHORT`` at 32 tokens.
 
-    None unless both tasks are measured.
+    None unless both tasks were measured.
     """
     ratios = {
         (row["task"], row["label"]): row["speed_over_peer"]
@@ -77,9 +84,9 @@ TARGETS = (
 
 
 def targets_table(rows: RowsByPart, device: str) -> list[str]:
-    """A Markdown table of the speed targets on ``device``, ``cpu`` or ``gpu``.
+    """The lines of a Markdown table of the speed targets on ``device``, which is ``cpu`` or ``gpu``.
 
-    Each target has the value measured in ``rows``. The result has one text per line of the table.
+    Each target is shown with the value that was measured in ``rows``, if any.
     """
     measured = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
     cells = [

@@ -26,7 +26,7 @@ LEAST_ROUNDS = 2  # least number of rounds that count
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of one pass: median, shortest and longest over some rounds."""
+    """The seconds that one pass takes: the median, the shortest and the longest over several rounds."""
 
     median: float
     low: float
@@ -43,7 +43,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class TimingLimits:
-    """The limits of a table's timing: the number of rounds after a warm-up round, and the end by ``perf_counter``."""
+    """The limits of a measurement.
+
+    ``rounds`` is the number of rounds after a warm-up round. ``end`` is the value of ``time.perf_counter`` at which the
+    measurement ends.
+    """
 
     rounds: int
     end: float = math.inf
@@ -54,9 +58,10 @@ class TimingLimits:
 
 
 def time_in_turns(cases: Mapping[Any, Callable[[], Any]], limits: TimingLimits, device: str) -> dict[Any, Timing | str]:
-    """Time all cases, one pass of each in every round, so that a noisy machine slows all of them equally.
+    """Time all cases in rounds. Each round runs every case once, so that a noisy machine slows all of them equally.
 
-    For a case that runs out of memory, or that cannot be computed here, the value is the reason.
+    On a GPU a round may run a short case several times and count the mean. The first round is a warm-up. The result has
+    one value per case: the times, or the reason why the case cannot be timed, such as ``out of memory``.
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
     times: dict[Any, Timing | str] = {}
@@ -83,7 +88,7 @@ def time_in_turns(cases: Mapping[Any, Callable[[], Any]], limits: TimingLimits, 
 
 
 def require_timings(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
-    """The times of cases that were all measured. Raises ``TrainingError`` with the reason of the first that was not."""
+    """Return the times if all cases were timed. Raises ``TrainingError`` with the first reason why a case was not."""
     measured: dict[str, Timing] = {}
     for name, timing in times.items():
         if isinstance(timing, str):
@@ -93,7 +98,7 @@ def require_timings(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
 
 
 def reason_unmeasured(error: Exception) -> str:
-    """The reason why a case was not measured, in one line."""
+    """The reason why a case was not measured, in one line: ``out of memory``, or the first line of the error."""
     if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
         return "out of memory"
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
@@ -101,7 +106,7 @@ def reason_unmeasured(error: Exception) -> str:
 
 
 def wait(device: str) -> None:
-    """Wait for the device's queued work."""
+    """Wait until the device has finished its queued work. No effect on the CPU."""
     if device != "cpu":
         torch.cuda.synchronize(device)
 
@@ -116,7 +121,10 @@ def _seconds(run: Callable[[], Any], device: str, calls: int = 1) -> float:
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int:
-    """The bytes that ``run`` adds at its peak: live tensors on the CPU, the allocator's memory on a GPU."""
+    """The bytes that ``run`` allocates at its peak, beyond those allocated before.
+
+    Live tensors are counted on the CPU, and the memory of torch's allocator on a GPU.
+    """
     if device == "cpu":
         with PeakMemory() as memory:
             run()
@@ -130,9 +138,10 @@ def peak_bytes(run: Callable[[], Any], device: str) -> int:
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "cpu") -> int:
-    """The bytes that a forward pass keeps for the backward pass, without parameters and output.
+    """The bytes that a forward pass of ``module`` keeps for its backward pass.
 
-    On the CPU these are saved tensors, on a GPU the allocator's allocated memory.
+    On the CPU these are the tensors that autograd saves, without parameters. On a GPU it is the growth of the
+    allocator's memory, without the output. ``forward`` computes the forward pass.
     """
     if device != "cpu":
         wait(device)
@@ -157,7 +166,10 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory in this process, as workers do (:func:`madbench.execute.base.worker_environment`)."""
+    """Let this process keep freed memory instead of returning it to the system. No effect without glibc.
+
+    Workers do so too (:func:`madbench.execute.base.worker_environment`), so that measured times are those of workers.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # a function of glibc
     if mallopt is not None:
         for option, value in (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 10**9):
@@ -166,7 +178,10 @@ def keep_freed_memory() -> None:
 
 @functools.cache
 def ceiling_flops(device: str, dtype: torch.dtype) -> float:
-    """FLOPs per second of a large matrix product: the best of five, in ``dtype`` or float32, whichever is faster."""
+    """The FLOPs per second of a large matrix product, as a practical ceiling for mixers.
+
+    The product is timed five times in ``dtype`` and five times in float32. The shortest time counts.
+    """
     size, best = 1024 if device == "cpu" else 8192, math.inf
     for kind in {dtype, torch.float32}:
         a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))

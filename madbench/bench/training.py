@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 
 def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
-    """One row per task and label: a training step of the profile's first setting; then one row for all tasks."""
+    """Measure training steps of the MAD tasks.
+
+    One row per task and label, and one row per label for all tasks together. A step is that of the first setting of a
+    task in the profile. With ``setup.peer`` each task also has a row of the reference's model. The row for all tasks
+    has numbers of jobs and hours, and exists only if all tasks were measured.
+    """
     profile, done = main_suite().Profile.load(setup.profile), []
     compiles = setup.compiles and setup.is_cpu  # on a GPU, a step is a CUDA graph
     for task in setup.in_time(_tasks(setup)):
@@ -93,7 +98,7 @@ def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
 
 
 def _tasks(setup: BenchSetup) -> list[str]:
-    """The tasks whose first setting has a sequence length among the requested ones. All tasks if there is none."""
+    """The tasks whose first setting has one of the requested sequence lengths. All tasks if there is no such task."""
     profile = main_suite().Profile.load(setup.profile)
     assert isinstance(profile, TokenProfile)
     return [
@@ -102,7 +107,10 @@ def _tasks(setup: BenchSetup) -> list[str]:
 
 
 def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: InputShape, setup: BenchSetup) -> dict[str, str]:
-    """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
+    """The path that each mixer of a model takes, by the mixer's label. The mixers of a hybrid have different labels.
+
+    ``label`` is the label of the model.
+    """
     labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
     return {
         str(mixer_label): resolved_path(mixer, shape, setup, "auto")
@@ -111,7 +119,10 @@ def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: InputShape, setu
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: BenchSetup) -> list[Job]:
-    """The jobs that the profile trains on the task with seed 0. The first job has the baseline setting of the task."""
+    """The jobs that the profile trains for a label on a task with seed 0.
+
+    The first job has the task's baseline setting. ``setup`` gives the precision, and the batch size if it has one.
+    """
     jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
         return jobs
@@ -121,13 +132,14 @@ def _jobs(label: str, task: str, profile: Profile, setup: BenchSetup) -> list[Jo
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
     """An estimate of the seconds that all jobs take one after another, including their evaluations.
 
-    A training step of the first job takes ``step_seconds``. The other jobs are taken to need the same time per FLOP.
+    ``step_seconds`` is the measured time of a training step of the first job. The time per FLOP is assumed to be equal
+    for all jobs.
     """
     return sum(size_of(job).flops for job in jobs) * step_seconds / _flops_of_step(jobs[0])
 
 
 def _flops_of_step(job: Job) -> float:
-    """FLOPs of a training step: three times those of a forward pass."""
+    """The FLOPs of a training step of ``job``: three times those of a forward pass."""
     size = size_of(job)
     return 3 * size.flops_per_token * size.seq_len * size.sequences_per_step
 

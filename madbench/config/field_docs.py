@@ -12,10 +12,10 @@ from madbench.config.settings import cached_by_class
 
 @cached_by_class
 def field_docs(cls: type) -> dict[str, str]:
-    """The string below each field of a settings dataclass, by field name.
+    """The string below each field of a dataclass, by field name.
 
-    It is read from the source of the class and its bases. A field is left out if it has no such string, or if the
-    source of its class is not available.
+    The strings are read from the source of the class and its bases. A field is left out if it has no such string, or if
+    the source of its class is not available.
     """
     docs: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):

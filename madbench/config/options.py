@@ -28,7 +28,9 @@ class Parameter:
     """The metavar of the values whose shell completion is used (:func:`madbench.cli.shared.completion.completion_of`).
     """
     rare: str = ""
-    """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
+    """The verbs, separated by spaces, whose ``--help`` leaves the option out, or :data:`EVERY_VERB`. ``--help-all``
+    shows it.
+    """
     is_argument: bool = False
     reads: Any = None
     """The type of the values on the command line. None if it is the type that is annotated.
@@ -38,8 +40,9 @@ class Parameter:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``typer.Option`` or ``typer.Argument``, such as ``min``.
 
-    A ``parser`` raises ``ValueError`` or ``ConfigError`` for a text that it does not accept. The command line puts the
-    name of the option before the message of a ``ValueError``. The message of a ``ConfigError`` names the option itself.
+    A function given as ``parser`` raises ``ValueError`` or ``ConfigError`` for a text that it does not accept. The
+    command line puts the name of the option before the message of a ``ValueError``. The message of a ``ConfigError``
+    names the option itself.
     """
 
     def __post_init__(self) -> None:
@@ -51,12 +54,15 @@ class Parameter:
 def option(
     help: str, *flags: str, completes: str = "", rare: str = "", reads: Any = None, **settings: Any
 ) -> Parameter:
-    """An option. If its type is ``bool`` and it has no ``flags``, it also has a ``--no-`` form."""
+    """Declare an option. If its type is ``bool`` and it has no ``flags``, it also has a ``--no-`` form."""
     return Parameter(help, flags, completes, rare, reads=reads, settings=settings)
 
 
 def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """Split values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    """Split values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``. None if there are no values.
+
+    Raises ``ConfigError`` if the values have nothing but commas. ``flag`` and ``noun`` are words of its message.
+    """
     if not values:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
@@ -66,10 +72,13 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Parameter:
-    """A positional argument of a verb. ``metavar`` is its name in the help, and also selects its shell completion."""
+    """Declare a positional argument of a verb.
+
+    ``metavar`` is its name in the help, and selects its shell completion.
+    """
     return Parameter(help, completes=metavar, is_argument=True, settings={"metavar": metavar, **settings})
 
 
 def declared_parameter(hint: Any) -> Parameter | None:
-    """The option or argument that an annotated type declares. None if it declares none."""
+    """The option or argument that the annotated type ``hint`` declares. None if it declares none."""
     return next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None)

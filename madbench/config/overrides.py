@@ -17,8 +17,8 @@ from madbench.errors import ConfigError
 class Override:
     """A changed setting of a suite's profile, such as ``training.epochs=20``.
 
-    Texts become overrides once: words of the command line, keys of YAML files and arguments of the Python API. ``str``
-    gives the text again. Two overrides are equal if their texts are equal.
+    Words of the command line, keys of YAML files and arguments of the Python API become overrides when they are read.
+    ``str`` gives the word again. Two overrides are equal if their words are equal.
     """
 
     key: str
@@ -32,9 +32,10 @@ class Override:
 
     @classmethod
     def parse(cls, word: str, suites: Iterable[str] = ()) -> Override:
-        """Parse ``"model.d_model=64"``. The value is read as YAML.
+        """Parse a word such as ``"model.d_model=64"``. The value is read as YAML.
 
-        A key that is or begins with one of ``suites``, names of suites in overrides, belongs to that suite. Raises
+        ``suites`` are prefixes of keys, one per suite. A key that begins with such a prefix and a dot belongs to that
+        suite. A key that equals a prefix names the suite's profile, as in ``language_model=mini``. Raises
         ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
         """
         path, equals, text = word.partition("=")
@@ -46,7 +47,7 @@ class Override:
 
     @classmethod
     def of(cls, key: str, value: Any, text: str | None = None) -> Override:
-        """The override of ``key`` by ``value``, without a suite. By default its text is ``str(value)``."""
+        """Make the override of ``key`` by ``value``, without a suite. By default its text is ``str(value)``."""
         return cls(key, value, str(value) if text is None else text)
 
     @property
@@ -68,9 +69,9 @@ class Override:
 
 
 def _profile_name(word: str, text: str) -> str:
-    """The name of a profile that ``text`` stands for, without a pair of quotes around it.
+    """The name of a profile: ``text`` without a pair of quotes around it.
 
-    Raises ``ConfigError`` if the quotes do not match; its message names ``word``, the whole override.
+    Raises ``ConfigError`` if the quotes do not match; the message names ``word``, the whole override.
     """
     quoted = re.fullmatch(r"""(['"])(.*)\1""", text, re.DOTALL)
     name = quoted[2] if quoted else text
@@ -81,7 +82,7 @@ def _profile_name(word: str, text: str) -> str:
 
 
 def _read(word: str, text: str) -> Any:
-    """The value that ``text`` has in YAML. ``word`` is the whole override, for messages."""
+    """Read the text of a value as YAML. Raises ``ConfigError``, whose message names ``word``, the whole override."""
     import yaml
 
     try:
@@ -114,7 +115,7 @@ def override_text(key: str, value: Any, where: str) -> str:
 
 
 def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
-    """The value of each override, by key with the suite's prefix. Raises ``ConfigError`` for a repeated key."""
+    """The value of each override, by its key with the suite's prefix. Raises ``ConfigError`` for a repeated key."""
     settings: dict[str, Any] = {}
     for override in overrides:
         if override.path in settings:
@@ -124,7 +125,11 @@ def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
 
 
 def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
-    """Return a copy of ``mapping`` with one change. The parts of the key are keys of nested mappings."""
+    """Return a copy of ``mapping``, a profile with nested mappings, in which ``override`` sets one value.
+
+    The parts of its dotted key are keys of nested mappings, which are added if missing. Raises ``ConfigError`` if a
+    part of the key holds a value and no mapping.
+    """
     copied = copy.deepcopy(dict(mapping))
     node, names = copied, override.path.split(".")
     for name in names[:-1]:

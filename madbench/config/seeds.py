@@ -16,7 +16,7 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
     """Parse text such as ``"0,1,2"`` or ``"0-4"`` into a list of seeds.
 
     Raises ``ConfigError`` for other text, for a repeated seed, and for more than ``MOST_SEEDS`` seeds. The message
-    begins with ``where``.
+    begins with ``where``, the name of the option or key.
     """
     seeds: list[int] = []
     for part in text.split(","):

@@ -28,10 +28,9 @@ MOST_OTHERWISE = 1_000_000_000
 
 
 def cached_by_class(function: F) -> F:
-    """``functools.cache`` for a function whose argument is a class.
+    """Cache the results of a function whose argument is a class, like ``functools.cache``.
 
-    The result has the type of ``function``. mypy rejects some dataclasses as arguments of a function from
-    ``functools``.
+    The result has the type of ``function``, because mypy rejects some dataclasses as arguments of a cached function.
     """
     return typing.cast(F, functools.cache(function))
 
@@ -41,7 +40,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_befo
 
     Raises ``ConfigError`` for an unknown or missing key, a value of the wrong type, and a value that the class rejects.
     The message begins with ``where`` (a file or an option). ``read_before`` are keys of the file that the caller has
-    already taken out of ``mapping``; if a key is unknown, the message may suggest them too.
+    already taken out of ``mapping``. The message about an unknown key may suggest them too.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {short_repr(mapping)}")
@@ -75,9 +74,10 @@ def check_at_least(config: Any, least: float, *names: str) -> None:
 
 
 def check_numbers(config: Any, *names: str) -> None:
-    """Convert the fields ``names`` of ``config`` to floats in place, so that 1 and 1.0 give one job id.
+    """Check that the fields ``names`` of ``config`` are finite numbers of at least 0.
 
-    Raises ``ConfigError`` if a value is negative, infinite or NaN.
+    They are converted to floats in place, so that 1 and 1.0 give one job id. Raises ``ConfigError`` if a value is
+    negative, infinite or NaN.
     """
     for name in names:
         if not 0 <= getattr(config, name) < math.inf:
@@ -86,12 +86,14 @@ def check_numbers(config: Any, *names: str) -> None:
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:
-    """Return ``value`` as the type ``expected``.
+    """Check that ``value`` fits the type ``expected`` and convert it to this type.
 
     An integer, or a text such as ``1e-3``, becomes a float. A list or a single value becomes a tuple, and a mapping
-    becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. If ``expected`` is ``Any`` or a type variable,
-    as in a generic dataclass, ``value`` is returned unchanged. NaN and any other value of a wrong type, or outside of a
-    ``Literal``, raise ``ConfigError``, whose message begins with ``where``.
+    becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. If ``expected`` is ``Any`` or a type variable
+    of a generic dataclass, ``value`` is returned unchanged.
+
+    Raises ``ConfigError`` for NaN, for a value that is not in a ``Literal``, and for any other value of a wrong type.
+    The message begins with ``where``.
     """
     if expected is Any or isinstance(expected, TypeVar) or type(value) is expected and value == value:
         return value + 0.0 if expected is float else value

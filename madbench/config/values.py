@@ -11,7 +11,7 @@ from typing import Any
 def plain_values(value: Any) -> Any:
     """Convert numbers and arrays of NumPy, torch and pandas to Python's own types, also inside lists and mappings.
 
-    The public functions call it once on their arguments. The code that they call then meets Python's own types only.
+    The public functions convert their arguments with it, so that no other code meets types of other libraries.
     """
     if isinstance(value, Mapping):
         return {plain_values(key): plain_values(inner) for key, inner in value.items()}
@@ -32,10 +32,10 @@ def short_repr(value: Any) -> str:
 
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
-        """The number as text, or its approximate number of digits if there are 1,000 or more.
+        """The number as text. If it has 1,000 or more digits: how many it has, approximately.
 
-        Python refuses to print numbers with thousands of digits. YAML reads texts such as ``1:1:1:...`` as such
-        numbers.
+        Python refuses to print numbers with thousands of digits. YAML can read such a number from a text like
+        ``1:1:1:...``.
         """
         digits = round(x.bit_length() * math.log10(2))
         return super().repr_int(x, level) if digits < 1_000 else f"a number of about {digits} digits"

@@ -79,7 +79,8 @@ MOST_YAML_BYTES = 4 * 2**20
 def _count_values(value: Any, known: dict[int, int]) -> int:
     """Count the numbers, texts, lists and mappings in a value read from YAML.
 
-    A part to which several aliases refer is counted each time. ``known`` caches counts by the ``id`` of a part.
+    A list or mapping to which several aliases refer is counted once per alias. ``known`` caches the count of each list
+    or mapping by its ``id``.
     """
     if not isinstance(value, (dict, list)):
         return 1
@@ -107,7 +108,7 @@ _WITH_COLONS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9_]+)+(\.[0-9_]*)?")
 def loader() -> type:
     """Return PyYAML's safe loader, changed to reject numbers with a leading zero or colons.
 
-    YAML 1.1 reads 010 as 8 and 1:30 as 90. The loader uses libyaml, which is ten times as fast, if available.
+    YAML 1.1 reads 010 as 8 and 1:30 as 90. The loader uses libyaml if it is available, which is ten times as fast.
     """
     import yaml
 
@@ -139,7 +140,7 @@ def dumper() -> type:
 
 
 def unclear_number(text: str) -> str:
-    """The reason why the number in ``text`` is unclear (:class:`UnclearNumber`). Empty if ``text`` is anything else."""
+    """The reason why ``text`` is an unclear number, such as 010 (:class:`UnclearNumber`). Empty if it is not."""
     if _LEADING_ZERO.fullmatch(text):
         plain = re.sub(r"^([-+]?)0[0_]*(?=[0-9])", r"\1", text)
         return f"the number {text} begins with a zero; write {plain}, or '{text}' if it is text"
@@ -149,9 +150,9 @@ def unclear_number(text: str) -> str:
 
 
 def quotes_missing_in(line: str) -> str:
-    """Advice to quote the first text in ``line`` that begins with a special character of YAML, such as ``@``.
+    """Advice to quote the first word in ``line`` that begins with a special character of YAML, such as ``@``.
 
-    Empty if there is no such text.
+    Empty if there is no such word.
     """
     match = re.search(r"(?<![^\s\[,])(\{[^{}]*\}[^\s,\]]+|[@`%!*&][^\s,\]]*)", line)
     return f"; text that begins with {match[0][0]} needs quotes: '{match[0]}'" if match else ""

@@ -1,8 +1,8 @@
 """The part of a file of madbench that its digest covers: the code that runs when a model is trained.
 
-Left out are docstrings, annotations that nothing reads, code for type checkers, and the rooms from which names come if
-no digest covers these rooms. Everything else counts. In doubt code counts, because a mark too many costs a training
-run, and a missing mark shows wrong numbers.
+Left out are docstrings, annotations that nothing reads and code for type checkers. For names that are imported from
+rooms that no digest covers, the room is left out but the name counts. Everything else counts. In doubt code counts: a
+stored run that is marked as outdated without need costs a training run, and a missing mark shows wrong numbers.
 """
 
 from __future__ import annotations
@@ -41,15 +41,20 @@ _GUARDS = (ast.Try, ast.TryStar, ast.With)
 def untyped(tree: ast.Module) -> ast.Module:
     """Remove code that only type checkers read from a file's syntax tree. Return the changed tree.
 
-    Removed are: annotations of functions, of variables outside of class bodies that have a value, of attributes such as
-    ``self.x``, and of local variables that get a value elsewhere in their function; the type in a call of
-    :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; imported names that only these use. Names from other
-    packages that nothing uses are left out too.
+    These are removed:
 
-    Annotations that may be read at run time stay: those of class fields, for classes such as dataclasses; those of
-    functions and classes with a decorator that is not in ``_READ_NO_ANNOTATIONS``; those of functions that are passed
-    to one of ``_READERS`` or whose ``__annotations__`` are named. Imports under ``try`` and ``with`` stay too, because
-    whether they fail can decide what runs.
+    - annotations of functions, of variables outside of class bodies that have a value, of attributes such as
+      ``self.x``, and of local variables that get a value elsewhere in their function;
+    - the type in a call of :func:`typing.cast`;
+    - blocks under ``if TYPE_CHECKING:``;
+    - imported names that only removed code uses, and names from other packages that nothing uses.
+
+    These stay, because they may have an effect at run time:
+
+    - annotations of class fields, for classes such as dataclasses;
+    - annotations of functions and classes with a decorator that is not in ``_READ_NO_ANNOTATIONS``;
+    - annotations of functions that are passed to one of ``_READERS`` or whose ``__annotations__`` are named;
+    - imports under ``try`` and ``with``, because whether they fail can decide what runs.
     """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
@@ -65,10 +70,11 @@ def _names(tree: ast.Module) -> set[str]:
 
 
 def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:
-    """Change a file's syntax tree so that imports do not say where in ``package`` the imported names are defined.
+    """Remove from the imports in a syntax tree where in ``package`` the names are defined. Return the changed tree.
 
-    Imports from the subpackages ``parts`` are kept, and so are imports under ``try`` and ``with``. The names of the
-    other imports of a block are imported from ``package`` itself, at the start of the block. Return the changed tree.
+    A digest of the tree then does not change if a name moves to another module. ``from package.a.b import name``
+    becomes ``from package import name``, at the start of its block. Imports from the subpackages ``parts`` are kept,
+    and so are imports under ``try`` and ``with``.
     """
     guarded = {id(each) for node in ast.walk(tree) if isinstance(node, _GUARDS) for each in ast.walk(node)}
     for node in ast.walk(tree):
@@ -84,15 +90,15 @@ def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> as
 
 
 def _is_elsewhere(node: ast.stmt, package: str, parts: Collection[str]) -> TypeGuard[ast.ImportFrom]:
-    """True if a statement imports from a module of ``package`` outside of its subpackages ``parts``."""
+    """True if a statement is ``from package.x import ...``, where ``x`` is not one of the subpackages ``parts``."""
     first, _, rest = (node.module or "").partition(".") if isinstance(node, ast.ImportFrom) else ("", "", "")
     return first == package and bool(rest) and rest.partition(".")[0] not in parts
 
 
 def _last_name(node: ast.AST) -> str:
-    """The last name of a decorator, a called function or an argument. Empty if it has none.
+    """The last part of the name of a decorator, a called function or an argument. Empty if it is not a name.
 
-    For ``torch.library.custom_op("a")``, it is ``custom_op``.
+    For ``torch.library.custom_op("a")`` it is ``custom_op``.
     """
     while isinstance(node, ast.Call):
         node = node.func
@@ -100,7 +106,10 @@ def _last_name(node: ast.AST) -> str:
 
 
 def _read_names(tree: ast.Module) -> Iterator[str]:
-    """The names of functions whose annotations an expression of the file reads."""
+    """The names of functions whose annotations some code in the file reads.
+
+    Such code passes the function to one of ``_READERS``, or names its ``__annotations__``.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _last_name(node.func) in _READERS:
             yield from map(_last_name, [*node.args, *(keyword.value for keyword in node.keywords)])
@@ -109,10 +118,10 @@ def _read_names(tree: ast.Module) -> Iterator[str]:
 
 
 class _Untyping(ast.NodeTransformer):
-    """Removes annotations that nothing reads at run time, and blocks for type checkers.
+    """A transformer that removes annotations that nothing reads at run time, and blocks for type checkers.
 
-    ``casts`` are the names that the file gives to :func:`typing.cast`. ``read`` are the names of the functions whose
-    annotations some code reads. These annotations are kept.
+    ``casts`` are the names under which the file imports :func:`typing.cast`. ``read`` are the names of functions and
+    classes whose annotations are kept, because some code reads them.
     """
 
     def __init__(self, casts: Collection[str], read: Collection[str]):
@@ -161,7 +170,7 @@ class _Untyping(ast.NodeTransformer):
         return node
 
     def _may_be_read(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-        """True if code may read the annotations of a function, or of all functions of a class."""
+        """True if code may read the annotations of a function, or those of all functions of a class."""
         return node.name in self.read or not {*map(_last_name, node.decorator_list)} <= _READ_NO_ANNOTATIONS
 
     def _visit_inside(self, node: ast.AST, in_class: bool) -> ast.AST:
@@ -172,14 +181,17 @@ class _Untyping(ast.NodeTransformer):
 
 
 def _assigned(function: ast.AST) -> set[str]:
-    """The names that a function gives a value, without those that it only annotates."""
+    """The variables that a function assigns. A variable with an annotation but no value anywhere does not count."""
     bare = {id(each.target) for each in ast.walk(function) if isinstance(each, ast.AnnAssign) and each.value is None}
     names = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
     return {name.id for name in names if id(name) not in bare}
 
 
 class _ImportRemoval(ast.NodeTransformer):
-    """Removes from imports the names ``for_types``, and names of other packages outside of ``used``."""
+    """A transformer that removes names from imports: those in ``for_types``, and unused names of other packages.
+
+    ``used`` are the names that the file uses. They are kept. Imports under ``try`` and ``with`` are not changed.
+    """
 
     def __init__(self, used: Collection[str], for_types: Collection[str]):
         self.used, self.for_types = used, for_types

@@ -1,10 +1,13 @@
-"""The list of a run's code in its record, and its comparison with the files on this machine.
+"""The code listing in the record of a run, and its comparison with the files on this machine.
 
-The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``. It has
-the files of users' code. A place is the path of a file, relative to the folder from which the package of the first file
-is imported. ``names`` are the definitions in the file that the run reached, or ``"*"`` for the whole file. ``data`` has
-the data files that the code opened. ``content`` has digests of the bytes of ``files``, which are not part of any
-identity.
+A code listing is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``.
+
+- ``files`` are the files of users' code. The names are the definitions in the file that the run used, or ``"*"`` for
+  the whole file. The digest covers the code of these definitions.
+- ``data`` are the data files that the code opened, each with a digest.
+- ``content`` has digests of the bytes of ``files``. They do not enter any identity.
+
+A place is the path of a file, relative to the folder from which the package of the first file is imported.
 """
 
 from __future__ import annotations
@@ -36,25 +39,32 @@ KIND = "code1"
 
 @dataclass(frozen=True)
 class CodeState:
-    """The result of comparing the code listing in a record with the files on this machine."""
+    """The result of comparing the code listing in a record with the files on this machine.
+
+    ``kind`` is ``same``, ``changed`` or ``absent`` (a file is missing), or ``unknown`` if there is no valid listing.
+    """
 
     kind: Literal["same", "changed", "absent", "unknown"]
     file: str = ""
-    """The place of the first file that changed or is missing. Empty if there is none."""
+    """The path of the first changed or missing file, as in the listing. Empty if there is none."""
 
 
 def identity_of(code: Mapping[str, Any]) -> str:
-    """The identity of a code listing: a digest that enters the ids of jobs."""
+    """The identity of users' code: a digest of a code listing, such as ``code1-9f...``. It enters the ids of jobs.
+
+    It covers the places and digests of Python files and data files. For a data file with an absolute path, only the
+    name of the file counts.
+    """
     files = sorted([place, digest] for place, (digest, _) in code["files"].items())
     data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
     return f"{KIND}-{short_digest(json.dumps([NORMAL, files, data]).encode())}"
 
 
 def code_state(code: Any) -> CodeState:
-    """Compare the code listing in a record with the files on this machine, which are read as text.
+    """Compare the code listing in a record with the files on this machine, which are read as text and not imported.
 
-    The files are searched in the working folder and in the folders of ``sys.path``. The result is ``unknown`` if
-    ``code`` is not a code listing.
+    The folder of the code is searched in the working folder and in the folders of ``sys.path``. ``code`` may be any
+    JSON value; the result is ``unknown`` if it is not a code listing.
     """
     if not _is_listing(code):
         return CodeState("unknown")
@@ -75,11 +85,12 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files in a record's code listing, by place, if this machine has the same files.
+    """The content of the Python files in a record's code listing: place to content. Empty if ``code`` is not a listing.
 
     The content is None for a file that changed, is missing, or lies outside of the folder of the code. A record may
-    come from a stranger and list any file. So content is returned only if its writer also had it: the whole file if the
-    list has the digest of its bytes, and otherwise the code of the definitions whose digest the list has.
+    come from a stranger and list any file on this machine. So content is returned only if the writer of the record must
+    have had it too: the whole file if the listing has the digest of its bytes, and otherwise the code of the
+    definitions whose digest the listing has.
     """
     if not _is_listing(code):
         return {}
@@ -104,14 +115,18 @@ def _is_inside(place: str) -> bool:
 
 
 def _text_at(root: Path, place: str) -> SourceText | None:
-    """The parsed Python file at a place. None if it is missing, not a ``.py`` file, or larger than ``MOST_BYTES``."""
+    """Parse the Python file at a place, relative to ``root``.
+
+    None if it is missing, not a ``.py`` file, or larger than ``MOST_BYTES``.
+    """
     return source_text(root / place, root, MOST_BYTES) if place.endswith(".py") else None
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:
-    """The folder on this machine from which the files of a code listing are imported.
+    """The folder on this machine to which the places of a code listing are relative.
 
-    None if the first file of the list is in no folder of ``sys.path`` and not in the working folder.
+    It is the first folder with the first file of the listing: the working folder or a folder of ``sys.path``. None if
+    there is none.
     """
     first = next(iter(code["files"]))
     roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
@@ -119,7 +134,7 @@ def _root_of(code: Mapping[str, Any]) -> Path | None:
 
 
 def _is_listing(code: Any) -> bool:
-    """True if a value from a record has the form of a code listing."""
+    """True if ``code``, a JSON value from a record, has the form of a code listing."""
     if not isinstance(code, dict) or not isinstance(code.get("files"), dict) or not isinstance(code.get("data"), dict):
         return False
 
@@ -132,7 +147,10 @@ def _is_listing(code: Any) -> bool:
 
 
 def data_digest(path: Path) -> str:
-    """The digest of a data file, in 32 hexadecimal digits. Empty if ``path`` is not a regular file."""
+    """The digest of a data file, in 32 hexadecimal digits. Empty if ``path`` is not a regular file or cannot be read.
+
+    For a file of more than ``LARGE_BYTES`` bytes it covers the size, the beginning and the end.
+    """
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):

@@ -1,6 +1,6 @@
-"""Digests of madbench's own code, each of the files that one part of a run's code imports.
+"""Digests of madbench's own code. A digest covers the files that one part of the code imports.
 
-Comments, docstrings, formatting and annotations do not change them (:mod:`madbench.identity.comparable`).
+Comments, docstrings, formatting and annotations do not change it (:mod:`madbench.identity.comparable`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ lists of a part.
 
 
 class _Code(NamedTuple):
-    """The digest and the imports of one file of this package."""
+    """The digest and the imports of one file of madbench."""
 
     digest: str
     imported: tuple[str, ...]
-    """The modules of this package that the file imports."""
+    """The full names of the modules of madbench that the file imports."""
 
 
 @contextmanager
 def files_of(home: Path) -> Iterator[None]:
-    """Digest another copy of this package in the block. ``home`` is the copy's folder ``madbench``."""
+    """A context in which the functions of this module read another copy of madbench.
+
+    ``home`` is the folder ``madbench`` of the copy, such as a checkout of another commit.
+    """
     global _home
     before, _home = _home, home
     try:
@@ -50,11 +53,12 @@ def files_of(home: Path) -> Iterator[None]:
 def package_digest(
     starts: Iterable[str], within: Collection[str], is_left_out: Callable[[str], bool] = lambda module: False
 ) -> str:
-    """A digest, in 16 hexadecimal digits, of the modules ``starts`` and of all modules that they import.
+    """A digest, in 16 hexadecimal digits, of some modules of madbench and all modules that they import.
 
-    Only imports of modules ``within`` the named parts of the package are followed, such as ``madbench.models``. Imports
-    inside functions are followed; imports only for type checkers are not. Modules whose full name satisfies
-    ``is_left_out`` are neither read nor followed. Empty if there is no module to read.
+    ``starts`` are the full names of the first modules. Imports are followed, also through other modules, if the
+    imported module is in one of ``within``, names such as ``madbench.models``. Imports inside functions are followed;
+    imports only for type checkers are not. Modules for which ``is_left_out`` returns True are neither read nor
+    followed. Empty if there is no module to read.
     """
     found = sorted(modules_reached(starts, within, is_left_out))
     texts = [f"{name} {module_digest(name)}" for name in found]
@@ -80,22 +84,23 @@ def modules_reached(
 
 
 def imports_within(module: str, within: Collection[str]) -> list[str]:
-    """The modules that ``module`` imports and that are ``within`` the named parts of the package."""
+    """The full names of the modules that ``module`` imports, if they are in ``within`` or below one of its names."""
     file = file_of(module)
     names = _code_of(file).imported if file else ()
     return [name for name in names if any(f"{name}.".startswith(f"{part}.") for part in within)]
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
-    """True if the code of two digests of a ``part`` gives the same numbers on a CPU, to the last bit.
+    """True if two versions of the code give the same numbers on a CPU, to the last bit.
 
-    The digests are equal, or one list of the file ``path`` has both.
+    ``one`` and ``other`` are digests of the code's part ``part``. They are equal, or a list in the file ``path`` has
+    both.
     """
     return one == other or any(one in equal and other in equal for equal in equal_digests(path).get(part, []))
 
 
 def equal_digests(path: Path = KNOWN_EQUAL) -> EqualDigests:
-    """The content of the file ``path``, which has the form of :data:`KNOWN_EQUAL`."""
+    """Read the lists of digests of equal code from the file ``path``, whose form is :data:`EqualDigests`."""
     state = path.stat()
     return _equal_digests(path, state.st_mtime_ns, state.st_size)
 
@@ -106,7 +111,10 @@ def _equal_digests(path: Path, modified: int, size: int) -> EqualDigests:
 
 
 def file_of(module: str) -> Path | None:
-    """The file of a module of this package, given by its full name. None if there is no such module."""
+    """The file of a module of madbench, given by its full name.
+
+    None if there is no such module, or if it is of another package.
+    """
     first, *parts = module.split(".")
     if first != "madbench":
         return None
@@ -116,7 +124,7 @@ def file_of(module: str) -> Path | None:
 
 
 def module_digest(module: str) -> str:
-    """The digest of the code of one module, in 32 hexadecimal digits. Empty if there is no such module."""
+    """The digest of the code of one module, in 32 hexadecimal digits. Empty if madbench has no such module."""
     file = file_of(module)
     return _code_of(file).digest if file else ""
 
@@ -137,10 +145,10 @@ def _read(file: Path, modified: int, size: int) -> _Code:
 
 @functools.lru_cache(maxsize=1000)
 def _parse(content: bytes) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """The digest of a file with this content, and its import statements.
+    """The digest of a file with the given content, and the modules that it imports.
 
-    A statement is a module, and the full names that it would have for each imported name that is a module itself.
-    Copies of a file, as in several commits, are parsed once.
+    Each import statement is a pair: a module, and the full names that its imported names have if they are modules.
+    Results are cached by content, because commits share most files.
     """
     tree = ast.parse(content)
     imports: list[tuple[str, tuple[str, ...]]] = []

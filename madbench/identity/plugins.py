@@ -1,4 +1,4 @@
-"""The code of plugins, which are families, tasks and suites that installed packages offer by entry points."""
+"""The code of plugins: families, tasks and suites that installed packages offer by entry points."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
 
 @functools.cache
 def plugin_code(point: EntryPoint) -> dict[str, Any]:
-    """The code listing (:mod:`madbench.identity.listing`) of an entry point, with the data files of its package.
+    """The code listing (:mod:`madbench.identity.listing`) of the code behind an entry point, with its data files.
 
-    The listing has the definitions that the code uses, directly or through others, in the plugin's own package and in
-    modules outside of libraries. The whole package is listed if its code loads modules by names that are made at run
-    time. No model is built or run, so it is unknown which data files the plugin reads. Therefore all files of the
-    package that are neither code nor documentation are listed as data.
+    The listing has the definitions that the entry point's object uses, directly or through others, in the plugin's own
+    package and in modules outside of libraries. If this code loads modules by names that are made at run time, the
+    whole package is listed. No model is built or run, so it is unknown which data files the plugin reads. Therefore all
+    files of the package that are neither code nor documentation are listed as data. The plugin is imported.
     """
     origin, package = _package(point)
     root = import_root(origin, point.module.partition(".")[0] if package else point.module)
@@ -45,14 +45,14 @@ def plugin_code(point: EntryPoint) -> dict[str, Any]:
 
 @functools.cache
 def plugin_identity(point: EntryPoint) -> str:
-    """The identity of a plugin: the version of its distribution, and the identity of its code."""
+    """The identity of a plugin, ``VERSION+IDENTITY``: the version of its distribution, and the identity of its code."""
     return f"{point.dist.version if point.dist else 'unknown'}+{identity_of(plugin_code(point))}"
 
 
 def _package(point: EntryPoint) -> tuple[Path, Path | None]:
-    """The file of the outermost package of an entry point, and the package's folder.
+    """The file of the outermost package that has the module of an entry point, and the folder of this package.
 
-    For a module outside of any package: the module's file, and None.
+    For a module outside of any package: the file of the module, and None.
     """
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))

@@ -1,10 +1,9 @@
 """A search for the code that a user's class or function uses, by name and in all files outside of libraries.
 
-Definitions and statements that the search finds are called reached. From a reached definition, the names in it lead to
-other definitions and statements of its file, and through imports to other files. In every imported file, statements
-that do more than bind names are reached, such as ``torch.manual_seed(0)``. A whole file is reached if its code makes
-names at run time (``globals()``, ``getattr(module, name)``, ``importlib``, ``import *``), or if it was loaded by such a
-name.
+Definitions and statements that the search finds are called reached. The names in a reached definition lead to other
+definitions and statements of its file, and through imports to other files. In every imported file, statements that do
+more than bind names are reached, such as ``torch.manual_seed(0)``. A whole file is reached if its code makes names at
+run time (``globals()``, ``getattr(module, name)``, ``importlib``, ``import *``), or if it was loaded by such a name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MOST_UP = 2  # most folders that a relative place goes up from the root; other 
 
 
 class ReachedFile:
-    """A file of users' code, and the names in it that were reached."""
+    """A file of users' code, and the names in it that the search for used code has found."""
 
     def __init__(self, file: str, name: str, text: SourceText):
         self.file, self.name, self.text = file, name, text
@@ -38,7 +37,10 @@ class ReachedFile:
 
     @property
     def statements(self) -> list[Statement]:
-        """The statements of the file that bind a reached name, and all statements that do more than bind names."""
+        """The used statements of the file.
+
+        They are those that define, assign or import a name that was found, and those that do more than bind names.
+        """
         return self.text.statements_of(WHOLE if self.is_whole else self.names)
 
     @property
@@ -50,8 +52,8 @@ class ReachedFile:
 class CodeSearch:
     """The search for the code that a label, a task or a suite uses, and its result.
 
-    ``root`` is the folder from which this code is imported. ``own`` has the files in libraries that count as users'
-    code.
+    ``root`` is the folder from which this code is imported. ``own`` are library files that count as users' code here. A
+    file or a statement is called reached once the search has found that it is used.
     """
 
     def __init__(self, root: Path, own: watch.Own = watch.NO_LIBRARY):
@@ -65,7 +67,10 @@ class CodeSearch:
         self._followed: set[tuple[str, str, Chain]] = set()
 
     def start(self, module: str, name: str) -> None:
-        """Search from a ``name`` in a ``module``. If no statement binds the name, the whole module is reached."""
+        """Search for the code that ``name``, a definition in ``module``, uses.
+
+        If no statement of the module binds the name, the whole module counts as used.
+        """
         if reached := self._module(module):
             if name in reached.text.names:
                 self._name(reached, (name,))
@@ -74,9 +79,9 @@ class CodeSearch:
             self._work()
 
     def whole_file(self, path: Path, package: Path) -> None:
-        """Mark all statements of a package's file as reached, and search from them.
+        """Count all of a file as used, and search for the code that it uses.
 
-        ``package`` is the package's folder.
+        ``package`` is the folder of its package.
         """
         parts = path.relative_to(package.parent).with_suffix("").parts
         if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
@@ -84,12 +89,13 @@ class CodeSearch:
             self._work()
 
     def hear(self, events: Iterable[watch.FileEvent], during: str) -> bool:
-        """Add the files that reached code opened or ran according to ``events``, and search from these files.
+        """Add the files that used code opened or ran, and search for the code that these files use.
 
-        An event counts if it happened while the code was imported, or in the watched action named ``during``.
+        ``events`` are the files that any users' code opened or ran. An event counts if it happened while used code was
+        imported, or during the watched action with the name ``during``.
 
-        Return True if events may be missing. Then a module was imported before the audit hook was installed, or the
-        same code opened a file in another action and may therefore not open it again in this one.
+        Return True if events may be missing. This is so if a module was imported before files were watched. It is also
+        so if the same code opened a file during another action, because it may then not open it again during this one.
         """
         events = list(dict.fromkeys(events))
         before = -1
@@ -104,7 +110,7 @@ class CodeSearch:
         return is_unheard or any(map(self._may_have_opened, self.files.values()))
 
     def listing(self) -> dict[str, Any]:
-        """The reached code as a code listing (:mod:`madbench.identity.listing`)."""
+        """The code that the search found, as a code listing (:mod:`madbench.identity.listing`)."""
         files, data, content = {}, {}, {}
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)
@@ -119,7 +125,7 @@ class CodeSearch:
         return {"files": listed, "data": dict(sorted(data.items())), "content": dict(sorted(content.items()))}
 
     def location(self, file: str) -> str:
-        """The path of a file relative to ``root``. It stays absolute if it is more than two folders above ``root``."""
+        """The path of a file relative to ``root``. The absolute path if it is more than two folders above ``root``."""
         location = os.path.relpath(file, self.root)
         return file if location.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(location).as_posix()
 
@@ -159,9 +165,9 @@ class CodeSearch:
             self._waiting.append((reached, statement))
 
     def _module(self, name: str, is_lazy: bool = False) -> ReachedFile | None:
-        """Reach the file of a module and the files of its parent packages, and return the module's file.
+        """Add the file of a module, and those of its parent packages, to the used files. Return the module's file.
 
-        None for a library, and for a module that was not loaded.
+        None for a library, and for a module that was not loaded. With ``is_lazy`` it need not be loaded.
         """
         parts = name.split(".")
         for end in range(1, len(parts)):
@@ -172,9 +178,10 @@ class CodeSearch:
         return self._file(file, name) if file else None
 
     def _file_of(self, name: str, is_lazy: bool) -> str:
-        """The file of a module of users' code, by full name. Empty for libraries and for modules that are not loaded.
+        """The file of a module of users' code, given by its full name.
 
-        With ``is_lazy``, as for an import inside a function, the module need not be loaded yet.
+        Empty for a library, and for a module that is not loaded. With ``is_lazy``, for an import inside a function, the
+        module need not be loaded yet: the file is the one that an import would load.
         """
         if name in sys.modules or not is_lazy:
             file = _file_of_module(name)
@@ -201,7 +208,7 @@ class CodeSearch:
         return self.files[file]
 
     def _imported(self, reached: ReachedFile, node: ast.Import | ast.ImportFrom) -> None:
-        """Reach the modules that an import statement runs."""
+        """Add the modules that an import statement of ``reached`` runs to the used files."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self._module(alias.name)
@@ -223,7 +230,7 @@ class CodeSearch:
                 self._add(reached, statement)
 
     def _name(self, reached: ReachedFile, chain: Chain) -> None:
-        """Reach the statements of a file that bind the first name of ``chain``, and follow imports among them."""
+        """Count the statements that bind the first name of ``chain`` as used. If one is an import, follow it."""
         key = (reached.file, "", chain)
         if key in self._followed:
             return
@@ -237,7 +244,10 @@ class CodeSearch:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: ReachedFile, statement: Statement) -> None:
-        """Reach the names that a statement uses. If it makes names at run time, reach the whole file."""
+        """Count the definitions of all names that a used statement names as used.
+
+        If the statement makes names at run time, the whole file counts as used.
+        """
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
         for chain in statement.chains:
@@ -278,9 +288,10 @@ class CodeSearch:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Reach the first name of ``chain`` in a module or a submodule. If ``chain`` is empty, reach the whole module.
+        """Count the definition of the first name of ``chain`` in a module or a submodule as used.
 
-        ``module`` is a full name. The rest of ``chain`` are attributes, which may name submodules.
+        ``module`` is a full name. The other names of ``chain`` are attributes, as in ``package.module.function``. If
+        ``chain`` is empty, the whole module counts as used.
         """
         key = ("", module, chain)
         if key in self._followed:
@@ -305,7 +316,7 @@ def import_root(file: Path, module: str) -> Path:
 
 
 def _absolute(reached: ReachedFile, node: ast.ImportFrom) -> str:
-    """The full name of the module in a ``from ... import`` statement of a file."""
+    """The full name of the module in the statement ``from ... import`` of a file. The statement may be relative."""
     if not node.level:
         return node.module or ""
     parts = reached.package.split(".")
@@ -320,7 +331,10 @@ def _file_of_module(name: str) -> str:
 
 
 def _importable_file(name: str) -> str:
-    """The file that an import of this full name would load, found without importing. Empty if there is none."""
+    """The ``.py`` file that an import of the full name ``name`` would load, found without importing.
+
+    Empty if there is none.
+    """
     parts, path, spec = name.split("."), None, None
     for end in range(1, len(parts) + 1):
         try:

@@ -12,7 +12,7 @@ _open = 0  # blocks of ``importing_scripts`` in this process
 
 @contextmanager
 def importing_scripts() -> Iterator[None]:
-    """Mark this process, in the block, as one that imports scripts. Scripts must then start no jobs."""
+    """A context in which this process counts as one that imports users' scripts. A script must then start no jobs."""
     global _open
     _open += 1
     try:
@@ -27,7 +27,7 @@ def is_importing_scripts() -> bool:
 
 
 def standard_first(folders: Iterable[str]) -> list[str]:
-    """Sort folders so that the standard library is first.
+    """Sort folders of ``sys.path`` so that those of the standard library come first.
 
     A user's ``random.py`` then does not hide the standard module.
     """

@@ -28,9 +28,9 @@ _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def normal_text(value: object, keeps_docs: bool = False) -> str:
-    """A syntax tree as one line of text that is equal in all versions of Python, without docstrings.
+    """A syntax tree as one line of text that is equal in all versions of Python. ``ast.dump`` differs between versions.
 
-    ``ast.dump`` and ``ast.unparse`` differ between versions. With ``keeps_docs`` the text includes docstrings.
+    Docstrings are left out, unless ``keeps_docs`` is True. ``value`` is a node, or a list or constant in a node.
     """
     if isinstance(value, ast.AST):
         fields = []
@@ -51,10 +51,7 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
-    """A copy of a statement without docstrings and other statements that are only a string.
-
-    If ``keeps_docs`` is true, the copy has them.
-    """
+    """A copy of a statement without the docstrings and other bare strings inside it, unless ``keeps_docs`` is True."""
     copied = copy.deepcopy(node)
     for each in ast.walk(copied):
         body = getattr(each, "body", None)
@@ -82,7 +79,10 @@ def _joined(parts: list[ast.expr]) -> list[ast.expr]:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a file. An import of several names counts as one statement per name."""
+    """A statement at the top level of a file. An import of several names counts as one statement per name.
+
+    To bind a name is to define, assign or import it.
+    """
 
     node: ast.stmt
     names: frozenset[str]
@@ -92,12 +92,15 @@ class Statement:
 
     @functools.cached_property
     def chains(self) -> list[Chain]:
-        """The names that the statement uses, with the attributes after them."""
+        """The names that the statement uses, each with the attributes after it, without duplicates."""
         return list(dict.fromkeys(_chains(self.node)))
 
     @functools.cached_property
     def imports(self) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-        """The imports in the statement. Each comes with True if it is inside a function."""
+        """The import statements in the statement.
+
+        Each comes with True if it is inside a function, otherwise with False.
+        """
         return list(imports_in(self.node))
 
     @functools.cached_property
@@ -107,9 +110,10 @@ class Statement:
 
 
 class SourceText:
-    """A Python file that is parsed but never imported. ``root`` is the folder from which its package is imported.
+    """A Python file that is parsed but never imported.
 
-    If the file cannot be parsed, it has no statements, and ``problem`` is the name of the error.
+    ``folder`` is the folder of the file, and ``root`` the folder from which its package is imported. If the file cannot
+    be parsed, it has no statements, and ``problem`` is the name of the error. Otherwise ``problem`` is empty.
     """
 
     def __init__(self, content: bytes, folder: Path, root: Path):
@@ -127,14 +131,14 @@ class SourceText:
     def statements_of(self, names: Collection[str]) -> list[Statement]:
         """The statements that bind one of ``names``, and all statements that do more than bind names.
 
-        If ``names`` is ``"*"``, all statements.
+        To bind a name is to define, assign or import it. If ``names`` is ``"*"``: all statements.
         """
         if names == WHOLE:
             return self.statements
         return [each for each in self.statements if each.is_effect or not each.names.isdisjoint(names)]
 
     def statement_at(self, line: int) -> Statement | None:
-        """The statement that contains a line, counted from 1. None if there is none."""
+        """The top-level statement that contains the line ``line``, counted from 1. None if there is none."""
         for each in self.statements:
             if _first_line(each.node) <= line <= (each.node.end_lineno or 0):
                 return each
@@ -151,9 +155,10 @@ class SourceText:
         return self._digests[key]
 
     def code(self, names: Collection[str]) -> bytes | None:
-        """The code of the statements that :meth:`statements_of` returns for ``names``, without comments.
+        """The source of the statements that :meth:`statements_of` returns for ``names``, without comments.
 
-        None if there are none. Files with equal :meth:`digest` have equal code.
+        None if there are no statements, or if they are nested too deep. Files with equal :meth:`digest` have equal
+        code.
         """
         try:
             nodes = [_without_docs(each.node, self.keeps_docs) for each in self.statements_of(names)]
@@ -215,8 +220,8 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
 def _has_effect(node: ast.stmt, local_names: set[str]) -> bool:
     """True if a statement does more than bind names, such as a call or an assignment to an attribute.
 
-    ``local_names`` has the names that users' code defines. A definition with a decorator among them also counts,
-    because the decorator may register the definition in a table, where it is found without its name.
+    ``local_names`` are the names that users' code defines. A definition with a decorator among these names also counts,
+    because the decorator may register the definition in a table, where code finds it without its name.
     """
     if isinstance(node, _DEFINITION):
         return any(chain[0] in local_names for decorator in node.decorator_list for chain in _chains(decorator))
@@ -251,7 +256,7 @@ def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds, including names that a function in it declares ``global``."""
+    """The global names that a statement binds, including names that a function in it declares ``global``."""
     if isinstance(node, _DEFINITION):
         yield node.name
     if isinstance(node, _FUNCTION) or isinstance(node, ast.ClassDef):
@@ -269,9 +274,9 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chain]:
-    """The names that a node uses, each with the attributes after it, except local names of functions.
+    """The names that a node uses, each with the attributes after it. Local names of functions are left out.
 
-    ``local`` has the local names of the functions around the node.
+    ``local`` are the local names of the functions that contain the node.
     """
     inner, attributes = node, []
     while isinstance(inner, ast.Attribute):
@@ -292,7 +297,10 @@ def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chai
 
 
 def _locals(function: ast.AST) -> frozenset[str]:
-    """The local names of a function: arguments, and names that it assigns or defines. Imported names are left out."""
+    """The local names of a function: its arguments, and the names that it assigns or defines.
+
+    Names that it imports are left out, and so are names that it declares ``global``.
+    """
     names, shared = set(), set()
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
@@ -311,9 +319,10 @@ def _locals(function: ast.AST) -> frozenset[str]:
 
 
 def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The import statements in a node, except imports only for type checkers.
+    """The import statements in a node, except those under ``if TYPE_CHECKING:``.
 
-    Each comes with True if it is inside a function.
+    Each comes with True if it is inside a function, otherwise with False. ``in_function`` is True if the node itself
+    is.
     """
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function
@@ -323,7 +332,10 @@ def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.I
 
 
 def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
-    """The names that imports in a node bind to modules in one of ``folders``, or to objects of such modules."""
+    """The names that imports in a node bind, if they import from users' code.
+
+    Such an import is relative, or its first package is a file or a folder in one of ``folders``.
+    """
     for each, _ in imports_in(node):
         for alias in each.names:
             module = (each.module or "") if isinstance(each, ast.ImportFrom) else alias.name

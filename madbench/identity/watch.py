@@ -37,17 +37,19 @@ NO_LIBRARY: Own = frozenset()
 class FileEvent:
     """A file that the code of one label, task or suite opened or ran as a module. ``opens`` is True if it was opened.
 
-    It is a :class:`FileNote` after the decision which file on the call stack belongs to the user.
+    It is made from a :class:`FileNote`, when it is known which file on the call stack is users' code.
     """
 
     path: str
     opens: bool
     owner: str
-    """The file of the code that did it."""
+    """The file of users' code that opened or ran the other file."""
     line: int
-    """Line of the owner that is running while it is imported. 0 inside a function."""
+    """The line of the owner at which this happened, if the owner was being imported. 0 if it happened inside a
+    function.
+    """
     during: str
-    """Name of the watched action."""
+    """The name of the action in the block of :func:`watch_files`."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,16 @@ class FileNote:
     """A file that was opened or run as a module, and the call stack at that time. ``opens`` is True if it was opened.
 
     Some library files count as users' code for one label and not for another (:data:`Own`). So a note does not say
-    which file on the stack belongs to the user. :func:`events_for` decides this for one label.
+    which file on the stack is users' code. :func:`events_for` decides this for one label.
     """
 
     path: str
     opens: bool
     frames: tuple[tuple[str, int], ...]
-    """File and line, innermost first, up to this package. The line is 0 in a function."""
+    """The file and line of each frame, innermost first, up to the first frame of madbench. The line is 0 in a function.
+    """
     during: str
-    """Name of the watched action."""
+    """The name of the action in the block of :func:`watch_files`."""
 
 
 notes: list[FileNote] = []
@@ -78,9 +81,10 @@ _is_installed = False
 
 
 def own(*paths: Path) -> Own:
-    """Make files, or all files in folders, count as users' code although they lie among the libraries.
+    """Let files, or all files in folders, count as users' code although they lie among the libraries.
 
-    Return these files and folders. From now on, notes are also taken of the files that they open and run.
+    Return the set of these files and folders, for :func:`events_for` and :func:`is_outside`. From now on this process
+    also notes the files that they open and run.
     """
     global _own
     files = frozenset(f"{path}{os.sep}" if path.is_dir() else str(path) for path in paths)
@@ -89,10 +93,10 @@ def own(*paths: Path) -> Own:
 
 
 def events_for(own: Own) -> list[FileEvent]:
-    """The files that users' code opened or ran in this process so far, from :data:`notes`.
+    """The files that users' code has opened or run in this process so far, made from :data:`notes`.
 
     Users' code is every file outside of libraries, and every library file in ``own``. A file is left out if it is not
-    users' code itself, or if no users' code is on the call stack of its note.
+    itself outside of libraries or in ``own``, or if no users' code is on the call stack of its note.
     """
     events = []
     for note in notes:
@@ -104,7 +108,7 @@ def events_for(own: Own) -> list[FileEvent]:
 
 @functools.lru_cache(maxsize=100_000)
 def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
-    """True if a file is users' code: it is in ``own``, or is not part of a library, of Python or of this package."""
+    """True if a file is users' code: it is in ``own``, or it is neither of a library nor of Python nor of madbench."""
     if not file or file.startswith("<"):
         return False
     path = os.path.realpath(file)
@@ -119,7 +123,7 @@ def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
 
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders in ``folders`` with installed packages, and the folders of packages that are never users' code."""
+    """The folders of libraries: those of ``folders`` that hold installed packages, and those of ``_NEVER_OF_USERS``."""
     libraries = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
         libraries += getattr(sys.modules.get(name), "__path__", ())
@@ -128,7 +132,10 @@ def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def watch_files(what: str) -> Iterator[None]:
-    """Note the files that users' code opens in the block. ``what`` is the name of the action in the block."""
+    """A context in which files that users' code opens or runs are noted.
+
+    ``what`` is the name of the action in the block.
+    """
     global _is_installed
     if not _is_installed:
         sys.addaudithook(_heard)
@@ -184,11 +191,12 @@ def _note(path: str, frame: FrameType | None, opens: bool) -> None:
 
 
 def _owner(frames: Iterable[tuple[str, int]], own: Own, opens: bool) -> tuple[str, int] | None:
-    """The users' file on a call stack that caused an event, and its line.
+    """The file of users' code on a call stack that caused an event, and its line.
 
-    ``frames`` has a file and a line per frame, innermost first; the line is 0 inside a function. The result is the
-    innermost users' file with a line, which is being imported. If there is none, it is the innermost users' file, with
-    line 0. None without a users' file, or if a library opened the file to read source code.
+    ``frames`` has a file and a line per frame, innermost first. The line is 0 inside a function. The result is the
+    innermost file of users' code that is being imported, with its line. If there is none, it is the innermost file of
+    users' code, with the line 0. None if the stack has no users' code, or if a library opened the file to read source
+    code.
     """
     owner = ""
     for file, line in frames:

@@ -24,7 +24,7 @@ def built_in() -> dict[str, Path]:
 
 
 def fault_of_name(name: str) -> str:
-    """The reason why a paper cannot have this name. Empty if the name is valid."""
+    """The reason why a paper cannot have the name ``name``. Empty if the name is valid."""
     return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
 
 
@@ -53,7 +53,7 @@ def paper_folders() -> dict[str, Path]:
 
 
 def files_of_papers(folder: str) -> dict[str, Path]:
-    """The YAML files in the subfolder ``folder`` of all papers, by file name without suffix.
+    """The YAML files in the subfolder ``folder`` of all papers, such as ``variants``: file name without suffix to path.
 
     If two papers have a file of the same name, the file of the first paper is used.
     """

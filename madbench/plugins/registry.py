@@ -64,7 +64,10 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def built_in(self) -> Mapping[str, str]:
-        """The entry point values of the built-in extensions, by name: first of madbench, then of shipped packages."""
+        """The built-in extensions: name to entry point value.
+
+        Those of madbench come first, then those of shipped packages.
+        """
         core = self._find_built_in()
         return {
             **core,
@@ -73,12 +76,12 @@ class Registry(Generic[T]):
 
     @property
     def points(self) -> dict[str, EntryPoint]:
-        """The valid entry points of installed packages, by name, sorted by name. Their code is not imported."""
+        """The valid entry points of installed packages, by name in alphabetical order. Their code is not imported."""
         return self._packages[0]
 
     @property
     def refused(self) -> dict[str, str]:
-        """The entry points whose name is invalid or already taken: name to reason, as a sentence."""
+        """The entry points that are not used because their name is invalid or taken: name to reason, as a sentence."""
         return self._packages[1]
 
     @property
@@ -87,11 +90,14 @@ class Registry(Generic[T]):
         return (*self.built_in, *(name for name in self.points if name not in self.built_in))
 
     def where(self, name: str) -> str:
-        """The words that name an extension in messages, from :func:`entry_point_name`."""
+        """The words for an extension in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
         return entry_point_name(self.noun, name, self._value(name))
 
     def check(self, name: str, where: str = "") -> None:
-        """Raise ``self.error`` unless an extension has this name. The message begins with ``where``."""
+        """Raise ``self.error`` if no extension has this name, or if the extension is refused.
+
+        The message begins with ``where``.
+        """
         if name not in self.names:
             unknown = f"unknown {self.noun} {short_repr(name)}{did_you_mean(name, self.names)}"
             raise self.error(f"{where}{self.refused.get(name, unknown)}")
@@ -107,7 +113,10 @@ class Registry(Generic[T]):
         return cast(T, outcome)
 
     def loadable(self) -> Iterator[tuple[str, T]]:
-        """Yield the name and the value of each extension that can be loaded. Each is imported when it is reached."""
+        """Yield the name and the object of each extension that can be loaded.
+
+        Each is imported only when it is reached.
+        """
         for name in self.names:
             if not isinstance(outcome := self._outcome(name), self.error):
                 yield name, cast(T, outcome)
@@ -119,12 +128,18 @@ class Registry(Generic[T]):
         return str(outcome) if isinstance(outcome := self._outcome(name), self.error) else ""
 
     def broken(self) -> dict[str, str]:
-        """The broken and the refused extensions by name, each with the reason why it cannot be used."""
+        """The extensions that are refused or cannot be loaded: name to reason.
+
+        All extensions are imported to find them.
+        """
         failed = {name: problem for name in self.names if (problem := self.problem(name))}
         return dict(sorted((failed | self.refused).items()))
 
     def identity(self, name: str) -> str:
-        """The identity of the code of a package's extension, which is part of a job. Empty for a built-in extension."""
+        """The identity of the code of an installed package's extension. It enters the ids of jobs.
+
+        Empty for a built-in extension.
+        """
         return "" if name in self.built_in else plugin_identity(self.points[name])
 
     def code(self, name: str) -> dict[str, Any] | None:
@@ -138,7 +153,7 @@ class Registry(Generic[T]):
         return self.built_in.get(name) or self.points[name].value
 
     def _outcome(self, name: str) -> T | MadbenchError:
-        """The extension, or the error that loading it raised. The outcome is kept: a failed import is not repeated."""
+        """The extension, or the error that loading it raised. It is kept, so that a failed import is not repeated."""
         if name not in self._outcomes:
             try:
                 with wrap_load_errors(self.where(name), self.error, (self.error,)):
@@ -168,12 +183,12 @@ class Registry(Generic[T]):
 
 
 def entry_point_name(noun: str, name: str, value: str) -> str:
-    """The words that name an entry point in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
+    """The words for an entry point in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
     return f"{noun} {short_repr(name)} ({value})"
 
 
 def resolve(value: str) -> Any:
-    """Import and return the object of an entry point such as ``madbench_linear:FAMILY``."""
+    """Import and return the object that the value of an entry point names, such as ``madbench_linear:FAMILY``."""
     return pkgutil.resolve_name(value.partition("[")[0].strip())  # older entry points have extras in brackets
 
 
@@ -187,8 +202,8 @@ def load_value(
         name: the name of the entry point. If the object has an attribute ``name``, both must be equal.
         value: the value of the entry point, such as ``madbench_linear:FAMILY``.
         kind: the class of errors.
-        expected: the type of the object in messages.
-        fault_of: returns the reason why an object cannot be used. Empty if it can be used.
+        expected: the words for the expected kind of object in messages.
+        fault_of: returns the reason why the object cannot be used. Empty if it can be used.
     """
     with wrap_load_errors(entry_point_name(noun, name, value), kind):
         loaded_object = resolve(value)
@@ -200,7 +215,7 @@ def load_value(
 
 
 def fault_of_class(value: Any, base: type) -> str:
-    """Advice to name an instance in the entry point, if ``value`` is a class that derives from ``base``. Else empty."""
+    """Advice to name an instance in the entry point, if ``value`` is ``base`` or a subclass of it. Otherwise empty."""
     if not (isinstance(value, type) and issubclass(value, base)):
         return ""
     name = value.__name__[:60]
@@ -208,13 +223,20 @@ def fault_of_class(value: Any, base: type) -> str:
 
 
 def member_of(value: Any, name: str, *default: Any) -> Any:
-    """The member ``name`` of an extension, or ``default``. If its code fails, raise ``ConfigError`` that names it."""
+    """The member ``name`` of an extension's object, or ``default`` if it has no such member.
+
+    Raises ``ConfigError`` if the member's code fails, or if it is missing and no default is given. The message names
+    the member.
+    """
     with wrap_errors(f"its {name!r} cannot be read", ConfigError):
         return getattr(value, name, *default)
 
 
 def _fault_of_texts(value: Any, names: Iterable[str]) -> str:
-    """The reason why a member of an extension is no text of one line, as a sentence. Empty if all are such texts."""
+    """The reason why a member of an extension is not valid, as a sentence. Empty if all members are valid.
+
+    Each of the members ``names`` must be a printable text of one line, if it exists.
+    """
     for name in names:
         text = member_of(value, name, "absent")
         if not isinstance(text, str) or not text.strip() or not text.isprintable():
@@ -226,7 +248,7 @@ def _fault_of_texts(value: Any, names: Iterable[str]) -> str:
 def wrap_load_errors(
     where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()
 ) -> Iterator[None]:
-    """Turn any exception that loading a package raises in the block into a one-line error of class ``kind``.
+    """A context in which any exception that loading a package raises becomes a one-line error of class ``kind``.
 
     The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
@@ -236,7 +258,7 @@ def wrap_load_errors(
 
 @contextmanager
 def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Turn any exception that a package's code raises in the block into a one-line error of class ``kind``.
+    """A context in which any exception that a package's code raises becomes a one-line error of class ``kind``.
 
     The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
@@ -263,9 +285,9 @@ def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseExcep
 class Guarded:
     """A wrapper for an object of another package. Exceptions of the object's code become errors of class ``kind``.
 
-    The message begins with ``where`` and names the method. ``answers`` maps the name of each method to a function that
-    validates and converts its result. Errors of madbench pass unchanged. So does ``MemoryError``, because the package
-    did not cause it.
+    The message begins with ``where`` and names the method. ``answers`` maps the names of methods to functions that
+    validate and convert their results. Other members are passed on unchanged. Errors of madbench are not converted, nor
+    is ``MemoryError``, because the package did not cause it.
     """
 
     def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
@@ -298,13 +320,19 @@ class Guarded:
         return call
 
     def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """Yield the items of an iterator that a method returned. Exceptions are converted as in a call."""
+        """Yield the items of the iterator ``answer``, which the method ``name`` returned.
+
+        Exceptions are converted as in a call.
+        """
         with self._errors_of(name, GeneratorExit):
             yield from answer
 
 
 def _short_text(argument: Any) -> str:
-    """The text of an argument in a message, at most 60 characters. For an allocation, the text of its label."""
+    """The text of an argument for a message, cut after 60 characters.
+
+    If the argument has a label, the text of the label.
+    """
     try:
         return repr(str(getattr(argument, "label", argument)))[:60]
     except Exception:
@@ -312,11 +340,11 @@ def _short_text(argument: Any) -> str:
 
 
 def _values_of_shipped_packages(group: str) -> dict[str, str]:
-    """The values of a group's entry points in shipped packages, by name. No package is imported.
+    """The entry points of a group in shipped packages: name to value. No package is imported.
 
-    A shipped package is a folder of ``madbench/papers/`` with a file ``entry_points.txt``, of the same form as in the
-    metadata of an installed package. Because its code is part of madbench, the id of a run has only the version that a
-    family declares, and no hash of the code.
+    A shipped package is a folder of ``madbench/papers/`` with a file ``entry_points.txt``, in the format that installed
+    packages have. Its code is part of madbench. So a family in it enters the ids of jobs by its declared version only,
+    and not by a hash of its code.
     """
     points: dict[str, str] = {}
     for file in sorted(PAPERS.glob("*/entry_points.txt")):
@@ -332,7 +360,7 @@ def _values_of_shipped_packages(group: str) -> dict[str, str]:
 
 @functools.cache
 def installed_folders(group: str) -> tuple[Path, ...]:
-    """The folders of the modules that the entry points of a group in installed packages name, sorted.
+    """The folders, sorted, of the modules that installed packages name in entry points of ``group``.
 
     Nothing is imported. Entry points of refused extensions are included.
     """
