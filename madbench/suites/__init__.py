@@ -1,8 +1,9 @@
-"""The registry of suites, which are ways to train and score labels. Importing this imports neither torch nor pandas.
+"""The registry of suites. Importing it imports neither torch nor pandas.
 
-Built-in suites are the folders here with a ``suite.py``, and the suites of the packages in ``madbench/papers``.
-Installed packages add suites as entry points of the group ``madbench.suites``. A broken suite does not affect the
-others and reports its error.
+A suite is a set of tasks with a way to train labels on them and to score the results. Built-in suites are the folders
+of this package that have a ``suite.py``, and the suites of the packages in ``madbench/papers``. Installed packages add
+suites as entry points of the group ``madbench.suites``. A broken suite does not affect other suites;
+:func:`broken_suites` says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from madbench.tasks import broken_tasks
 
 GROUP = "madbench.suites"
 FORMER_ATTRIBUTES = {"key": "override_name", "abbreviation": "short_name", "judged_by": "shown_metric"}
-"""Former names of attributes of suites, each with the present name."""
+"""Former names of attributes of suites: former name to present name."""
 TASKS_LISTED = "madbench ls tasks"
-"""The command that lists the tasks, for messages about an unknown task."""
+"""The command that lists all tasks. Error messages about an unknown task name it."""
 
 __all__ = [
     "TASKS_LISTED",
@@ -55,41 +56,44 @@ __all__ = [
 
 
 def suites() -> dict[str, Suite]:
-    """The suites that can be loaded, by name, in the order of their tables."""
+    """The suites that can be loaded, by name, sorted by ``sort_order`` and then by name."""
     loaded = (suite for _, suite in REGISTRY.loadable())
     return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.sort_order, suite.name))}
 
 
 def suite_code(name: str) -> dict[str, Any] | None:
-    """The files of an installed suite's code (:mod:`madbench.identity.listing`). None for a built-in suite."""
+    """The listing of code files (:mod:`madbench.identity.listing`) of an installed suite. None for a built-in suite."""
     return REGISTRY.code(name)
 
 
 def broken_suites() -> dict[str, str]:
-    """The reason why each broken suite cannot be used, by suite name."""
+    """The reason why each broken suite cannot be loaded, by suite name. Empty if no suite is broken."""
     return REGISTRY.broken()
 
 
 def main_suite() -> Suite:
-    """The default suite: the first suite in the order of tables."""
+    """The suite that is used if none is named: the first suite of :func:`suites`."""
     return next(iter(suites().values()))
 
 
 def default_suites() -> list[Suite]:
-    """The suites trained by default: the main suite, and suites that its default profile names under ``beside``."""
+    """The suites that are trained if no suite is named.
+
+    These are the main suite, and the suites that its default profile names under ``beside``.
+    """
     main = main_suite()
     beside = main.Profile.load(main.default).beside
     return [main, *(suite for suite in suites().values() if suite.override_name in beside)]
 
 
 def checks_of(label: Label) -> Iterator[Check]:
-    """The checks that suites and packages add to the checks of a label's family."""
+    """The checks of a label's mixer that suites and installed packages add to the checks of its family."""
     of_suites = (suite.checks(label) for suite in suites().values())
     return itertools.chain(itertools.chain.from_iterable(of_suites), package_checks(label))
 
 
 def default_headline() -> tuple[str, ...]:
-    """The names of the columns by which labels are compared by default."""
+    """The names of the columns by which labels are compared if no suite and no task is named."""
     return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
 
 
@@ -103,12 +107,12 @@ def find_suite(name: str, where: str = "") -> Suite:
 
 
 def suite_of(job: Job) -> Suite:
-    """The suite that trains the job."""
+    """The suite that trains the job. Raises ``ConfigError`` if it is broken or not installed."""
     return find_suite(job.suite)
 
 
 def task_suites() -> dict[str, Suite]:
-    """The suite of each task, by task name. A name that two suites share belongs to the first of them."""
+    """The suite of each task, by task name. If several suites have a task of this name, the first of them."""
     by_task: dict[str, Suite] = {}
     for suite in suites().values():
         for task in suite.tasks():
@@ -117,9 +121,10 @@ def task_suites() -> dict[str, Suite]:
 
 
 def suite_of_task(task: str, where: str = "") -> Suite:
-    """The suite of a task.
+    """The suite of a task. If several suites have a task of this name, the first of them.
 
-    Raises ``ConfigError`` if the task is unknown, or if it or its suite is broken. The message begins with ``where``.
+    Raises ``ConfigError`` if the task is unknown, or if the task or its suite is broken. The message begins with
+    ``where``.
     """
     if found := next((suite for suite in suites().values() if task in suite.tasks()), None):
         return found
@@ -136,13 +141,16 @@ def has_blocks(job: Job) -> TypeGuard[Job[BlocksSettings]]:
 
 
 def block_count(job: Job) -> int:
-    """The number of blocks of a job's model. It is 1 if the suite's ``Model`` has no field ``n_layer``."""
+    """The number of blocks of a job's model. It is 1 if the model's configuration has no field ``n_layer``."""
     count: int = getattr(job.model, "n_layer", 1)
     return count
 
 
 def size_of(job: Job) -> JobSize:
-    """The size of a job. It is computed once for jobs that differ only in seed, learning rate and weight decay."""
+    """The size of a job: its parameters, steps, tokens and FLOPs.
+
+    The size is cached. Jobs that differ only in seed, learning rate and weight decay share it.
+    """
     key = repr(replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0))
     if key not in _SIZES:
         _SIZES[key] = suite_of(job).size(job)
@@ -175,7 +183,10 @@ def _load(name: str, value: str) -> Suite:
 
 
 def _fault_of(suite: Any) -> str:
-    """The reason why an object is not a valid suite. Empty if it is valid."""
+    """The reason why an object is not a valid suite. Empty if it is valid.
+
+    May raise ``ConfigError`` instead, if the default profile of a suite that is not built in cannot be loaded.
+    """
     if not isinstance(suite, Suite):
         return fault_of_class(suite, Suite) or "it is not an instance of a subclass"
     for name, present in FORMER_ATTRIBUTES.items():
@@ -199,13 +210,13 @@ def _fault_of(suite: Any) -> str:
 
 
 def _built_in() -> dict[str, str]:
-    """The entry point of each suite that is a folder of this package, by name."""
+    """The entry point ``module:value`` of each suite that is a folder of this package, by suite name."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
     return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
 
 def fault_of_name(name: str) -> str:
-    """The reason why a suite cannot have this name. Empty if it can."""
+    """The reason why ``name`` is not allowed as the name of a suite. Empty if it is allowed."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"
 
 

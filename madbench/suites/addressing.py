@@ -1,8 +1,8 @@
-"""The suite of a task, a profile or an override, for commands that train several suites side by side.
+"""The assignment of tasks, profiles and overrides to suites, for commands that train several suites at once.
 
 The first suite that has one of the requested tasks is the leading suite. A profile or an override without a prefix
-belongs to the leading suite. Overrides of another suite begin with that suite's ``override_name``:
-``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes the profile.
+belongs to the leading suite. An override of another suite begins with the ``override_name`` of that suite:
+``language_model=mini`` names its profile, and ``language_model.training.steps=600`` changes its profile.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from madbench.tasks import broken_tasks
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
-    """The requested tasks by suite name, in the order of the suite's table.
+    """The requested tasks, by suite name. The tasks of a suite are in the order of its table.
 
     Each of ``tasks`` is a task, a task with its suite as prefix (``signals/digits``), or a suite, which stands for its
     usual tasks. If ``tasks`` is None, the result has the usual tasks of the main suite. Raises ``ConfigError`` for an
-    unknown task or suite.
+    unknown or broken task or suite.
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
@@ -40,10 +40,10 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 
 
 def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that :func:`tasks_by_suite` returns, in one tuple.
+    """The tasks that :func:`tasks_by_suite` returns for ``tasks``, in one tuple.
 
-    A task name that several suites share means the first of these suites. For the other suites, the name has the suite
-    as prefix, as in ``signals/digits``.
+    A task name that several suites share means the first of these suites. A task of another suite with this name has
+    the suite as prefix, as in ``signals/digits``.
     """
     by_task = task_suites()
     return tuple(
@@ -54,7 +54,7 @@ def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
-    """The suite and the tasks that one word of ``--tasks`` stands for. A suite stands for its usual tasks.
+    """The suite and the tasks that one word of ``--tasks`` names. If it names a suite, these are its usual tasks.
 
     Raises ``ConfigError`` for an unknown or broken task or suite.
     """
@@ -74,14 +74,18 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:
-    """The first suite that has one of the tasks; the main suite if ``tasks`` is None."""
+    """The leading suite: the first suite that has one of the tasks. The main suite if ``tasks`` is None.
+
+    Raises ``ConfigError`` for an unknown or broken task or suite.
+    """
     return suites()[next(iter(tasks_by_suite(tasks)), main_suite().name)]
 
 
 def parse_overrides(words: Iterable[str]) -> tuple[Override, ...]:
-    """The overrides that texts such as ``language_model.training.steps=600`` stand for.
+    """Parse overrides from texts such as ``training.epochs=20`` or ``language_model.training.steps=600``.
 
-    Raises ``ConfigError`` for a text that is not ``KEY=VALUE``.
+    A prefix such as ``language_model`` is recognized if it is the ``override_name`` of a suite. Raises ``ConfigError``
+    for a text that is not ``KEY=VALUE``.
     """
     words = tuple(words)
     names = [suite.override_name for suite in suites().values()] if words else []
@@ -89,18 +93,16 @@ def parse_overrides(words: Iterable[str]) -> tuple[Override, ...]:
 
 
 def suite_of_override(override: Override, leading: Suite) -> Suite:
-    """The suite whose profile an override changes or names.
-
-    This is the suite of the override's prefix, or ``leading`` if the override has no prefix.
-    """
+    """The suite that an override belongs to: the suite that its prefix names, or ``leading`` if it has no prefix."""
     named_suites = (suite for suite in suites().values() if suite.override_name == override.suite)
     return next(named_suites, leading)
 
 
 def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
-    """The overrides that change settings of the profile of ``suite``, without their prefix.
+    """The overrides that change a setting of the profile of ``suite``, without their prefix.
 
-    Overrides that only name the profile are left out.
+    Overrides that name a profile, such as ``language_model=mini``, are left out. ``leading`` is the suite of overrides
+    without a prefix.
     """
     changes = (override for override in overrides if not override.names_profile)
     return tuple(change.without_suite() for change in changes if suite_of_override(change, leading) is suite)
@@ -108,10 +110,10 @@ def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -
 
 @contextmanager
 def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]:
-    """A context that adds prefixes to the overrides in messages of errors about the profile of ``suite``.
+    """A context in which messages of ``ConfigError`` show the overrides of ``suite`` with their prefix.
 
-    A profile is loaded with overrides without a prefix, so that its errors have none. ``overrides`` are the overrides
-    as they were typed.
+    A profile is loaded with overrides whose prefix is removed, so its errors show them without the prefix.
+    ``overrides`` are the overrides as the user wrote them.
     """
     try:
         yield
@@ -132,10 +134,12 @@ def profile_named(
 ) -> str:
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
-    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. Any
-    other suite is trained in three cases: an override names its profile, the leading profile names it under ``beside``,
-    or a task of the suite was requested (``is_asked``). Raises ``ConfigError`` if the leading suite has no such
-    profile, but another suite has.
+    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. An
+    override that names a profile takes precedence over ``profile``. A suite other than ``leading`` is trained in three
+    cases: an override names its profile, the profile of ``leading`` names it under ``beside``, or a task of the suite
+    was requested (``is_asked``).
+
+    Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has.
     """
     profile_names = [
         override.value for override in overrides if override.names_profile and override.suite == suite.override_name
@@ -151,9 +155,9 @@ def profile_named(
 
 
 def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterable[str] | None) -> list[str]:
-    """The tasks in the order of the suite's table. The usual tasks if ``tasks`` is None.
+    """The tasks in the order of the suite's table. The usual tasks of the suite if ``tasks`` is None.
 
-    Raises ``ConfigError`` if an override changes a task that is not among them.
+    Raises ``ConfigError`` if one of ``overrides`` changes a task that the result does not contain.
     """
     chosen_tasks = set(suite.usual_tasks() if tasks is None else tasks)
     ordered_tasks = [task for task in suite.tasks() if task in chosen_tasks]
@@ -163,7 +167,7 @@ def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterabl
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:
-    """Raise ``ConfigError`` if other suites have a profile of this name."""
+    """Raise ``ConfigError`` if a suite has a profile named ``name``. The caller checks that ``suite`` has none."""
     others = [other.name for other in suites().values() if name in other.Profile.names()]
     if others:
         noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())
@@ -174,5 +178,8 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
 
 
 def overrides_outside(overrides: Iterable[Override], names: Collection[str], leading: Suite) -> list[Override]:
-    """The overrides that belong to suites whose names are not in ``names``."""
+    """The overrides that belong to suites whose names are not in ``names``.
+
+    ``leading`` is the suite of overrides without a prefix.
+    """
     return [override for override in overrides if suite_of_override(override, leading).name not in names]

@@ -1,4 +1,7 @@
-"""The base class of suites. A suite trains labels and scores them. Packages that import suites use this interface."""
+"""The base class of suites. A suite defines tasks, trains labels on them and scores the results.
+
+Packages that add a suite subclass :class:`Suite`.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobSize:
-    """The size of a job: parameters, steps and FLOPs, without early stopping.
+    """The size of a job: parameters, steps, tokens and FLOPs, for a run that does not stop early.
 
-    It is computed without building the model.
+    The model is not built to compute it.
     """
 
     parameters: int  # trainable parameters of the whole model
     steps: int  # optimizer steps
     seq_len: int  # tokens per input
     sequences_per_step: int
-    flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
+    flops_per_token: float  # forward FLOPs per token; a multiply-add is two
     trained_tokens: int
     evaluated_tokens: int
     mixers: MixerSequence | None = None  # the allocations of the model's mixers; None if the suite does not state them
@@ -46,19 +49,20 @@ class JobSize:
 
     @property
     def flops(self) -> float:
-        """FLOPs of all steps and evaluations; a backward pass counts as two forward passes."""
+        """The FLOPs of all training steps and evaluations. A backward pass counts as two forward passes."""
         return self.flops_per_token * (3 * self.trained_tokens + self.evaluated_tokens)
 
 
 class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
-    """A way to train labels and to score them, with profiles of class ``P`` and jobs of type ``J``.
+    """A set of tasks with a way to train labels on them and to score the results.
+
+    ``P`` is the class of the suite's profiles. ``J`` is the type of its jobs, with the suite's classes of ``model`` and
+    ``training``. In annotations, plain ``Suite`` is any suite.
 
     Each suite is an instance of a subclass. The subclass sets ``name``, ``title``, ``Profile``, ``default`` and
     ``trial``, and it defines ``tasks``, ``plan``, ``canonical`` and ``size``. All other members have a default. Members
-    about columns are in :class:`madbench.suites.suite_table.SuiteTable`, those about profiles in
+    about columns are in :class:`madbench.suites.suite_table.SuiteTable`, members about profiles in
     :class:`madbench.suites.suite_profiles.SuiteProfiles`.
-
-    In annotations, ``Suite`` is any suite. ``J`` is a job with the suite's classes of ``model`` and ``training``.
     """
 
     # Without a default
@@ -66,15 +70,15 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
     name: ClassVar[str]
     """The suite's name in jobs."""
     trial: ClassVar[str]
-    """``module:class`` of the suite's :class:`madbench.suites.trial.Trial`, imported with torch on first use."""
+    """``module:class`` of the suite's subclass of :class:`madbench.suites.trial.Trial`, imported when used."""
 
     @abc.abstractmethod
     def plan(self, labels: Iterable[str], profile: P, **options: Unpack[PlanOptions]) -> Plan[J]:
-        """Plan the jobs of labels without duplicates."""
+        """Plan the jobs of labels under a profile, without duplicates."""
 
     @abc.abstractmethod
     def canonical(self, job: J) -> J:
-        """The canonical form of a job. Jobs train the same model, except for the seed, if their forms have the same id.
+        """The canonical form of a job. Two jobs train the same model, up to the seed, if their forms have the same id.
 
         The form is for comparison only: it may have values that no mixer accepts, and its seed is 0. The job itself
         keeps all values of its profile, even those without effect, because they are part of its id. Most suites call
@@ -88,29 +92,30 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
     # Names and lists
 
     sort_order: ClassVar[int] = 100
-    """The sort key of the suite among all suites, ascending."""
+    """The position of the suite among all suites: lower numbers come first."""
     not_inspected: ClassVar[str] = ""
-    """The reason why madbench inspect cannot show its models; empty if it can."""
+    """The reason why ``madbench inspect`` cannot show the suite's models. Empty if it can."""
 
     @property
     def override_name(self) -> str:
-        """The suite's name in a profile's ``beside``, and in overrides if another suite leads.
+        """The name of the suite under ``beside`` in profiles, and the prefix of its overrides if another suite leads.
 
-        A subclass may set a text other than ``name``. :mod:`madbench.suites.addressing` defines the leading suite.
+        By default ``name``. A subclass may set another text. :mod:`madbench.suites.addressing` defines the leading
+        suite.
         """
         return self.name
 
     @property
     def short_name(self) -> str:
-        """The suite's name in the columns that every suite has, in a table of several suites. By default ``name``.
+        """The prefix for columns that every suite has, in a table of several suites. By default ``name``.
 
-        Such columns are the budget ratio and the number of seeds. The text begins their headings, in capitals, and
-        their names.
+        Such columns are the budget ratio and the number of seeds. Their names begin with this text, and their headings
+        begin with it in capitals.
         """
         return self.name
 
     def usual_tasks(self) -> Sequence[str]:
-        """The tasks that are trained by default."""
+        """The tasks that are trained if no task of the suite is named."""
         return self.tasks()
 
     def about_profile(self, profile: P) -> dict[str, Any]:
@@ -118,9 +123,10 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
     def check_profile(self, profile: P) -> tuple[str, set[int]]:
-        """A description of a profile's runs, and the lengths of their inputs in tokens.
+        """Check a profile. Return a description of its runs and the distinct lengths of their inputs in tokens.
 
-        Raises ``ConfigError`` if the profile has no runs.
+        The description begins with the number that :meth:`about_profile` shows, such as ``6 runs per label``. Raises
+        ``ConfigError`` if the profile or one of its tasks is not valid.
         """
         jobs = self.plan(["S"], profile, seeds=(0,)).jobs
         return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}
@@ -129,24 +135,27 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
 
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = tuple(name for name, rule in BUDGETS.items() if not rule.chooses_steps)
-    """The budgets under which the suite can train. If a budget chooses the number of steps, :meth:`plan` has to call
-    :func:`madbench.suites.compute.with_steps`, and the schedule and the size have to use ``job.steps``."""
+    """The budgets under which the suite can train.
+
+    If one of them chooses the number of steps, :meth:`plan` has to call :func:`madbench.suites.compute.with_steps`, and
+    :meth:`schedule` and :meth:`size` have to use ``job.steps``.
+    """
     data_package: ClassVar[str] = "madbench.tasks"
     """The package whose modules make the data of the suite's jobs."""
     logged: ClassVar[tuple[str, ...]] = ()
-    """Columns that every row of a run's curve must have. A stored run without them is damaged."""
+    """The columns that every row of a run's curve must have. A stored run without them counts as damaged."""
     keeps_weights: ClassVar[bool] = False
-    """True if its runs keep their weights by default."""
+    """True if runs of the suite keep the trained weights by default."""
     uses_all_cores: ClassVar[bool] = False
     """True if a run on the CPU uses all cores, False if it uses one core."""
     reference: ClassVar[str] = ""
-    """The module that runs the reference implementation for ``madbench bench training --peer``. Empty if none."""
+    """The module with the reference implementation for ``madbench bench training --peer``. Empty if there is none."""
 
     @property
     def Trial(self) -> type[Trial[J]]:
-        """The suite's subclass of :class:`madbench.suites.trial.Trial`. Access imports torch.
+        """The suite's subclass of :class:`madbench.suites.trial.Trial`. It is imported, with torch, on first access.
 
-        Raises ``ConfigError`` if the subclass lacks methods that every trial needs.
+        Raises ``ConfigError`` if the subclass does not define all abstract methods of ``Trial``.
         """
         trial = pkgutil.resolve_name(self.trial)
         if lacking := sorted(getattr(trial, "__abstractmethods__", ())):
@@ -158,18 +167,18 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return self.plan(labels, profile, **options).checked()
 
     def schedule(self, job: J) -> Schedule | None:
-        """The learning-rate schedule of a job. None if the suite does not state it."""
+        """The learning-rate schedule of a job. None if the suite has no :class:`madbench.suites.training.Schedule`."""
         return None
 
     def batch_sizes(self, job: J) -> tuple[int, ...]:
-        """The numbers of examples per optimizer step, summed over processes, without duplicates.
+        """The distinct numbers of examples per optimizer step, summed over processes.
 
-        A second number is the size of the last batch of an epoch, if that batch is smaller.
+        There is a second number if the last batch of an epoch is smaller than the others.
         """
         return (self.size(job).sequences_per_step,)
 
     def check_processes(self, job: J, processes: int) -> None:
-        """Raise ``ConfigError`` if a batch of the job has fewer examples than there are ``processes``."""
+        """Raise ``ConfigError`` if a batch of the job has too few examples to be shared by ``processes`` processes."""
         fewest = min(self.batch_sizes(job))
         if fewest < processes:
             raise ConfigError(
@@ -178,11 +187,11 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
             )
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
-        """The fidelity of the suite's jobs: ``asked`` if the suite has it, otherwise the suite's default."""
+        """The fidelity of the suite's jobs: ``asked`` if the suite supports it, otherwise the suite's default."""
         return asked if asked in self.fidelities else self.fidelities[0]
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """The checks of ``madbench verify`` on a label's mixer that use the suite's own tasks."""
+        """The checks that ``madbench verify`` applies to a label's mixer and that use tasks of this suite."""
         return ()
 
     # Corpora of text
@@ -199,11 +208,14 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return None
 
     def corpus_of(self, job: J, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus | None:
-        """The corpus of a job. ``details`` are those of its record. None if the suite reads no text."""
+        """The corpus of a job, as the job and the ``details`` of its record describe it.
+
+        None if the suite reads no text.
+        """
         return None
 
     def check_job(self, job: J, where: str) -> None:  # noqa: B027  most suites take any
-        """Raise ``ConfigError`` if a job's setting lacks a key that the suite reads.
+        """Raise ``ConfigError`` if a key that the suite reads is missing from a job's setting or has an invalid value.
 
         The message begins with ``where``.
         """

@@ -1,4 +1,4 @@
-"""Text for the setting of a job: the nearest named setting, and the fields that differ from it."""
+"""A text for the setting of a job: the name of the nearest known setting, and the fields that differ from it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _SETTING_CHANGES: dict[str, str] = {}
 
 
 def setting_change(job: Job) -> str:
-    """The setting of a job as text: the nearest named setting, the fields that differ from it, and other changes.
+    """The setting of a job as text: the name of the nearest known setting, then the overrides of it.
 
-    For a language model: the nearest profile and the changes from it. All fields of the setting if the label or the
-    task is broken or not installed.
+    An example is ``baseline vocab_size=32``. For a language model, the text is the name of the nearest shipped profile
+    and the overrides of it. If the suite, the label or the task is broken or not installed, the text has all fields of
+    the setting.
     """
     key = repr((family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:
@@ -35,10 +36,9 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The profile name to show for a job: its nearest profile or ``name``.
+    """The name of the job's nearest profile, if it has the same settings of the job's task as the profile ``name``.
 
-    It is the nearest profile if that profile trains the job's task in the same settings as the profile ``name``.
-    Otherwise it is ``name``.
+    Otherwise ``name``.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(profile_name) for profile_name in (name, nearest)]

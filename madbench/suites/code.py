@@ -1,9 +1,8 @@
-"""The code that affects a job's numbers, as stored in its record and as installed now.
+"""The code that affects the numbers of a job, as its record describes it and as it is installed now.
 
-Code of plugins and of users' modules is stored as lists of files, code of this package as digests.
-
-Digests of the package's own code are of whole files, without comments, docstrings and annotations
-(:mod:`madbench.identity.package`). The code of a package in ``madbench/papers`` belongs to the part that uses it:
+Code of plugins and of users' modules is recorded as lists of files. Code of this package is recorded as digests of
+whole files, without comments, docstrings and annotations (:mod:`madbench.identity.package`). There is one digest per
+part. The code of a package in ``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with the class
   ``Traits`` and their imports from ``madbench.mixers``, without modules that only check or explain. For a family that
@@ -13,7 +12,7 @@ Digests of the package's own code are of whole files, without comments, docstrin
 - ``suite``: the suite's trial, and the modules of ``madbench.suites`` or of a paper's package that the trial or the
   base class of trials imports;
 - ``model``: the modules of ``madbench.models`` that the trial imports, with their own imports there;
-- ``training``: the loop and its imports from ``madbench.training``, without modules that only measure costs.
+- ``training``: the training loop and its imports from ``madbench.training``, without modules that only measure costs.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ MOST_LETTERS = 200
 
 
 def code_details(job: Job) -> dict[str, Any]:
-    """Details for a record about the code that trains the job.
+    """The details of a record that describe the code that trains the job.
 
-    ``code`` lists the files outside of this package by role (``mixer``, ``task`` or ``suite``), if there are any;
-    ``package_code`` has the digests of :func:`package_code`.
+    ``package_code`` has the digests of :func:`package_code`. ``code`` has the lists of :func:`outside_code`, and is
+    left out if there are none.
     """
     outside = outside_code(job)
     return {**({"code": outside} if outside else {}), "package_code": package_code(job)}
@@ -70,7 +69,7 @@ def code_details(job: Job) -> dict[str, Any]:
 def check_planned_code(job: Job) -> None:
     """Raise ``TrainingError`` if code outside of this package changed since the job was planned.
 
-    A worker imports the code again, possibly after an edit.
+    A worker process imports the code again and may find an edited version.
     """
     now = label_identity(job.label) if KIND in job.family else job.family
     source = task_source(job.task) if KIND in job.task_source else job.task_source
@@ -81,28 +80,32 @@ def check_planned_code(job: Job) -> None:
 
 @dataclass(frozen=True)
 class RunCode:
-    """The code of a stored run, compared with the installed code."""
+    """The comparison of the code of a stored run with the installed code."""
 
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
     """``other`` if code of this package differs. ``changed``, ``absent`` and ``unknown`` describe code outside of this
     package (:class:`madbench.identity.listing.CodeState`).
     """
     what: str = ""
-    """The changed file, the absent file or package, or the parts of this package that differ."""
+    """The changed file, the absent file or package, or the parts of this package that differ. May be empty."""
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
     @property
     def text(self) -> str:
-        """The state in a few words. Empty if the code is equal, or if the record has no digests to compare."""
+        """The difference in a few words, such as ``my_mixers.py changed``.
+
+        Empty if no difference was found, also if the record has no digests to compare. ``not recorded`` if the record
+        does not list the run's code outside of this package.
+        """
         texts = {"changed": f"{self.what} changed", "absent": f"{self.what} is not here", "unknown": "not recorded"}
         return texts.get(self.state, f"madbench's {self.what} changed" if self.state == "other" else "")
 
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
-    """Compare the code of a record with the installed code.
+    """Compare the code of a run, from the ``details`` of its record, with the installed code.
 
-    The files of users' modules are read as text. Nothing is imported.
+    The files of users' modules are read as text and not imported.
     """
     outside, package = details.get("code"), details.get("package_code")
     recorded = package if isinstance(package, dict) else None
@@ -128,18 +131,28 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
 
 
 def _printable(place: str) -> str:
-    """A location named in a record, made safe for a terminal: the record may come from a stranger."""
+    """The location of a file as a record names it, cut and without control characters, for output to a terminal.
+
+    The record may come from a stranger.
+    """
     return "".join(letter if letter.isprintable() else "?" for letter in place[:MOST_LETTERS])
 
 
 def listed_code(details: Mapping[str, Any], what: str) -> Any:
-    """The files that a record lists for the role ``what``: ``mixer``, ``task`` or ``suite``. None if there are none."""
+    """The list of code files that a record has for a role: ``mixer``, ``mixer 2``, ..., ``task`` or ``suite``.
+
+    ``details`` are those of the record. None if the record has no list for the role.
+    """
     outside = details.get("code")
     return outside.get(what) if isinstance(outside, dict) else None
 
 
 def outside_code(job: Job) -> dict[str, Any]:
-    """The lists of files of a job's code outside of this package, by role. Empty if there is no such code."""
+    """The lists of files of a job's code outside of this package, by role. Empty if there is no such code.
+
+    Roles are ``mixer``, ``task`` and ``suite``. If a label combines several mixers from outside, the second is ``mixer
+    2``.
+    """
     mixers = [code for part in part_texts(job.label) if (code := label_code(part))]
     lists: dict[str, Any] = {f"mixer {i}" if i > 1 else "mixer": code for i, code in enumerate(mixers, 1)}
     lists |= {"task": task_code(job.task), "suite": suite_code(job.suite)}
@@ -147,20 +160,20 @@ def outside_code(job: Job) -> dict[str, Any]:
 
 
 def package_code(job: Job) -> dict[str, str]:
-    """The digests of the code of this package that trains the job, by part (``PARTS``).
+    """The digests of this package's code that trains the job, by part: a subset of ``PARTS``.
 
-    A part that comes from a plugin has no digest.
+    A part that comes from a plugin is left out.
     """
     return dict(_package_code(*_code_names(job)))
 
 
 def job_modules(job: Job) -> dict[str, Modules]:
-    """The :func:`package_modules` of the code that trains the job, by part."""
+    """The :func:`package_modules` for the suite, task and label of a job."""
     return package_modules(*_code_names(job))
 
 
 def _code_names(job: Job) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """The suite, the task, the families and the modules of the label's own operators."""
+    """The names of a job's suite, task and families, and of the modules of its label's own operators."""
     parts = part_texts(job.label)
     families = dict.fromkeys(map(family_name, parts))
     own = dict.fromkeys(name for part in parts for name in own_modules(part))
@@ -174,11 +187,12 @@ def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[s
 
 
 def package_modules(suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()) -> dict[str, Modules]:
-    """The modules of madbench whose code trains a job, by part (``PARTS``).
+    """The modules of madbench whose code trains a job, by part. The parts are ``PARTS``.
 
-    A part has the three arguments of :func:`madbench.identity.package.package_digest`: the modules from which imports
+    A value has the three arguments of :func:`madbench.identity.package.package_digest`: the modules from which imports
     are followed, the subpackages in which they are followed, and a function that is true for modules to leave out.
-    ``own`` has the modules of the label's own operators (:func:`madbench.labels.own_modules`).
+    ``families`` are the names of the families of the label's mixers. ``own`` has the modules of the label's own
+    operators (:func:`madbench.labels.own_modules`).
     """
     suite_object = find_suite(suite)
     trial = suite_object.trial.partition(":")[0]
@@ -206,13 +220,13 @@ def package_modules(suite: str, task: str, families: Sequence[str], own: Sequenc
 
 
 def affects_no_number(module: str) -> bool:
-    """True if a module cannot change a number of a run. ``module`` is its full name."""
+    """True if the code of a module cannot change the numbers of a run. ``module`` is its dotted name."""
     *folders, name = module.split(".")
     return module in NO_NUMBERS or (name in NO_NUMBERS_OF_FAMILIES and len(folders) > 2)
 
 
 def _own_packages(modules: Iterable[str]) -> list[str]:
-    """The packages in ``madbench/papers`` that contain at least one of the modules."""
+    """The dotted names of the packages in ``madbench/papers`` that contain at least one of the modules."""
     places = (module.split(".") for module in modules)
     return [*dict.fromkeys(".".join(place[:3]) for place in places if place[:2] == ["madbench", "papers"])]
 

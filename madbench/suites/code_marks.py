@@ -1,4 +1,4 @@
-"""Marks for table rows whose stored runs used other code than the installed code, and sentences for captions."""
+"""Marks for rows of a table whose runs were trained with other code than the installed code, and caption sentences."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, field
 from madbench.suites.code import RunCode
 
 SIGN = "¶"
-"""The mark after the name of a row whose runs used other code."""
+"""The mark after the name of a row with runs that used other code than the installed code."""
 MOST_NAMED = 5
-"""The largest number of rows that a sentence names."""
+"""The largest number of rows that one caption sentence names."""
 UNRECORDED = "code that an earlier madbench did not record"
 
 
 def runs_of(count: int, subject: str, noun: str = "run") -> str:
-    """A phrase such as ``4 runs of my:my_mixers.MyMixer``."""
+    """A phrase that counts runs, such as ``4 runs of my:my_mixers.MyMixer``."""
     return f"{count:,} {noun}{'s' if count > 1 else ''} of {subject}"
 
 
 def of_other_version(count: int, subject: str, what: str) -> str:
     """A clause such as ``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``.
 
-    The version may be earlier or later.
+    The version may be earlier or later than the installed one.
     """
     return f"{runs_of(count, subject)} {'are' if count > 1 else 'is'} from another version of {what}"
 
 
 @dataclass(frozen=True)
 class CodeMarks:
-    """The runs of a table by the state of their code."""
+    """The runs of a table, grouped by the result of comparing their code with the installed code."""
 
     by_code: dict[RunCode, list[str]] = field(default_factory=dict)
-    """The row names of runs, one entry per run, by the state of the run's code."""
+    """Result of the comparison to the names of rows. A row name occurs once per run of the row with this result."""
 
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[str, RunCode]]) -> CodeMarks:
-        """The marks of finished runs. A run is given by its row's name and the state of its code."""
+        """Group finished runs. Each of ``runs`` has the name of the run's row and the comparison of its code."""
         by_code: dict[RunCode, list[str]] = {}
         for row, code in runs:
             by_code.setdefault(code, []).append(row)
@@ -44,7 +44,7 @@ class CodeMarks:
 
     @classmethod
     def merge(cls, parts: Sequence[CodeMarks]) -> CodeMarks:
-        """The combined marks of several suites."""
+        """Combine the marks of several suites' rows in one object."""
         by_code: dict[RunCode, list[str]] = {}
         for part in parts:
             for code, rows in part.by_code.items():
@@ -53,12 +53,12 @@ class CodeMarks:
 
     @property
     def rows(self) -> frozenset[str]:
-        """The names of the rows with at least one run whose code differs from the installed code."""
+        """The names of the rows with at least one run whose code is not known to equal the installed code."""
         return frozenset(row for code, rows in self.by_code.items() if code.state != "same" for row in rows)
 
     @property
     def sentences(self) -> list[str]:
-        """One sentence per state of code that differs from the installed code."""
+        """One sentence for each result of the comparison other than ``same``. Empty if all code is the same."""
         return [_sentence(code, rows) for code, rows in self.by_code.items() if code.state != "same"]
 
     @property

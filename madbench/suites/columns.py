@@ -1,4 +1,4 @@
-"""The quantities that a suite's tables show: columns, averages of columns, and the loss L5 of a curve."""
+"""The columns of a suite's tables, averages of columns, and L5, the final training loss of a curve."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ LAST_EVALUATIONS = 5
 
 
 def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training losses, or of all if there are fewer. NaN if there are none."""
+    """L5: the mean of the last five of ``train_losses``, or of all if there are fewer. NaN if there are none."""
     last = train_losses[-LAST_EVALUATIONS:]
     return sum(last) / len(last) if last else math.nan
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a suite's table: one quantity, with a value per label."""
+    """A column of a suite's table. It shows one quantity, with one value per label."""
 
     name: str
     heading: str
     _: KW_ONLY
-    digits: int  # decimal places that are printed; comparisons do not use them
-    better: Literal["higher", "lower", ""] = ""  # empty if the column is not a result; it then has no interval or best
+    digits: int  # decimal places to print; comparisons use the unrounded values
+    better: Literal["higher", "lower", ""] = ""  # empty if it is no result: no interval, no best label
     limits: tuple[float, float] = (-math.inf, math.inf)  # smallest and largest possible value
-    missing: str = ""  # text of a cell without a number
-    resolution: float = 1e-6  # step of the values; values within one step are equal
-    title: str = ""  # title in words; empty: the heading
+    missing: str = ""  # text of an empty cell
+    resolution: float = 1e-6  # step between possible values; means are compared as multiples of it
+    title: str = ""  # longer title for figures and lists; empty: the heading
     axis: str = ""  # axis label in figures; empty: the title
-    unit: str = "points"  # unit of a difference, for programs
-    difference: str = "points"  # what a difference is, in words: ``nats per token of a loss``
+    unit: str = "points"  # unit of a difference, in machine-readable output
+    difference: str = "points"  # unit of a difference in text, such as ``nats per token of a loss``
     is_steps: bool = False  # True if values are training steps to an event that a run may miss
-    is_compared: bool = True  # True if labels are compared in it
-    is_attributed: bool = True  # True if factor effects and cost figures use it
-    legend: str = ""  # the column's sentence in captions
-    counts: str = ""  # caption of ``[k/n]``, the number of seeds that succeed
-    has_thresholds: bool = False  # True if the user chooses its thresholds
+    is_compared: bool = True  # True if labels are compared by this column
+    is_attributed: bool = True  # True if factor effects and cost figures use this column
+    legend: str = ""  # sentence on the column in captions; empty: none
+    counts: str = ""  # explanation of ``[k/n]`` in captions: k of n seeds succeed
+    has_thresholds: bool = False  # True if the column counts steps to a threshold that the user may choose
 
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:
-        """A column of percentages, where higher is better. ``fields`` add to these defaults or replace them."""
+        """A column of percentages, where higher is better. ``fields`` add to the defaults or replace them."""
         usual: dict[str, Any] = {
             "digits": 1,
             "better": "higher",
@@ -54,7 +54,7 @@ class Column:
 
     @classmethod
     def accuracy(cls, name: str, heading: str, **fields: Any) -> Column:
-        """A column of accuracies in percent. ``fields`` add to these defaults or replace them."""
+        """A column of accuracies in percent. ``fields`` add to the defaults or replace them."""
         usual = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
         return cls.percent(name, heading, **(usual | fields))
 
@@ -65,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ShownMetric:
-    """The metric of a record that lists show as the result of a run."""
+    """The metric of a record that lists of runs show as the result."""
 
     name: str
     """The key of the metric in a record."""
@@ -75,14 +75,17 @@ class ShownMetric:
     """The format string of the value with the metric's name, such as ``acc {:.3f}``."""
 
     def text(self, metrics: Mapping[str, float], is_named: bool = False) -> str:
-        """The metric's value as text, after the metric's name if ``is_named``. Empty if the metric is missing."""
+        """The value of the metric as text, with the name of the metric if ``is_named``.
+
+        ``metrics`` are those of a record. Empty if the metric is missing.
+        """
         value = metrics.get(self.name)
         return "" if value is None else (self.named_form if is_named else self.form).format(value)
 
 
 @dataclass(frozen=True)
 class Average:
-    """A column with the mean over ``tasks``, for every seed that has results of all these tasks."""
+    """A column with the mean over ``tasks``. A seed has a value if it has results of all these tasks."""
 
     heading: str
     title: str

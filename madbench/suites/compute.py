@@ -1,4 +1,4 @@
-"""Jobs with equal training FLOPs: each label gets the number of steps that costs as much as softmax attention's steps.
+"""Jobs with equal training FLOPs: each label is trained for as many steps as cost what softmax attention's steps cost.
 
 Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.JobSize`), for all
 tokens of all steps. Evaluations and the optimizer's own work are not included.
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 REFERENCE = "S"
 """The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
 NEAR = 2
-"""Steps tried on each side of an estimate. The estimate is not exact if the last batch of an epoch is smaller."""
+"""The number of steps that are tried below the estimate, and above it.
+
+The estimate is not exact if the last batch of an epoch is smaller than the others.
+"""
 
 
 def with_steps(jobs: Iterable[J], size: Callable[[J], JobSize]) -> list[J]:
-    """The jobs, with ``steps`` set for each job whose budget chooses the number of steps.
+    """The jobs, in order. Jobs whose budget chooses the number of steps have it as ``steps``; others are unchanged.
 
     ``size`` is :meth:`madbench.suites.base.Suite.size` of the jobs' suite.
     """
@@ -41,17 +44,20 @@ def with_steps(jobs: Iterable[J], size: Callable[[J], JobSize]) -> list[J]:
 
 
 def reference(job: J) -> J:
-    """The job of softmax attention with the settings of ``job`` and the profile's number of steps."""
+    """The job of softmax attention that a job is compared with. It has the profile's number of steps."""
     return replace(job, label=REFERENCE, mixer={}, steps=0)
 
 
 def training_flops(size: JobSize) -> float:
-    """The FLOPs of all training steps, forward and backward. Evaluations are not included."""
+    """The FLOPs of all training steps, forward and backward, without evaluations."""
     return 3 * size.flops_per_token * size.trained_tokens
 
 
 def nearest_steps(job: J, size: Callable[[J], JobSize]) -> int:
-    """The number of steps, at least one, whose training FLOPs are nearest to those of softmax attention."""
+    """The number of steps, at least one, at which the training FLOPs of ``job`` are nearest to softmax attention's.
+
+    Softmax attention takes the profile's number of steps. ``size`` is :meth:`madbench.suites.base.Suite.size`.
+    """
     theirs, ours = size(reference(job)), size(replace(job, steps=0))
     target, estimate = training_flops(theirs), round(ours.steps * training_flops(theirs) / training_flops(ours))
 
@@ -62,9 +68,11 @@ def nearest_steps(job: J, size: Callable[[J], JobSize]) -> int:
 
 
 def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
-    """Details for a record: the steps and training FLOPs of the job, compared with those of softmax attention.
+    """Details for a record: the steps and the training FLOPs of a job, compared with those of softmax attention.
 
-    Empty if the job's budget does not choose its steps.
+    The only key is ``compute``. Its value has ``steps``, ``steps_of_softmax``, ``training_flops``, and ``of_softmax``,
+    the training FLOPs divided by those of softmax attention. Empty if the job's budget does not choose its steps.
+    ``size`` is :meth:`madbench.suites.base.Suite.size`.
     """
     if not job.steps:
         return {}
@@ -75,10 +83,10 @@ def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
 
 
 def _stored_steps(job: Job) -> int:
-    """The number of steps of a job's stored run, for a label whose code is not imported. 0 for all other labels.
+    """The number of steps of the stored run of a job, if its label is planned as stored. 0 for any other label.
 
-    The steps of such a label cannot be computed, because its FLOPs are not known without its code. If the job has no
-    stored run, the result is 1; it will never be trained.
+    Labels are planned as stored (:func:`madbench.suites.planning.plan_as_stored`) without their code, so that their
+    FLOPs cannot be computed. If the job has no stored run, the result is 1, and the job is never trained.
     """
     if code := stored_code(job.label):
         return code.steps.get(run_key(job), 1)

@@ -1,4 +1,4 @@
-"""Corpora of suites that read text: an interface that opens a plan's corpus, and the corpus that a record describes."""
+"""The corpora of suites that read text: how a plan opens its corpus, and the corpus that a record describes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 class NoCorpusError(ConfigError):
-    """A plan has no corpus: the user named none, and the default corpus is not prepared."""
+    """Error of a plan without a corpus.
+
+    The user named no corpus, and the profile has no default corpus, or it is not prepared.
+    """
 
 
 class CorpusSource(Protocol):
-    """An object that opens the corpus for a plan of jobs."""
+    """An object that opens the corpus for a plan."""
 
     @property
     def is_named(self) -> bool:
@@ -28,18 +31,19 @@ class CorpusSource(Protocol):
 
     @property
     def opened(self) -> Corpus:
-        """The corpus that the user named, or else the default one."""
+        """The corpus that the user named, or the default corpus if the user named none."""
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus of ``vocab_size`` ids without text, to count the jobs and costs of the profile named ``profile``.
+        """A stand-in for a corpus with ``vocab_size`` token ids and no text, to count jobs and their costs.
 
-        None if the jobs are to be trained.
+        ``profile`` is the name of the profile in messages. None if the jobs are to be trained, since this needs a real
+        corpus.
         """
 
 
 @dataclass(frozen=True)
 class StoredCorpus:
-    """A corpus as a record describes it. Its token files need not exist."""
+    """The corpus of a run, as the run's record describes it. Its token files need not exist."""
 
     digest: str
     padded_vocab_size: int
@@ -47,7 +51,7 @@ class StoredCorpus:
 
     @classmethod
     def from_job(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
-        """The corpus of a job, with the description in the details of its record."""
+        """The corpus of a stored job. ``details`` are those of its record."""
         return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
 
     @property
@@ -56,18 +60,18 @@ class StoredCorpus:
 
     @property
     def folder(self) -> Path | None:
-        """The folder in which the corpus was when the run was trained. None if the record does not name it."""
+        """The folder of the corpus at the time of training. None if the record does not name it."""
         return Path(self.description["folder"]) if "folder" in self.description else None
 
     @property
     def options(self) -> dict[str, str]:
-        """Options that a command needs in addition to the folder: the tokenizer and the type of the ids.
+        """The options ``--tokenizer`` and ``--dtype``, with which a command can open the corpus in its folder.
 
-        Empty for a corpus that madbench prepared, whose manifest has both.
+        Empty for a corpus that madbench prepared, because its manifest has both values.
         """
         description = self.description if self.description.get("split_rule") == AS_FOUND else {}
         return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
 
     def is_called(self, name: str) -> bool:
-        """True if ``name`` is the corpus's name, a path that ends in this name, or the beginning of its digest."""
+        """True if ``name`` is the name of the corpus, a path that ends in its name, or the beginning of its digest."""
         return Path(name).name == self.name or self.digest.startswith(name)

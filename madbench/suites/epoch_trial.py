@@ -1,4 +1,4 @@
-"""The base class of trials on examples in memory, which are reshuffled every epoch."""
+"""The base class of trials whose examples are in memory and are shuffled anew for every epoch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Examples = tuple[Tensor, Tensor]
 
 
 class EpochTrial(Trial[E]):
-    """A trial whose examples are reshuffled every epoch. Each epoch adds a row to the curve.
+    """A trial on examples in memory that are shuffled anew for every epoch. Each epoch adds one row to the curve.
 
-    The last epoch may be partial. The model must have a ``backbone`` with the mixers. A subclass calls :meth:`take` in
-    :meth:`open`.
+    The last epoch may be partial, and also adds a row. The model must have an attribute ``backbone`` with the mixers. A
+    subclass calls :meth:`take` in :meth:`open`.
     """
 
     streams = ("init", "data", "order")
@@ -35,7 +35,10 @@ class EpochTrial(Trial[E]):
     data: Mapping[str, Examples]
 
     def take(self, data: Mapping[str, Examples], length: int, schedule: Schedule) -> None:
-        """Set up training on the split ``train`` of ``data``, in sequences of ``length`` tokens."""
+        """Set up training on ``data["train"]``. Inputs have ``length`` tokens.
+
+        Sets ``data``, ``schedule``, ``steps``, ``steps_per_epoch`` and ``batch_shape``.
+        """
         config, examples = self.job.training, len(data["train"][0])
         self.data, self.schedule, self.steps = data, schedule, schedule.steps
         self.steps_per_epoch = config.steps_per_epoch(examples)
@@ -56,14 +59,20 @@ class EpochTrial(Trial[E]):
             yield self._examples(part), share
 
     def terms(self, places: np.ndarray) -> int | Tensor:
-        """The number of loss terms of the examples at ``places`` (N,), consecutive positions in the epoch's order."""
+        """The number of terms that some examples add to the loss. By default one per example.
+
+        ``places`` (N,) are the examples' consecutive positions in the order of the epoch.
+        """
         return len(places)
 
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0 or step == self.steps
 
     def progress_columns(self, interval: LogWindow) -> dict[str, float]:
-        """The first columns of a row of the curve: ``epoch``, ``step`` and ``train_loss``."""
+        """The columns with which a row of the curve begins: ``epoch``, ``step`` and ``train_loss``.
+
+        The epoch is counted from 1. The loss is the mean of the training steps since the last row.
+        """
         epoch = -(-interval.step // self.steps_per_epoch)
         return {"epoch": epoch, "step": interval.step, "train_loss": interval.mean_loss}
 
@@ -73,10 +82,13 @@ class EpochTrial(Trial[E]):
         return inputs[index], targets[index]
 
     def _index(self, places: np.ndarray) -> Tensor:
-        """The indices (N,) of the examples at ``places`` (N,), consecutive positions in the epoch's order."""
+        """The indices (N,) of the training examples at ``places`` (N,), consecutive positions in the epoch's order."""
         return self._order[places[0] : places[-1] + 1]
 
 
 def epoch_order(job: Job, epoch: int, count: int) -> np.ndarray:
-    """A permutation of the ``count`` training examples for one epoch. It depends only on the job's seed and epoch."""
+    """The order of the ``count`` training examples in an epoch: a permutation of their indices.
+
+    It depends only on the job's seed, the epoch and ``count``.
+    """
     return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)

@@ -1,4 +1,4 @@
-"""The identities of code in a job: its fields ``family`` and ``task_source``, which are part of the id of its run."""
+"""The identities of the code of a job: its fields ``family`` and ``task_source``, which are part of its id."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from madbench.jobs import Job
 
 
 def mixer_version(job: Job) -> str:
-    """Text that is equal for jobs with the same version of the mixer's code and the same mixer settings."""
+    """A text that is equal for jobs whose mixers have the same version of the code and the same settings."""
     return f"{job.family} {job.mixer}"
 
 
 def without_code(job: Job) -> str:
-    """A hash that is equal for jobs that differ only in the identities of the code of their mixer and task."""
+    """A hash of the job without the identities of the code of its mixer and task.
+
+    Jobs that differ only in these identities have equal hashes.
+    """
     return replace(job, family="", task_source="").id

@@ -1,6 +1,6 @@
-"""The options that choose a protocol: profile, tasks, fidelity and budget.
+"""The command-line options that choose a protocol: profile, tasks, fidelity and budget.
 
-The verbs of the command line and the Python functions share these declarations.
+The Python functions that take the same options share these declarations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from madbench.config.options import EVERY_VERB, Parameter, option, split_list
 from madbench.jobs import Budget, Fidelity
 
 BudgetName = Literal["strict", "parameters", "paper", "flops", "state", "compute"]
-"""The names of budgets for users. Jobs store the budget ``parameters`` as ``strict``."""
+"""The names of budgets that users may give. Jobs store the budget ``parameters`` as ``strict``."""
 
 
 @overload
@@ -19,7 +19,10 @@ def canonical_budget(name: BudgetName) -> Budget: ...
 @overload
 def canonical_budget(name: None) -> None: ...
 def canonical_budget(name: BudgetName | None) -> Budget | None:
-    """The budget with a name. None stays None."""
+    """The name under which jobs store a budget: ``strict`` for ``parameters``, any other name unchanged.
+
+    None stays None.
+    """
     return "strict" if name == "parameters" else name
 
 
@@ -41,7 +44,7 @@ FidelityOption = Annotated[
 
 
 def tasks_option(show_default: str, *flags: str) -> Parameter:
-    """The option ``--tasks``. ``show_default`` says which tasks are the default; ``flags`` are further spellings."""
+    """The option ``--tasks``. ``flags`` are more names of it; the help shows ``show_default`` as its default."""
 
     def split(values: list[str] | None) -> list[str] | None:
         return split_list(values)
@@ -60,7 +63,10 @@ def tasks_option(show_default: str, *flags: str) -> Parameter:
 
 
 def budget_option(reads: Any = BudgetName, **settings: Any) -> Parameter:
-    """The option ``--budget``, whose other name is ``--match``."""
+    """The option ``--budget``, also called ``--match``. ``settings`` are further arguments of ``option``.
+
+    ``reads`` is the type of the value that the option accepts.
+    """
 
     def canonical(name: BudgetName | None) -> Budget | None:
         return canonical_budget(name)

@@ -1,4 +1,4 @@
-"""The removal of overrides without effect: a planned job carries only the overrides that have an effect on it."""
+"""Plans whose jobs carry only the overrides that have an effect on them. Other overrides are dropped."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from madbench.suites.profile import Profile
 P = TypeVar("P", bound=Profile)
 MOST_NAMED = 4  # most labels in a message
 TOKEN_COUNTS = ("window",)
-"""Names of mixer settings that count tokens. A value above the length of the input has the effect of that length."""
+"""Names of mixer settings that count tokens. A value above the input's length has the same effect as the length."""
 
 
 @dataclass(frozen=True)
 class Plan(Generic[J]):
-    """Planned jobs, without overrides that have no effect on them."""
+    """Planned jobs, and the overrides that have no effect on them."""
 
     jobs: list[J]
-    # reasons why an override has no effect on any job of a label: by override, then by label
+    # by override, then by label: the reason why the override has no effect on the label's jobs
     without_effect: Mapping[Override, Mapping[str, str]]
-    canonical: Mapping[Override, str]  # the text of the equal canonical override, by an override that is not canonical
+    canonical: Mapping[Override, str]  # non-canonical override to the text of its canonical form
 
     def checked(self) -> list[J]:
         """Return the jobs.
 
-        Raises ``ConfigError`` for an override that has no effect on any job, or whose value is not canonical.
+        Raises ``ConfigError`` if an override has no effect on any of the jobs, or if its value is not canonical.
         """
         for override in self.without_effect:
             check_effect(override.key, [self])
@@ -42,14 +42,14 @@ class Plan(Generic[J]):
         return self.jobs
 
     def check_spelling(self) -> None:
-        """Raise ``ConfigError`` for an override whose value is not canonical."""
+        """Raise ``ConfigError`` if the value of an override is not canonical. The message names the canonical one."""
         for override, other in self.canonical.items():
             raise ConfigError(f"{override} trains the same as {other}; use {other}")
 
     def why_without_effect(self, key: str) -> Mapping[str, str]:
-        """The reasons why the override of ``key`` has no effect, by label.
+        """The reasons why the override of ``key`` has no effect on labels: label to reason.
 
-        Labels on which the override has an effect are left out.
+        Labels on which it has an effect are left out.
         """
         return next((reason for override, reason in self.without_effect.items() if override.key == key), {})
 
@@ -59,7 +59,7 @@ class Plan(Generic[J]):
 
 
 def check_effect(key: str, plans: Sequence[Plan[Any]]) -> None:
-    """Raise ``ConfigError`` if the override of ``key`` has no effect on any job of any of the plans."""
+    """Raise ``ConfigError`` if the override of ``key`` has no effect on any label of any of the plans."""
     labels_and_reasons = [
         (label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels
     ]
@@ -76,11 +76,11 @@ def drop_ineffective_overrides(
     plan: Callable[[P, Sequence[str]], list[J]],
     canonical: Callable[[J], J],
 ) -> Plan[J]:
-    """Plan jobs for every seed, and drop from each job the overrides that have no effect on it.
+    """Plan the jobs of all seeds under a profile, and drop from each job the overrides that have no effect on it.
 
-    A job then has the same id with and without such overrides. ``plan(profile, labels)`` returns the jobs of one seed,
-    without duplicates. ``canonical`` is :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for too
-    many jobs.
+    A job then has the same id with and without such overrides. ``plan(profile, labels)`` returns jobs of one seed,
+    without duplicates. ``canonical`` is :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for more
+    jobs than one experiment may have.
     """
     overrides, labels = profile.overrides, list(labels)
 
@@ -93,9 +93,9 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: J) -> tuple[J, tuple[Override, ...], set[Override]]:
-        """Return the job without ineffective overrides, the effective overrides, and a set of ineffective overrides.
+        """Return the job without ineffective overrides, its effective overrides, and some ineffective overrides.
 
-        The set has those ineffective overrides that changed the id of the job.
+        The last are those ineffective overrides with which the job has another id.
         """
         kept, changing = overrides, set[Override]()
         canonical_id = canonical(job).id if overrides else ""
@@ -142,10 +142,11 @@ def _why_unread(profile: Profile, override: Override, label: str) -> str:
 def _canonical_overrides(
     overrides: Sequence[Override], jobs: Iterable[J], canonical: Callable[[J], J]
 ) -> dict[Override, str]:
-    """The overrides whose number is not canonical in any job, each with the text of the equal canonical override.
+    """The overrides whose number is not canonical: override to the text of the canonical override with the same effect.
 
-    Only training settings and ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out,
-    since 0 stands for a value that depends on other settings. Both values are then accepted.
+    A number counts as canonical if the canonical form of at least one job has it. Only training settings and
+    ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out, since 0 stands for a value that
+    depends on other settings; both values are then accepted.
     """
     forms = [(job, canonical(job)) for job in jobs] if overrides else []
     trainings = [(vars(job.training), vars(form.training)) for job, form in forms]
@@ -162,7 +163,7 @@ def _canonical_overrides(
 
 
 def _number(value: Any) -> float | None:
-    """The value of an override as a number, such as 1e6 for the text ``1e6``. None if it is no number."""
+    """The value of an override as a number, such as 1e6 for the text ``1e6``. None if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -172,11 +173,18 @@ def _number(value: Any) -> float | None:
 def canonical_job(
     job: J, width: int, max_len: int, *, redraws: bool = False, is_shorter: bool = True, **fields: Any
 ) -> J:
-    """The canonical form of a job. ``fields`` are the fields that its suite has made canonical already.
+    """The canonical form of a job, for :meth:`madbench.suites.base.Suite.canonical`.
 
-    The seed is 0. The settings of the mixer are its ranks, and the settings that change it other than through the
-    ranks. ``width`` and ``max_len`` are the sizes of the mixers. ``redraws`` is True if the model initializes the
-    linear maps of its mixers itself, and ``is_shorter`` if some inputs are shorter than ``max_len`` tokens.
+    The seed is 0. The mixer settings are replaced by the ranks that they lead to and the settings with another effect
+    than through ranks. If the label has no heads, ``n_head`` is 1.
+
+    Args:
+        job: the job, whose model has ``n_head``.
+        width: model width of the mixers.
+        max_len: largest input length of the mixers, in tokens.
+        redraws: True if the model initializes the linear maps of its mixers itself.
+        is_shorter: True if some inputs have fewer than ``max_len`` tokens.
+        fields: fields of the job that the suite has made canonical.
     """
     job = replace(job, seed=0, **fields)
     if stored_code(job.label):

@@ -1,4 +1,4 @@
-"""Plans of jobs from labels and the runs of a profile, without duplicates and with a limit on their number."""
+"""Plans of one job per label and run of a profile, without duplicates and with a limit on their number."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=BlocksSettings)
 LEAST_SEEDS = 3
-"""Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
+"""The smallest number of reported seeds per label for which tables and tests state significance."""
 MOST_JOBS = 100_000
 """The largest number of jobs of one experiment."""
 
 
 class PlanOptions(TypedDict, total=False):
-    """The options of :meth:`madbench.suites.base.Suite.plan`. Each suite has its defaults."""
+    """The keyword arguments of :meth:`madbench.suites.base.Suite.plan`. Each suite has defaults for them."""
 
     seeds: Sequence[int]
     tasks: Iterable[str] | None  # None for the usual tasks of the suite
@@ -39,37 +39,43 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class StoredCode:
-    """The identity and the settings of a label's code, taken from its stored runs.
+    """The identity and the settings of a label's code, taken from stored runs.
 
-    They suffice to plan the same runs without the code.
+    With these, the same runs can be planned without the code.
     """
 
     identities: dict[str, str]
-    """The identity of the code that computes the label, by task: the field ``family`` of its jobs."""
+    """The identity of the label's code, by task: the field ``family`` of the label's jobs."""
     mixer: dict[str, Any]
-    """The settings of the label's family: the field ``mixer`` of its jobs."""
+    """The settings of the label's family: the field ``mixer`` of the label's jobs."""
     steps: dict[str, int] = field(default_factory=dict)
-    """The number of steps of jobs for which the budget chose it, by :func:`run_key`."""
+    """The number of steps of jobs whose budget chose it, by :func:`run_key` of the job."""
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
-        """The stored code of jobs with one label and one version of its code."""
+        """The stored code of a label, from stored ``jobs`` that all have this label and one version of its code."""
         steps = {run_key(job): job.steps for job in jobs if job.steps}
         return cls({job.task: job.family for job in jobs}, jobs[0].mixer, steps)
 
     def identity(self, task: str) -> str:
-        """The field ``family`` of a job on a task. If no run of the task is stored, the value of another task."""
+        """The identity of the label's code for a job on ``task``.
+
+        If no run of the task is stored, the identity is that of another task.
+        """
         return self.identities.get(task, next(iter(self.identities.values())))
 
 
 def run_key(job: Job) -> str:
-    """A key that is equal for jobs of one label that differ only in seed, rate, decay and code."""
+    """A key that is equal for jobs that have the same task, task setting, model, training, fidelity and budget.
+
+    Label, seed, learning rate, weight decay, mixer settings and code do not enter the key.
+    """
     training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
     return repr((job.task, mapping_text(job.setting), job.model, training, job.fidelity, job.budget))
 
 
 def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
-    """The stored code of labels whose code is outside of this package, by label."""
+    """The stored code of every label in ``jobs`` whose code is outside of this package, by label."""
     by_label: dict[str, list[Job]] = {}
     for job in jobs:
         if job.has_outside_mixer:
@@ -82,7 +88,10 @@ _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", d
 
 @contextmanager
 def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
-    """A context in which these labels are planned from their stored runs, without their code or a check of budgets."""
+    """A context in which the labels in ``codes`` are planned from their stored code, without importing their code.
+
+    It is not checked that these labels meet their budgets. ``codes`` maps labels to their stored code.
+    """
     token = _STORED_CODE.set(codes)
     try:
         yield
@@ -91,12 +100,12 @@ def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
 
 
 def stored_code(label: str) -> StoredCode | None:
-    """The stored code from which a label is planned (:func:`plan_as_stored`); None if its own code is used."""
+    """The stored code from which a label is planned inside :func:`plan_as_stored`. None if its own code is used."""
     return _STORED_CODE.get().get(label)
 
 
 class PlannedRun(NamedTuple, Generic[T]):
-    """The fields of a job that do not depend on its label."""
+    """A run of a profile, before it is combined with labels: the fields of a job that do not depend on its label."""
 
     task: str
     setting: dict[str, Any]
@@ -116,9 +125,9 @@ def plan_jobs(
 ) -> list[Job[B, T]]:
     """Plan one job per label and run, with seed 0.
 
-    ``runs`` has no duplicates. Labels that occur twice are planned once. Raises ``BudgetError``, which names the task,
-    if no ranks of a label meet the budget at this size and length. Labels with stored code are not checked. Raises
-    ``ConfigError`` for more jobs than one experiment may have.
+    ``runs`` has no duplicates. Labels that occur twice are planned once. Raises ``ConfigError`` for more jobs than one
+    experiment may have. Raises ``BudgetError``, with the task in its message, if no ranks of a label meet the budget at
+    the model size and sequence length. Labels with stored code (:func:`plan_as_stored`) are not checked for this.
     """
     parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(parsed) * len(runs))
@@ -159,32 +168,32 @@ def plan_jobs(
 
 
 def solve_mixers(job: Job[BlocksSettings], max_len: int) -> MixerSequence:
-    """The allocations of the mixers of a job's model, for inputs of up to ``max_len`` tokens."""
+    """The ranks and widths of the mixers of a job's model, for inputs of up to ``max_len`` tokens."""
     model = job.model
     return solve_blocks(job.label, model.n_layer, model.d_model, model.n_head, max_len, job.budget, **job.mixer)
 
 
 def check_count(count: int) -> None:
-    """Raise ``ConfigError`` for more jobs than one experiment may have."""
+    """Raise ``ConfigError`` if ``count`` jobs are more than one experiment may have."""
     if count > MOST_JOBS:
         raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
 
 
 def unique(jobs: Iterable[J]) -> list[J]:
-    """The jobs in order, without jobs whose id occurred before."""
+    """The jobs in order. Of jobs with equal ids, only one is kept."""
     return list({job.id: job for job in jobs}.values())
 
 
 def choosing_note(seeds: int) -> str:
-    """The note that the first of ``seeds`` seeds is not reported if a label has several learning rates or decays."""
+    """A note for users: the first of ``seeds`` seeds chooses the learning rate and decay, and is not reported."""
     what = "The first seed of a label chooses among several learning rates or decays, and is not reported"
     return f"{what}: {seeds} seeds give n = {seeds - 1}."
 
 
 def choosing_advice(seeds: int) -> str:
-    """Advice to train one seed more than ``LEAST_SEEDS``, because a label's first seed only chooses its rates.
+    """Advice to train ``LEAST_SEEDS + 1`` seeds, because the first seed only chooses the learning rate and decay.
 
-    ``seeds`` counts all seeds of a label, with the first. Empty if it is above ``LEAST_SEEDS``.
+    ``seeds`` is the number of all seeds of a label. Empty if it is above ``LEAST_SEEDS``.
     """
     if seeds > LEAST_SEEDS:
         return ""

@@ -1,4 +1,4 @@
-"""A profile: the training settings of a suite, read from a YAML file and changed by overrides."""
+"""The base class of profiles: the training settings of a suite, read from a YAML file and changed by overrides."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from madbench.mixers import LoadedFamily, own_settings, used_settings
 from madbench.plugins.paper_folders import files_of_papers
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
-"""Keys that describe the file itself. They cannot be overridden."""
+"""Keys of a profile's file that overrides cannot change, because they have no effect on a run."""
 LIKE = "like"
 """Key of a profile file that names a shipped profile. The file inherits every setting that it does not have itself."""
 
 
 class ProfileFacts(Protocol):
-    """The facts of a profile that tables of stored runs show.
+    """The facts about a profile that tables of stored runs show.
 
-    A :class:`Profile` has them, and so has its entry in the index of a store.
+    :class:`Profile` and a profile's entry in the index of a store both have them.
     """
 
     @property
@@ -47,23 +47,23 @@ class ProfileFacts(Protocol):
 
     @property
     def loaded(self) -> Profile:
-        """The profile, read from its file if necessary."""
+        """The whole profile. It is read from its file if necessary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(abc.ABC, Generic[M]):
-    """The base class of all suites' profiles. Labels, seeds, fidelity and budget come from the command line.
+    """The base class of the profiles of all suites. Each suite has a subclass.
 
-    ``Profile[M]`` is a profile of a suite whose ``Model`` is ``M``.
+    A profile sets the model's size, the schedule and the task settings. Labels, seeds, fidelity and budget are not part
+    of it. ``Profile[M]`` is a profile of a suite whose ``Model`` is ``M``.
     """
 
     folder: ClassVar[Path]
     """The folder of the shipped profiles."""
     suite_name: ClassVar[str] = ""
-    """The suite's name. Papers add profiles to the suite in ``profiles/SUITE_NAME/``. A subclass does not inherit it.
-    """
+    """The name of the suite, if papers may add profiles in ``profiles/SUITE_NAME/``. Subclasses do not inherit it."""
     noun: ClassVar[str]
-    """The word for a profile of the suite in messages."""
+    """The word for a profile of the suite in messages, such as ``signal profile``."""
     Model: ClassVar[type[ModelSettings]]
     """The configuration class of the model around the mixer. If it has the fields ``d_model``, ``n_head``, ``n_layer``
     (the number of blocks) and ``seq_len``, notes, reports and estimates use them."""
@@ -72,9 +72,9 @@ class Profile(abc.ABC, Generic[M]):
     Task: ClassVar[type]
     """The class of the setup of one task, if the profile has ``tasks``."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
-    """Training settings that are set by a key of the profile itself: setting to key."""
+    """Training settings that a key of the profile itself sets: setting to key. ``training`` may not have them."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
-    """Keys whose override leaves the profile comparable with the paper."""
+    """Keys that an override may change while the profile stays comparable with the paper."""
 
     description: str
     """The purpose of the profile, and its duration."""
@@ -118,11 +118,14 @@ class Profile(abc.ABC, Generic[M]):
             raise ConfigError(f"chosen_on: {error}") from error
 
     def chosen_labels(self) -> frozenset[str]:
-        """The labels on whose results the profile's settings were chosen. Their results under it are biased."""
+        """The labels on whose results the profile's settings were chosen. Empty if there are none.
+
+        Results of these labels under the profile are biased.
+        """
         return frozenset(map(str, expand([f"@{self.chosen_on}"]))) if self.chosen_on else frozenset()
 
     def check_training(self, training: Mapping[str, Any], where: str) -> None:
-        """Raise ``ConfigError`` for a training setting that does not exist, or that another key of the profile sets.
+        """Raise ``ConfigError`` for a key of ``training`` that is unknown, invalid, or set elsewhere in the profile.
 
         The message begins with ``where``.
         """
@@ -134,10 +137,10 @@ class Profile(abc.ABC, Generic[M]):
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
-        """Raise ``ConfigError`` for a value that trains the same as another value, which is canonical.
+        """Raise ``ConfigError`` for a setting of the profile's file whose value is not canonical.
 
-        The message begins with ``where``. Only the content of a file is checked here. A plan of jobs checks overrides
-        (:class:`madbench.suites.overrides.Plan`).
+        Another, canonical value trains the same. The message begins with ``where``. Overrides are not checked here but
+        by :class:`madbench.suites.overrides.Plan`.
         """
 
     def model_config(self) -> M:
@@ -149,10 +152,10 @@ class Profile(abc.ABC, Generic[M]):
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The settings of the label's family that identify the label's jobs, by name.
+        """The settings of the label's family that enter the ids of the label's jobs: name to value.
 
-        A setting that was added to the family later is included only if it is not at its default. Raises
-        ``ConfigError`` for an override that has no effect on the label.
+        A setting that the family did not have from the start is included only if the label uses it and it is not at its
+        default. Raises ``ConfigError`` if an override of a mixer setting has no effect on the label.
         """
         for override in self.overrides:
             if reason := self.why_unread(override, label):
@@ -160,13 +163,16 @@ class Profile(abc.ABC, Generic[M]):
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
-        """The result of :meth:`mixer_settings` for a label or its text, without a check of overrides."""
+        """The result of :meth:`mixer_settings`, also if an override has no effect on the label."""
         settings = self._part(family_of(label).Settings)
         own = own_settings(label, settings)
         return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
     def changes(self, job: Job[M]) -> list[Override]:
-        """The overrides with which this profile trains the job, except the precision, which depends on the machine."""
+        """The overrides that this profile needs in order to train ``job``. Empty if it needs none.
+
+        The precision is left out, because it depends on the machine.
+        """
         setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
         own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
         if own not in self._changes:
@@ -177,13 +183,13 @@ class Profile(abc.ABC, Generic[M]):
 
     @functools.cached_property
     def _changes(self) -> dict[tuple[Any, ...], list[Override]]:
-        """A cache for :meth:`changes`, because many stored jobs have the same mixer and training settings."""
+        """A cache for :meth:`changes`, because many stored jobs have the same settings."""
         return {}
 
     def mixer_changes(self, job: Job) -> list[Override]:
-        """The overrides of mixer settings with which this profile trains the job.
+        """The overrides of mixer settings that this profile needs in order to train ``job``.
 
-        Empty if the label's family is not installed, since its settings are then unknown.
+        Empty if the label's family is not installed, because its settings are then unknown.
         """
         if not has_settings(job.label):
             return []
@@ -191,33 +197,38 @@ class Profile(abc.ABC, Generic[M]):
         return changed_overrides("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
     def model_changes(self, job: Job[M]) -> list[Override]:
-        """The overrides of the model around the mixer with which this profile trains the job."""
+        """The overrides of the model around the mixer that this profile needs in order to train ``job``."""
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
     @abc.abstractmethod
     def training_changes(self, job: Job[M]) -> list[Override]:
-        """The overrides with which this profile trains the job: those of ``training`` and of the task's settings."""
+        """The overrides of training and task settings that this profile needs in order to train ``job``."""
 
     def trainings_of(self, job: Job[M]) -> Sequence[TrainingSettings]:
-        """All optimizer runs that this profile tries on the job's setting. By default only the one of the job."""
+        """The training settings that this profile tries on the job's task setting, such as one per learning rate.
+
+        By default, only the training settings of ``job``.
+        """
         return [job.training]
 
     def jobs_like(self, job: Job[M]) -> Sequence[Job[M]]:
-        """The jobs that this profile trains with the label, code, task and seed of ``job``.
+        """The jobs of this profile that have the same label, code, task and seed as ``job``.
 
-        They show which runs are missing. Empty if the jobs are not known; a table then counts the stored runs only.
+        A table compares them with the stored runs to count missing runs. By default the result is empty; a table then
+        counts stored runs only.
         """
         return []
 
     def job_changes(self, job: Job[M]) -> list[Override]:
-        """The overrides with which this profile trains a single job of this job's label, task and seed.
+        """The overrides with which this profile trains only one job per label, task and seed.
 
-        The overrides that make it ``job`` itself are :meth:`changes` of the profile so changed.
+        :meth:`changes` of the profile with these overrides then has the overrides that lead to ``job`` itself. Empty if
+        the profile trains one job per label, task and seed anyway.
         """
         return []
 
     def trains_job(self, job: Job[M]) -> bool:
-        """True if this profile trains the job. A profile with ``auto`` precision trains jobs of either precision."""
+        """True if this profile trains the job. If its precision is ``auto``, the job may have either precision."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting
@@ -225,18 +236,18 @@ class Profile(abc.ABC, Generic[M]):
 
     @property
     def loaded(self) -> Self:
-        """The profile itself (:class:`ProfileFacts`)."""
+        """The profile itself, as :class:`ProfileFacts` requires."""
         return self
 
     @property
     def is_shipped(self) -> bool:
-        """True if it is a shipped profile without overrides."""
+        """True if this is a shipped profile without overrides."""
         return not self.overrides and not self.source.endswith((".yaml", ".yml"))
 
     def why_unread(self, override: Override, label: str) -> str:
         """The reason why an override of a mixer setting has no effect on the label.
 
-        Empty if it has an effect, and for an override of another setting.
+        Empty if it has an effect, or if it is not an override of a mixer setting.
         """
         section, _, name = override.key.partition(".")
         read = used_settings(label)
@@ -245,7 +256,7 @@ class Profile(abc.ABC, Generic[M]):
         return f"settings of its mixer: {', '.join(f'model.{setting}' for setting in read) or 'none'}"
 
     def under(self, overrides: Sequence[Override]) -> Self:
-        """This profile with ``overrides`` in place of its own overrides."""
+        """This profile, loaded with ``overrides`` instead of its own overrides."""
         key = tuple(overrides)
         if key not in self._under:
             self._under[key] = type(self).load(self.source, overrides)
@@ -253,7 +264,7 @@ class Profile(abc.ABC, Generic[M]):
 
     @functools.cached_property
     def _under(self) -> dict[tuple[Override, ...], Self]:
-        """A cache for :meth:`under`, which is called with the same overrides for many labels."""
+        """A cache for :meth:`under`. It is called with the same overrides for many labels."""
         return {}
 
     def _part(self, kind: type) -> Any:
@@ -262,25 +273,27 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def files(cls) -> dict[str, Path]:
-        """The files of the shipped profiles by name, from the suite's folder and the folders of papers."""
+        """The files of the shipped profiles, by profile name, from the folders of the suite and of papers."""
         suite_name = vars(cls).get("suite_name", "")
         files_by_name = files_of_papers(f"profiles/{suite_name}") if suite_name else {}
         return dict(sorted((files_by_name | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
 
     @classmethod
     def names(cls) -> list[str]:
-        """The names of :meth:`files`."""
+        """The names of the shipped profiles, in alphabetical order."""
         return list(cls.files())
 
     @classmethod
     def load(cls, name: str, overrides: Iterable[Override | str] = ()) -> Self:
         """Load the profile ``name`` and apply ``overrides``, which may be texts such as ``training.epochs=20``.
 
-        ``name`` is one of :meth:`files`, or a path to a YAML file. An override of ``training.KEY`` or
-        ``learning_rates`` applies to every task, even if the profile sets another value for a task. An override of
-        ``tasks.TASK`` applies to that task; the order does not matter. Any override outside ``stays_comparable`` makes
-        the profile not comparable with the paper. Raises ``ConfigError`` for an unknown profile, key or type, and for
-        an override without effect.
+        ``name`` is the name of a shipped profile, or the path of a YAML file. An override of ``training.KEY`` or
+        ``learning_rates`` applies to every task, even if the profile has another value for a single task. An override
+        of ``tasks.TASK`` applies to that task and takes precedence; the order of the overrides does not matter. The
+        profile is no longer comparable with the paper if an override changes a key outside ``stays_comparable``.
+
+        Raises ``ConfigError`` for an unknown profile or key, for an invalid value, for two overrides of one key, and
+        for an override without effect on any run.
         """
         parsed_overrides = [
             override if isinstance(override, Override) else Override.parse(override) for override in overrides
@@ -313,7 +326,7 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def exists(cls, name: str) -> bool:
-        """True if ``name`` is the name of a profile of this class, or the path of a YAML file with one."""
+        """True if a profile of this class can be loaded by ``name``, which may be the path of a YAML file."""
         try:
             return bool(cls.load(name))
         except ConfigError:
@@ -321,10 +334,10 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The content of a profile's file, merged over the content of the profile that its key ``like`` names.
+        """Read a profile's file and merge it over the profile that its key ``like`` names, if it has this key.
 
-        ``above`` has the names of the profiles that are being read. Raises ``ConfigError`` if the named profile is not
-        shipped, or if profiles name each other.
+        ``above`` has the names of the profiles that lead to this file by ``like``. Raises ``ConfigError`` if ``like``
+        names no shipped profile or one of ``above``.
         """
         mapping = dict(read_yaml(path))
         if LIKE not in mapping:
@@ -342,7 +355,7 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def docs(cls) -> dict[str, str]:
-        """The documentation string of every setting that can be overridden, by dotted key."""
+        """The documentation of every setting that can be overridden, by dotted key."""
         docs: dict[str, str] = {}
         for name, sentence in field_docs(cls).items():
             if name == "model":
@@ -363,7 +376,7 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """The classes whose fields are the keys of ``model``: the suite's ``Model``, and families' settings.
+        """The classes whose fields are the keys of ``model``: the suite's ``Model``, and the settings of families.
 
         Only families that the suite can train are included.
         """
@@ -371,12 +384,12 @@ class Profile(abc.ABC, Generic[M]):
 
     @staticmethod
     def can_train(family: LoadedFamily) -> bool:
-        """True if labels of the family can be trained in this suite."""
+        """True if the suite of this profile can train labels of the family."""
         return True
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``changes``; mappings are merged key by key."""
+    """The mapping ``base``, updated by ``changes``. Mappings within it are merged key by key."""
     merged = dict(base)
     for key, value in changes.items():
         ours = merged.get(key)
@@ -385,29 +398,33 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Override]:
-    """The overrides that turn the settings ``theirs`` of a section into ``ours``."""
+    """The overrides of settings in a section that change their values from ``theirs`` to ``ours``."""
     return [Override.of(f"{section}.{name}", value) for name, value in ours.items() if theirs.get(name) != value]
 
 
 def is_rate_change(override: Override) -> bool:
-    """True if an override changes the learning rates or weight decays that a profile tries for all tasks."""
+    """True if an override sets the list of learning rates or weight decays that a profile tries on every task."""
     return override.key in ("learning_rates", "weight_decays")
 
 
 @functools.cache
 def has_settings(label: str) -> bool:
-    """True if the label's family is installed and can parse the label, so that its mixer settings are known."""
+    """True if the label can be parsed and its family is installed. Only then are its mixer settings known."""
     return not reading_problem(label)
 
 
 @functools.cache
 def usual_settings(label: str) -> dict[str, Any]:
-    """The default settings of the label's family."""
+    """The default settings of the label's family: name to value."""
     return dataclasses.asdict(family_of(label).Settings())
 
 
 def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
-    """Return ``mapping`` with one override, and without the values that single tasks have for the same key."""
+    """Return the profile ``mapping`` with an override applied.
+
+    If the override is of a training setting or learning rate for all tasks, values of the same key for single tasks are
+    removed.
+    """
     changed, key = apply_override(mapping, override), override.key
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
@@ -419,7 +436,7 @@ def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str,
 
 
 def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for an override ``tasks.TASK...`` whose task is not in ``tasks``."""
+    """Raise ``ConfigError`` for an override of ``tasks.TASK...`` whose task is not in ``tasks``."""
     for override in overrides:
         section, *names = override.key.split(".")
         if section == "tasks" and names and names[0] not in tasks:
@@ -428,5 +445,5 @@ def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
 
 @cached_by_class
 def field_names(kind: type) -> tuple[str, ...]:
-    """The names of the fields of a settings dataclass."""
+    """The names of the fields of a dataclass of settings."""
     return tuple(field.name for field in dataclasses.fields(kind))

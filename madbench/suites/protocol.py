@@ -1,4 +1,7 @@
-"""The protocol of a table: the settings that its runs share over labels and seeds, planned or recognized from jobs."""
+"""The protocol of a table: the settings that all its runs share, over labels and seeds.
+
+A protocol is known from a plan, or is recognized from stored jobs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Protocol:
-    """The settings that the runs of one table share over labels and seeds."""
+    """The settings that all runs of a table share, over labels and seeds."""
 
     suite: Suite[Any, Any]
     profile: ProfileFacts
@@ -42,12 +45,12 @@ class Protocol:
 
     @property
     def name(self) -> str:
-        """The profile's name and the overrides, such as ``evening training.epochs=20``."""
+        """The name of the profile and the overrides of it, such as ``evening training.epochs=20``."""
         return " ".join([self.profile_name, *map(str, self.overrides)])
 
     @property
     def title(self) -> str:
-        """The protocol and the device in one line."""
+        """One line with the profile, the device and, if they are not the usual ones, fidelity, budget and corpus."""
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]
         if len(self.suite.fidelities) > 1:
@@ -59,7 +62,7 @@ class Protocol:
         return ", ".join([*parts, self.device])
 
     def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
-        """Plan the jobs of ``labels``. Raises a ``MadbenchError`` if any of them could not be trained."""
+        """Plan the jobs of ``labels`` for ``seeds``. Raises a ``MadbenchError`` if one of them could not be trained."""
         options: PlanOptions = {
             "seeds": seeds,
             "tasks": self.tasks,
@@ -72,7 +75,10 @@ class Protocol:
         return self.suite.plan(labels, self.profile.loaded, **options)
 
     def plans(self, job: Job) -> bool:
-        """True if this protocol plans the job. The protocol may have changes that the job's label does not use."""
+        """True if the job is in this protocol's plan for its label and seed.
+
+        The overrides of the protocol may include some without effect on the job's label.
+        """
         try:
             return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
         except MadbenchError:  # the label has no ranks under the profile
@@ -82,8 +88,8 @@ class Protocol:
 def recognise_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
-    ``stored`` has each job with the details of its record. The protocol has the learning rates and weight decays of all
-    jobs. Its other settings are those of the job with the most changed mixer settings.
+    ``stored`` has pairs of a job and the details of its record. The learning rates and weight decays are those of all
+    jobs. The other settings are those of the job with the most mixer settings that are not at their defaults.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
@@ -100,12 +106,15 @@ def recognise_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mappi
 
 
 def protocol_id(suite: Suite, job: Job) -> str:
-    """Eight hexadecimal digits: a hash of everything that runs of one table share, equal on every machine."""
+    """A hash of all settings that runs of one table share: eight hexadecimal digits, equal on every machine."""
     return content_id(suite.shared_settings(job) | {"mixer": changed_settings(job)})[:8]
 
 
 def changed_settings(job: Job) -> dict[str, Any]:
-    """The settings of the job's mixer that differ from its family's defaults. Empty if the family is not installed."""
+    """The mixer settings of a job that differ from the defaults of its family: name to value.
+
+    Empty if the family is not installed.
+    """
     if not has_settings(job.label):
         return {}
     usual = usual_settings(job.label)
@@ -113,9 +122,10 @@ def changed_settings(job: Job) -> dict[str, Any]:
 
 
 def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
-    """Group stored items of one suite by protocol: the id of a protocol to its items, in their given order.
+    """Group stored items of one suite, such as runs, by protocol. Keys are ids of protocols.
 
-    ``job_of`` returns the job of an item. An item can be in several groups, by these rules:
+    The items of a group keep their order. ``job_of`` returns the job of an item. An item can be in several groups, by
+    these rules:
 
     - A run belongs to its own protocol, and to every protocol that differs from it only in settings that the label of
       the run does not use.
@@ -152,11 +162,12 @@ def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict
 
 
 def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
-    """Group items of protocols that differ only in learning rates and weight decays.
+    """Group items whose protocols differ only in learning rates and weight decays. Keys are ids of protocols.
 
-    Labels are compared at equal rates. So each set of rates at which some label was trained makes one group, with the
-    runs at these rates of every label that was trained at all of them. An item can be in several groups.
-    ``items_of_profiles`` has each item with its job and the ids of its protocols, one id per rate and decay.
+    ``items_of_profiles`` has triples of an item, its job, and the ids of the item's protocols, which have one id per
+    rate and decay. Labels are compared at equal rates and decays. There is therefore one group for each set of rates
+    and decays at which a label was trained. A group has the items at these rates of every label that was trained at all
+    of them. An item can be in several groups.
     """
     ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in items_of_profiles:
@@ -177,7 +188,7 @@ def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str,
 
 
 class RatesTried:
-    """The learning rates and weight decays of jobs by task, and those that a profile tries."""
+    """The learning rates and weight decays with which jobs were trained, and those that their profile tries."""
 
     def __init__(self) -> None:
         self.rates: dict[str, set[float]] = defaultdict(set)
@@ -186,9 +197,10 @@ class RatesTried:
         self.usual_decays: set[float] = set()
 
     def add(self, job: Job, profile: Profile | None) -> None:
-        """Add the rates of ``job`` and the rates that ``profile`` tries.
+        """Add the learning rate and weight decay of ``job``, and those that ``profile`` tries on its task setting.
 
-        If ``profile`` is None, because it is not shipped, the job's own rates count as those that it tries.
+        If the profile is not a shipped one, ``profile`` is None. The job's own rate and decay then count as those of
+        the profile.
         """
         trainings = profile.trainings_of(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
@@ -200,7 +212,7 @@ class RatesTried:
     def changes(self) -> tuple[Override, ...]:
         """The overrides with which the profile tries every learning rate and weight decay of the jobs.
 
-        Empty if the profile already tries them all.
+        Empty if the profile already tries all of them.
         """
         usual = self.usual_rates
         unusual = {task: rates for task, rates in self.rates.items() if rates - usual[task]}
@@ -215,13 +227,16 @@ class RatesTried:
 
     @property
     def has_usual(self) -> bool:
-        """True if the jobs have all rates and decays that the profile tries."""
+        """True if the jobs have every learning rate and weight decay that the profile tries."""
         usual = self.usual_rates
         return self.usual_decays <= self.decays and all(usual[task] <= self.rates[task] for task in self.rates)
 
 
 def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
-    """The overrides with which ``profile`` tries all rates and decays of ``jobs``."""
+    """The overrides with which ``profile`` tries every learning rate and weight decay of ``jobs``.
+
+    Empty if the profile already tries all of them.
+    """
     tried = RatesTried()
     for job in jobs:
         tried.add(job, profile)
@@ -229,9 +244,9 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
-    """True if ``job`` and ``other`` differ only in mixer settings that the label of ``job`` does not use.
+    """True if ``job`` differs from ``other`` only in mixer settings that the label of ``job`` does not use.
 
-    Their labels may differ too.
+    The labels, seeds and tasks of the jobs may differ too.
     """
     if suite.shared_settings(job) != suite.shared_settings(other):
         return False

@@ -1,6 +1,7 @@
-"""Numbers that papers publish, by label, for comparison. Importing this does not import pandas.
+"""The numbers that papers publish for labels, for comparison with stored runs. Importing this does not import pandas.
 
-A paper's folder may hold ``published.yaml``: its tables of published numbers, and facts about them that claims need.
+The folder of a paper may have a file ``published.yaml``. It describes the paper's tables of published numbers, and has
+facts about them that claims need.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ Scores = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class PublishedNumbers:
-    """The published numbers of a row under one profile, by column."""
+    """The published numbers of a row under one profile: column to number."""
 
-    of_no_profile: dict[str, float]
-    of_profile: dict[str, float]
+    of_no_profile: dict[str, float]  # from rows of published tables that name no profile
+    of_profile: dict[str, float]  # from rows that name the profile and its overrides
 
     def shown(self, profile: ProfileFacts, shows_always: bool = False) -> dict[str, float]:
-        """The numbers to show.
+        """The numbers to show in a table: column to number.
 
         Numbers that name no profile are included if ``profile`` is comparable with the paper, or if ``shows_always`` is
         True.
@@ -41,10 +42,10 @@ class PublishedNumbers:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A CSV file with one row per label.
+    """A CSV file of published numbers, with one row per label.
 
-    Rows with ``profile`` and ``overrides`` belong to that profile with these overrides. Other rows belong to the
-    profiles that are comparable with the paper.
+    The CSV file may have columns ``profile`` and ``overrides``. A row with a profile belongs to that profile with these
+    overrides. Other rows belong to all profiles that are comparable with the paper.
     """
 
     file: str
@@ -52,9 +53,9 @@ class PublishedTable:
     title: str
     """The name of the table in captions, such as "Table 1, one seed"."""
     columns: dict[str, str]
-    """The columns of the CSV file, by column of our tables."""
+    """Column of our tables to column of the CSV file."""
     factors: dict[str, float] = field(default_factory=dict)
-    """Factors by which published numbers are multiplied, such as steps per evaluation, by column of our tables."""
+    """Column of our tables to the factor that multiplies its published numbers, such as steps per evaluation."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,17 @@ class Published:
 
     tables: tuple[PublishedTable, ...]
     margin_share: float = 0.0
-    """The default margin of claims of no difference, as a share of the published gain between ``margin_labels``."""
+    """The default margin of claims of no difference, as a fraction of the published difference of ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """The two labels whose published difference is the gain of ``margin_share``, the better label first."""
+    """The two labels whose published difference is multiplied by ``margin_share``. The better label is first."""
     heuristics: dict[str, float] = field(default_factory=dict)
-    """The score of each task's heuristic at the task sizes of the paper, in the units of the task's column."""
+    """Task to the score of its heuristic at the task sizes of the paper, in the units of the task's column."""
 
     def rows(self, folder: Path) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
-        """Yield the label, the cells and the numbers of each row of the tables in the folder ``folder``.
+        """Yield the label, the cells and the numbers of each row of the tables. Their CSV files are in ``folder``.
 
-        The cells are the texts of the row by header of the CSV file. The numbers are by column of our tables, and are
-        multiplied by the factors of the table. Empty cells give no number.
+        The cells map headers of the CSV file to texts. The numbers map columns of our tables to published numbers times
+        :attr:`PublishedTable.factors`. Empty cells have no number.
         """
         for table in self.tables:
             with open(folder / table.file, newline="", encoding="utf-8") as file:
@@ -83,9 +84,9 @@ class Published:
 
 
 def read_published(folder: Path) -> Published:
-    """The published numbers in a paper's folder. Empty if the folder has no such file.
+    """The published numbers in the folder of a paper. They have no tables if there is no ``published.yaml``.
 
-    Raises ``ConfigError`` if they are invalid.
+    Raises ``ConfigError`` if this file or a CSV file is invalid.
     """
     path = folder / FILE
     if not path.is_file():
@@ -109,9 +110,10 @@ def read_published(folder: Path) -> Published:
 
 @functools.cache
 def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
-    """The folder and the published numbers of every paper that has published numbers, by the paper's name.
+    """The folder and the published numbers of every paper that has published tables, by the paper's name.
 
-    An installed paper with an invalid file is left out; ``madbench ls papers`` says what is wrong.
+    An installed paper with an invalid file is left out; ``madbench ls papers`` says what is wrong. Raises
+    ``ConfigError`` if the file of a built-in paper is invalid.
     """
     found = {}
     for name, folder in paper_folders().items():
@@ -128,20 +130,20 @@ def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
 
 @functools.cache
 def paper_scores(paper: str) -> Scores:
-    """The published numbers of a paper, from the rows that name no profile."""
+    """The published numbers of a paper from rows that name no profile: label to column to number."""
     folder, published = published_by_paper()[paper]
     return _merge((label, numbers) for label, row, numbers in published.rows(folder) if not row.get("profile"))
 
 
 @functools.cache
 def published_scores() -> Scores:
-    """The published numbers of all papers, without those rows of their tables that name a profile."""
+    """The published numbers of all papers from rows that name no profile: label to column to number."""
     return _merge(item for paper in published_by_paper() for item in paper_scores(paper).items())
 
 
 @functools.cache
 def profile_scores(profile: str, overrides: tuple[Override, ...] = ()) -> Scores:
-    """The published numbers of the models that a profile trains with these overrides."""
+    """The published numbers from rows that name ``profile`` with these overrides: label to column to number."""
     return _merge(
         (label, numbers)
         for folder, published in published_by_paper().values()
@@ -151,7 +153,7 @@ def profile_scores(profile: str, overrides: tuple[Override, ...] = ()) -> Scores
 
 
 def profile_titles(profile: str, overrides: tuple[Override, ...] = ()) -> list[str]:
-    """The titles of the published tables with numbers of the models that a profile trains with these overrides."""
+    """The titles of the published tables with a row that names ``profile`` with these overrides."""
     titles: dict[str, None] = {}
     for folder, published in published_by_paper().values():
         for table in published.tables:
@@ -165,17 +167,26 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]
 
 
 def published_under(name: str, profile: str, overrides: tuple[Override, ...] = ()) -> PublishedNumbers:
-    """The published numbers of the label ``name``: those of a profile with these overrides, and those of no profile."""
+    """The published numbers of the label ``name`` for ``profile`` with these overrides.
+
+    They include the numbers that name no profile.
+    """
     return PublishedNumbers(published_scores().get(name, {}), profile_scores(profile, overrides).get(name, {}))
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the label ``name`` to show under ``protocol`` (:meth:`PublishedNumbers.shown`)."""
+    """The published numbers to show for the label ``name`` in a table of ``protocol``: column to number.
+
+    ``shows_always`` is an argument of :meth:`PublishedNumbers.shown`.
+    """
     return published_under(name, protocol.profile_name, protocol.overrides).shown(protocol.profile, shows_always)
 
 
 def _merge(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:
-    """The numbers of each label, by column. If several rows have a number for a column, the first row counts."""
+    """The numbers of each label: label to column to number.
+
+    If several rows of a label have a number for a column, the first row counts.
+    """
     scores: Scores = {}
     for label, numbers in rows:
         scores[label] = numbers | scores.get(label, {})

@@ -1,16 +1,16 @@
-"""Scores of the records of a suite's jobs, as one long frame with equal columns for every suite.
+"""Scores of a suite's runs, as a frame with the same columns for every suite.
 
-A frame of scores has one row per label, seed and column:
+A frame of scores has one row per label, seed and column of a table. Its columns are:
 
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
 - ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN if there is none;
 - ``expected``, ``done``, ``diverged``: the number of jobs, of jobs with a result, and of diverged jobs;
-- ``budget_ratio``: a mixer's budget over that of softmax attention, averaged over the jobs;
+- ``budget_ratio``: a mixer's budget divided by that of softmax attention, averaged over the jobs;
 - ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
 - ``heuristic``: the value of the best answer that ignores the context; NaN if it is not known;
 - ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
-- ``is_diverged``: True if every run of a setting diverged. Such a setting has the value of chance. For steps to an
-  event: True if the run did not reach it; the value is its last step.
+- ``is_diverged``: True if every run of a setting diverged; ``value`` is then that of chance. In columns that count
+  steps to an event: True if a run did not reach the event; ``value`` is then the run's last step.
 """
 
 from __future__ import annotations
@@ -39,60 +39,59 @@ COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float
 COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool, "heuristic": float}
 """The columns of a frame of scores, with their types."""
 CURVE_RUN = {"protocol": str, "id": str, "label": str, "seed": int, "status": str}
-"""The columns of a frame of loss curves that are equal in all rows of a run, with their types."""
+"""The columns of a frame of loss curves whose values are equal in all rows of a run, with their types."""
 CURVE_STEP = {"step": int, "tokens": int, "seconds": float, "evaluation": float, "train_loss": float}
 CURVE_STEP |= {"validation_loss": float, "validation_bits_per_byte": float, "step_loss": float}
-"""The columns of a frame of loss curves that come from a logged step, with their types."""
+"""The columns of a frame of loss curves whose values differ between the logged steps of a run, with their types."""
 CURVES: dict[str, type] = {**CURVE_RUN, **CURVE_STEP}
 """The columns of a frame of loss curves, which the figure ``loss`` of any suite draws, with their types."""
 SCALE = ("ceiling", "chance", "solved", "heuristic")
-"""The columns with the scale of a task: its ceiling, its chance level, the value from which it counts as solved, and
-the score of the best answer that ignores the context."""
+"""The columns with reference values of a task, which the module's docstring describes."""
 _METRICS = ("value", "selection", "ceiling")
-"""The columns with numbers of a run's record."""
+"""The columns of a frame of runs whose numbers come from the run's record."""
 SETTING = ["suite", "label", "column", "setting", "seed"]
-"""The columns whose values select the runs of one setting and seed. These runs differ in rates only."""
+"""The columns that together identify one task setting and seed of a label. Its runs differ in rates only."""
 _OF_SEEDS = SETTING[:-1]
-"""The columns whose values select the runs of all seeds of one setting."""
+"""The columns that together identify one task setting of a label, over all seeds."""
 PUBLISHED_FIDELITY = "published"
 """The fidelity in which every seed chooses its own rate, as in the published code."""
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
 """The details of a record that are columns of a frame of runs."""
 COUNTS = ("done", "expected", "diverged")
-"""The columns with numbers of jobs: finished or diverged, planned, and diverged."""
+"""The columns that count jobs: finished or diverged ones, planned ones, and diverged ones."""
 _SUMS = {name: (name, "sum") for name in COUNTS}
 """The arguments of ``agg`` that sum :data:`COUNTS` when rows are aggregated."""
 
 
 @dataclass(frozen=True)
 class UntrainedScores:
-    """The scores of a job's setting that need no training, in the units of its column. NaN if a score is not known."""
+    """Scores of a job's task setting that need no training, in the units of the task's column. NaN if not known."""
 
     chance: float
-    """The value of a model that guesses."""
+    """The expected value of a model that guesses."""
     heuristic: float
     """The value of the best answer that ignores the context."""
     solved_share: float
-    """The fraction of the way from chance to ceiling above which a seed has solved the task."""
+    """The threshold above which a seed has solved the task: 0 is the chance level and 1 the ceiling."""
 
 
 SettingKey = tuple[str, str, str]
-"""The suite, the task and the setting of a job, the setting as JSON. Jobs of equal key have equal untrained scores."""
+"""The suite, the task and the task setting (as JSON) of a job. Jobs with equal keys have equal untrained scores."""
 
 
 def setting_key(job: Job) -> SettingKey:
-    """The key of a job's setting."""
+    """The key under which the untrained scores of a job are stored: suite, task, and task setting as JSON."""
     return job.suite, job.task, mapping_text(job.setting)
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """A job in a row of a table, with its stored record."""
+    """A job in a row of a table, with its record if there is one."""
 
     row: str  # name of the row: a label, or a row of a grid
     job: Job
     record: Record | None  # None if nothing is stored or the run failed
-    untrained: UntrainedScores | None = None  # None if the store does not have them; they are then computed
+    untrained: UntrainedScores | None = None  # None if not stored; they are then computed
 
     @property
     def status(self) -> str:
@@ -104,47 +103,49 @@ class JobOutcome:
 
     @property
     def curve(self) -> Sequence[Mapping[str, float]]:
-        """The rows of the run's curve. Empty without a record."""
+        """The rows of the curve of the job's run. Empty without a record."""
         return self.record.curve if self.record else ()
 
 
 class Scoring:
-    """The computation of scores from a suite's records.
+    """The computation of a suite's scores from the records of its runs. Suites may subclass it.
 
-    By default a task has one metric, at the best of several rates, averaged over the settings of the task.
+    By default a task has one metric, at the best of several rates, averaged over the settings of the task. Rates are
+    pairs of learning rate and weight decay.
 
-    Of runs that differ only in learning rate and decay, one counts. The first seed of a label chooses the rate with the
-    best ``selection`` for the other seeds, separately per setting, and is not reported. If each seed chose for itself,
+    Of runs that differ only in their rates, one counts. The first seed of a label chooses the rates with the best
+    ``selection`` for the other seeds, separately per task setting, and is not reported. If each seed chose for itself,
     its score would be the best of several draws. That favors labels with a large spread, even if ``selection`` uses
-    data that are not reported. A single seed chooses for itself, and so does every seed in the published fidelity.
+    data that are not reported. The only seed of a label chooses for itself, and so does every seed in the published
+    fidelity.
     """
 
     has_curves = False
-    """True if scores are computed from curves, which take longer to read."""
+    """True if scores are computed from curves. Records are then read with their curves, which takes longer."""
     metric = "accuracy"
-    """The name of the metric in a record that is reported."""
+    """The name of the reported metric in a record."""
     selection = "accuracy"
     """The name of the metric in a record by which rates are chosen."""
     ceiling = "ceiling"
-    """The name of the metric in a record with the best possible value. Empty if there is no bound."""
+    """The name of the metric in a record that bounds ``metric`` from above. Empty if there is no bound."""
     factor = 100.0
-    """The factor from the metric to the value in the column."""
+    """The factor by which ``metric`` is multiplied to give the value in a column."""
     is_lower_better = False
     shows_chance = False
     """True if figures show the chance level."""
     limit = 100.0
-    """The ceiling of a setting whose records have no ceiling; NaN if there is no bound."""
+    """The best possible value in a column, for settings whose records have no ceiling. NaN if there is no bound."""
 
     def __init__(self, suite: Suite):
         self.suite = suite
 
     def value(self, job: Job, record: Record) -> float:
-        """The reported number of a run, in the units of its column; NaN if it has none."""
+        """The reported number of a run, in the units of its column. NaN if its record has no such number."""
         value = record.metrics.get(self.metric)
         return math.nan if value is None else self.factor * value
 
     def choice(self, record: Record) -> float | None:
-        """The metric ``selection`` of a finished run, by which rates are chosen. None if the run has no such metric."""
+        """The number of a finished run by which rates are chosen. None if the record has no metric ``selection``."""
         return record.metrics.get(self.selection)
 
     def chance(self, job: Job) -> float:
@@ -152,30 +153,37 @@ class Scoring:
         return math.nan
 
     def heuristic(self, job: Job) -> float:
-        """The :meth:`value` of the best answer that ignores the context, in the job's task setting.
+        """The :meth:`value` of the best answer that ignores the context, in the task setting of ``job``.
 
         NaN if it is not known.
         """
         return math.nan
 
     def solved_share(self, task: str) -> float:
-        """The fraction of the way from chance to ceiling above which a seed has solved the task. NaN if undefined."""
+        """The threshold above which a seed has solved the task. NaN if there is none.
+
+        It is a position on the scale from the chance level, 0, to the ceiling, 1.
+        """
         return math.nan
 
     def sources(self, tasks: Sequence[str]) -> list[str]:
-        """The names of the modules that compute the numbers of tasks from records."""
+        """The names of the modules that compute the numbers of ``tasks`` from records."""
         return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
 
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
-        """The key of each row's protocol. Only rows with equal keys are compared; by default all keys are equal."""
+        """One key per protocol, in order. Rows are compared only if the keys of their protocols are equal.
+
+        By default all keys are equal.
+        """
         return [None] * len(protocols)
 
     def collect(self, outcomes: Iterable[JobOutcome]) -> pd.DataFrame:
-        """One row per outcome, in order: its job's settings, its ``status`` (or ``missing``) and its numbers.
+        """A frame with one row per outcome, in order: the job's settings, its status and its numbers.
 
-        Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
-        (True if a first seed may choose for others), chance, heuristic, solved_share, seed, status, value, selection,
-        ceiling, budget_ratio, mixer_parameters, device.
+        Columns: id, suite, label (the name of the table's row), column (the job's task), setting (JSON), rate (learning
+        rate and decay), is_held (True if a first seed may choose rates for other seeds), chance, heuristic,
+        solved_share, seed, status (``missing`` without a record), value, selection, ceiling, budget_ratio,
+        mixer_parameters, device.
         """
         outcomes = list(outcomes)
         share_of = functools.cache(self.solved_share)
@@ -208,9 +216,9 @@ class Scoring:
         return pd.DataFrame(columns)
 
     def setting_scores(self, job_frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame of scores of the runs that count, with one row per setting and an extra column ``setting``.
+        """A frame of scores with one row per label, task setting and seed, and an additional column ``setting``.
 
-        ``job_frame`` is the result of :meth:`collect`.
+        ``job_frame`` is the result of :meth:`collect`. Rows of choosing seeds (:meth:`choosing_rows`) are left out.
         """
         jobs = job_frame.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
         jobs["diverged"] = jobs.status == "diverged"
@@ -234,15 +242,16 @@ class Scoring:
         return scores
 
     def _solved_shares(self, job_frame: pd.DataFrame) -> Mapping[str, float]:
-        """The :meth:`solved_share` of each task, or its value in ``job_frame`` if the frame has this column."""
+        """The :meth:`solved_share` of each task in ``job_frame``, from its column ``solved_share`` if it has one."""
         if "solved_share" in job_frame:
             return dict(zip(job_frame.column, job_frame.solved_share))
         return {task: self.solved_share(task) for task in job_frame.column.unique()}
 
     def choosing_rows(self, job_frame: pd.DataFrame) -> pd.Series:
-        """A mask of the rows of first seeds that choose among several rates for the other seeds of their label.
+        """A boolean mask of the rows of ``job_frame`` whose seed chooses the rates of other seeds of its label.
 
-        All False if the frame has no rates.
+        This is the first seed of a label, in task settings with several rates and several seeds. All False if the frame
+        has no rates.
         """
         if not {"rate", "is_held"} <= set(job_frame):
             return pd.Series(False, job_frame.index)
@@ -252,7 +261,7 @@ class Scoring:
         return job_frame.is_held & several & (by_setting.seed.transform("nunique") > 1) & (job_frame.seed == first)
 
     def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
-        """The smallest number of seeds of a label, among labels whose first seed chooses rates for the other seeds.
+        """The smallest number of seeds of any label whose first seed chooses rates for its other seeds.
 
         0 if there is no such label. See :meth:`choosing_rows`.
         """
@@ -265,10 +274,11 @@ class Scoring:
         return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
 
     def chosen_rows(self, job_frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of ``job_frame`` that count: at most one per label, task, setting and seed.
+        """The rows of ``job_frame`` whose runs count: at most one per label, task, setting and seed.
 
-        Choosing seeds (:meth:`choosing_rows`) do not count. Other seeds count only after the choosing seed has all its
-        runs. If all these runs diverged, the first planned rate counts.
+        Rows of choosing seeds (:meth:`choosing_rows`) do not count. If a seed chooses for others, their rows count only
+        after all runs of the choosing seed are stored. If all these runs diverged, the rates that were planned first
+        count.
         """
         choosing = self.choosing_rows(job_frame)
         finished = job_frame[(job_frame.status == "finished") & ~choosing].astype({"selection": float})
@@ -285,15 +295,15 @@ class Scoring:
         return best_first.drop_duplicates(SETTING)
 
     def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
-        """The scores of outcomes of one protocol, and their averages over tasks.
+        """The frame of scores of the outcomes of one protocol, with rows for the averages over tasks.
 
-        An average has the seeds that have all of its tasks. ``thresholds`` are for a suite whose columns count steps to
-        a value.
+        An average has a row only for seeds that have all of its tasks. ``thresholds`` are used only by suites with
+        columns that count the steps to a threshold.
         """
         return self.scores_of(self.collect(outcomes))
 
     def scores_of(self, job_frame: pd.DataFrame) -> pd.DataFrame:
-        """The scores as in :meth:`frame`, computed from the result of :meth:`collect`."""
+        """The result of :meth:`frame`, computed from ``job_frame``, the result of :meth:`collect`."""
         settings = self.setting_scores(job_frame)
         settings["lacks"] = (settings.done > 0) & settings.value.isna()
         scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
@@ -309,38 +319,47 @@ class Scoring:
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns to show in a table of these outcomes and scores. By default those of the protocol's tasks.
+        """The columns of a table of these outcomes and their scores. By default the columns of the protocol's tasks.
 
-        ``thresholds`` are the requested thresholds for columns of steps.
+        ``thresholds`` are the requested thresholds for columns that count steps.
         """
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The losses of the columns that count the steps down to a loss, if the user gives none.
+        """The default thresholds of columns that count the steps to a loss. Empty if the suite has no such columns.
 
-        Empty without such columns. ``groups`` has the outcomes per protocol.
+        ``groups`` has the outcomes of each of ``protocols``, in the same order.
         """
         return ()
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The thresholds used by claims, whether or not a table shows them: the published thresholds."""
+        """The thresholds that claims use, whether or not a table shows them. Empty if there are none."""
         return ()
 
     def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
-        """Ids of the jobs that enter a number of a table."""
+        """The ids of the jobs whose runs affect a number of a table.
+
+        They include the runs of a seed that chooses the rates of other seeds.
+        """
         job_frame = self.collect(outcomes)
         return {*self.chosen_rows(job_frame).id, *job_frame[self.choosing_rows(job_frame)].id}
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-        """A frame with suite, label, column, budget_ratio and mixer_parameters per outcome. Unknown numbers are NaN."""
+        """A frame with columns suite, label, column, budget_ratio and mixer_parameters, and one row per outcome.
+
+        Unknown numbers are NaN.
+        """
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
-        """The names of details that differ between runs. If there are any, the runs' times cannot be compared."""
+        """The names of details that differ between records, so that the training times cannot be compared.
+
+        Empty if they can be compared. By default always empty.
+        """
         return []
 
     def curves(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-        """The curves of runs in long form: id, label, seed, status and the columns of each logged step."""
+        """A frame with one row per logged step of each run: id, label, seed, status, and the columns of the curve."""
         return pd.DataFrame(
             {"id": outcome.job.id, "label": outcome.row, "seed": outcome.job.seed, "status": outcome.status} | dict(row)
             for outcome in outcomes
@@ -349,11 +368,11 @@ class Scoring:
         )
 
     def meaning(self, protocol: Protocol) -> str:
-        """A clause that says what the numbers are and how they were chosen."""
+        """A clause for captions that says what the numbers of a table are, such as ``accuracy in percent``."""
         return self.suite.measure
 
     def sentences(self, protocol: Protocol) -> list[str]:
-        """Sentences for the notes of a table: profile, sizes, fidelity, budget, and the choice of rates."""
+        """Sentences for the caption of a table on profile, overrides, sizes, fidelity, budget and choice of rates."""
         changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
@@ -364,16 +383,17 @@ class Scoring:
         ]
 
     def _tries_rates(self, protocol: Protocol) -> bool:
-        """True if some setting is trained at several rates or decays."""
+        """True if the protocol trains at least one task setting at several learning rates or decays."""
         trainings = getattr(protocol.profile.loaded, "trainings", None)
         return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 
     def about(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
-        """Sentences on the numbers of a table and its missing runs.
+        """The caption of a table: sentences on its numbers and on jobs without a result.
 
-        ``first`` names the row whose settings the sentences describe; empty if all rows have equal settings.
+        ``columns`` are those that the table shows. If its rows have different settings, ``first`` names the row whose
+        settings the sentences describe; otherwise it is empty.
         """
         meaning = self.meaning(protocol)
         where, *diverged = outcome_sentences(outcomes)
@@ -382,7 +402,7 @@ class Scoring:
 
 
 def finite_or_nan(value: float) -> float:
-    """The value, or NaN if it is not finite. Another program may have stored an infinite value, which has no mean."""
+    """The value, or NaN if it is infinite. Another program may have stored an infinite value, which has no mean."""
     return value if math.isfinite(value) else math.nan
 
 
@@ -392,31 +412,35 @@ RATES_NOTE = (
     "Rates and decays: the best of each seed by the number that is reported, which favors labels whose seeds differ"
     " more.",
 )
-"""Notes on the choice of rates: by default, and in the published fidelity."""
+"""Two notes on the choice of rates: for the corrected fidelity, and for the published fidelity."""
 
 
 @functools.cache
 def scoring_of(suite: Suite) -> Scoring:
-    """The :class:`Scoring` of a suite."""
+    """The :class:`Scoring` object of a suite. Its module is imported on first use."""
     return pkgutil.resolve_name(suite.scoring)(suite)
 
 
 def sizes_text(model: Any) -> str:
-    """The sizes of a model's configuration as text, such as ``d_model 64, 2 blocks, 2 heads``."""
+    """The sizes of a model as text, such as ``d_model 64, 2 blocks, 2 heads``.
+
+    Sizes that ``model`` does not have are left out.
+    """
     names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
     return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
 
 
 def lacking_sentences(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """A sentence on the number of jobs without a result. Empty if all have one."""
+    """One sentence with the number of jobs that have no record. Empty if every job has one."""
     lacking = sum(outcome.record is None for outcome in outcomes)
     return [f"{lacking:,} of {len(outcomes):,} jobs have no result yet."] if lacking else []
 
 
 def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
-    """Sentences on the devices and on other properties of runs.
+    """Sentences on how the runs of a table were trained. The first names the devices.
 
-    They give the number of diverged runs, of runs by Muon, and, if only some runs shared training steps, of these.
+    Further sentences count the diverged runs, the runs trained by Muon, and, if only some runs shared their training
+    steps with other runs, these runs. Outcomes without a record are ignored.
     """
     stored_outcomes = [outcome for outcome in outcomes if outcome.record]
     devices = sorted({str(device) for outcome in stored_outcomes if (device := outcome.details.get("device"))})
@@ -438,7 +462,7 @@ def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 
 
 def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
-    """Sentences on the Budget column, and on rows whose budget does not match softmax attention."""
+    """Sentences on the column Budget, and on rows whose budget is too far below that of softmax attention."""
     outcomes = list(outcomes)
     ratio_by_row = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     rows_below = [f"{row} {ratio:.2f}" for row, ratio in ratio_by_row.items() if ratio < LEAST_MATCHED]
@@ -455,7 +479,11 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
-    """Scores of a column ``name``: the mean of ``columns`` for every label and seed whose jobs are all done."""
+    """The scores of an average, in a column called ``name``: the mean of ``columns`` per label and seed.
+
+    A label and seed is left out if a column or the result of a job is missing. ``scores`` and the result are frames of
+    scores.
+    """
     rows = scores[scores.column.isin(columns)]
     seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
     numbers = seeds[["value", "budget_ratio", *SCALE]]
@@ -468,5 +496,5 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
 
 @functools.cache
 def no_scores() -> pd.DataFrame:
-    """An empty frame of scores."""
+    """A frame of scores without rows."""
     return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)

@@ -1,4 +1,4 @@
-"""The part of a suite about its profiles, and about the profile and the settings of its jobs."""
+"""The members of suites that concern profiles, and the profile and the settings of a job."""
 
 from __future__ import annotations
 
@@ -22,47 +22,46 @@ else:
     P = TypeVar("P")
 
 MOST_CHANGES = 6
-"""The largest number of changes with which a protocol is still named after a shipped profile."""
+"""The largest number of overrides with which a protocol is still named after a shipped profile."""
 OWN_PROFILE = "of its own"
-"""The profile name of a protocol with more than ``MOST_CHANGES`` changes."""
+"""The profile name of a protocol that needs more than ``MOST_CHANGES`` overrides of any shipped profile."""
 
 
 class SuiteProfiles(Generic[P, J]):
-    """The members of :class:`madbench.suites.base.Suite` about its profiles, and about the profile of a job."""
+    """The members of :class:`madbench.suites.base.Suite` that concern profiles, and the profile of a job."""
 
     Profile: type[P]
     """The class of the suite's profiles, read from YAML files."""
     default: ClassVar[str]
     """The name of the default profile."""
     file_key: ClassVar[str] = ""
-    """A YAML key by which a profile file is recognized as one of this suite. If empty, the file has to name its suite.
-    """
+    """A YAML key that only profiles of this suite have. If empty, a profile's file has to name its suite."""
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
-    """The note below the list of its profiles."""
+    """The note below the list of the suite's profiles. It explains a column of the list."""
 
     def labels_of(self, profile: P, task: str) -> Sequence[str]:
-        """The labels that a profile lists for a task. Empty if it lists no labels, so that any label can be trained."""
+        """The only labels that can be trained on a task under ``profile``. Empty if any label can be trained."""
         return ()
 
     @functools.cache  # noqa: B019  a suite lives as long as the process
     def shipped(self) -> dict[str, P]:
-        """The shipped profiles by name."""
+        """The shipped profiles, by name, without overrides."""
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
     def nearest(self, job: J, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[Override, ...]]:
-        """The name of the shipped profile that trains the job with the fewest overrides, and these overrides.
+        """The name of the shipped profile that needs the fewest overrides to train ``job``, and these overrides.
 
-        The precision does not count. If more than ``most_changes`` overrides are needed, the name is ``of its own`` and
-        there are no overrides.
+        The precision is not among the overrides. If more than ``most_changes`` are needed, the name is ``of its own``,
+        and the overrides are empty.
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
         return (OWN_PROFILE, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
     def profile_of(self, job: J, name: str, changes: Sequence[Override]) -> P:
-        """The profile under which a job was trained, from the result of :meth:`nearest`.
+        """The profile under which a job was trained. ``name`` and ``changes`` are the result of :meth:`nearest`.
 
-        Raises ``ConfigError`` if no shipped profile is near enough, so that the name is ``of its own``.
+        Raises ``ConfigError`` if the name is ``of its own``, since no shipped profile is near enough.
         """
         if name == OWN_PROFILE:
             raise ConfigError(
@@ -71,25 +70,27 @@ class SuiteProfiles(Generic[P, J]):
         return self.Profile.load(name, changes)
 
     def shared_settings(self, job: J) -> dict[str, Any]:
-        """The settings of a job that all jobs of a table must share."""
+        """The settings in which a job has to agree with all other jobs of its table: name to value."""
         return self.settings_under(job, *self.nearest(job))
 
     def settings_under(self, job: J, name: str, changes: Iterable[Override]) -> dict[str, Any]:
-        """The settings that the jobs of a table must share with ``job``, whose profile and changes are known.
+        """The result of :meth:`shared_settings` for a job whose nearest profile is already known.
 
-        ``name`` and ``changes`` are the result of ``nearest(job)``: a profile and the overrides of it. The keys are
-        profile, changes, fidelity, budget and precision. If no shipped profile is near, the model and training settings
-        of the job take the place of profile and changes.
+        ``name`` and ``changes`` are the result of :meth:`nearest` for ``job``. The keys are profile, changes, fidelity,
+        budget and precision. If the name is ``of its own``, model and training replace profile and changes.
         """
         own = {"profile": name, "changes": tuple(map(str, changes))}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
     def shared_without_rates(self, job: J) -> dict[str, Any]:
-        """:meth:`shared_settings` without the learning rates and weight decays, if the suite's profiles try several."""
+        """The result of :meth:`shared_settings` without learning rates and weight decays.
+
+        By default they are not removed. Suites whose profiles try several rates override this method.
+        """
         return self.shared_settings(job)
 
     def job_setting(self, job: J) -> list[str]:
-        """The words for a job's setting in a list of runs: the nearest shipped profile, then the overrides of it."""
+        """The name of the shipped profile nearest to a job, and the overrides of it as texts, for lists of runs."""
         profile, changes = self.nearest(job, most_changes=math.inf)
         return [profile, *map(str, changes)]

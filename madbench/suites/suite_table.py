@@ -1,4 +1,4 @@
-"""The part of a suite about its table: the columns, and the results that lists and figures show."""
+"""The members of suites that concern tables: columns, and the results that lists and figures show."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ from madbench.suites.columns import Average, Column, ShownMetric
 
 
 class SuiteTable(abc.ABC):
-    """The members of :class:`madbench.suites.base.Suite` about its table.
+    """The members of :class:`madbench.suites.base.Suite` that concern tables.
 
-    The defaults fit a suite whose tasks have one column each, an accuracy in percent.
+    The defaults fit a suite whose tasks have one column each, with an accuracy in percent.
     """
 
     title: ClassVar[str]
-    """The title in words, such as ``MAD tasks``."""
+    """The title of the suite in tables and lists, such as ``MAD tasks``."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
-    """``module:class`` of the suite's :class:`madbench.suites.scoring.Scoring`, imported with pandas on first use."""
+    """``module:class`` of the suite's :class:`madbench.suites.scoring.Scoring`. It imports pandas, on first use."""
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
-    """The columns that are means over tasks, by name."""
+    """The columns with means over tasks, by column name."""
     measure: ClassVar[str] = "accuracy in percent"
-    """The quantity that its tables show."""
+    """The quantity that the suite's tables show, for captions."""
     claimed_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that claims use, whether or not a table shows them."""
+    """The names of columns that claims use, whether or not a table shows them."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The suite's own figures: ``module:value`` of a Drawing, by name."""
+    """The suite's own figures: name to ``module:value`` of a Drawing."""
     shown_metric: ClassVar[ShownMetric] = ShownMetric("accuracy", "{:.1%}", "acc {:.3f}")
-    """The metric that is shown as a run's result."""
+    """The metric that lists show as the result of a run."""
 
     @abc.abstractmethod
     def tasks(self) -> Sequence[str]:
         """The names of the suite's tasks, in the order of the columns of its table."""
 
     def task_column(self, task: str) -> Column:
-        """The column of a task."""
+        """The column of a task in tables."""
         return Column.accuracy(task, task.replace("_", " "))
 
     def column(self, name: str) -> Column | None:
-        """The column of a task, an average or another quantity. None if the suite has no such column."""
+        """The column of a task, an average or another quantity, by its name. None if there is no such column."""
         if average := self.averages.get(name):
             return replace(self.task_column(average.tasks[0]), name=name, heading=average.heading, title=average.title)
         return self.task_column(name) if name in self.tasks() else None
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of the tasks, in their order. An average follows its last task if all its tasks are given."""
+        """The columns of the tasks, in the order of ``tasks``.
+
+        The column of an average follows the last of its tasks. It is included if all its tasks are given.
+        """
         names = list(tasks)
         for name, average in self.averages.items():
             if set(average.tasks) <= set(names):
@@ -55,26 +58,30 @@ class SuiteTable(abc.ABC):
         return [column for name in names if (column := self.column(name))]
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        """The names of the columns that count steps to thresholds. Empty if the suite has no such columns."""
+        """The names of the columns that count steps to thresholds, one per threshold.
+
+        Empty if the suite has no such columns.
+        """
         return []
 
     def order(self) -> list[str]:
-        """The names of the columns that do not depend on runs, in the order of the table."""
+        """The names of the columns of all tasks and averages, in the order of the table."""
         return [column.name for column in self.columns(self.tasks())]
 
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         """The names of the columns by which rows of a grid are compared with the grid's baseline.
 
-        The average over exactly these ``tasks``, if the suite has it. Otherwise the tasks, whose mean is then compared.
+        If the suite has an average over exactly ``tasks``, it is the only column. Otherwise these are the columns of
+        the tasks, and the mean over them is compared.
         """
         names = (name for name, average in self.averages.items() if set(average.tasks) == set(tasks))
         return tuple([name] if (name := next(names, None)) else tasks)
 
     def about_task(self, task: str) -> str:
-        """The description of a task in lists of tasks."""
+        """A short description of a task for lists of tasks."""
         column = self.column(task)
         return column.words if column else self.title
 
     def difficulty(self, task: str) -> Mapping[str, Any] | None:
-        """The baseline setting of a task, as a mapping of its fields. None if the task has only one setting."""
+        """The baseline setting of a task: field to value. None if the tasks of the suite have only one setting."""
         return None

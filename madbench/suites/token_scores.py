@@ -1,7 +1,7 @@
-"""Scores of token tasks: accuracy at the best rate by validation, averaged over settings.
+"""Scores of token tasks: accuracy at the best rates, averaged over the settings of a task.
 
-Rates are chosen by ``selection_accuracy``, the validation accuracy of a seed that is not reported. In the published
-fidelity it is instead the reported accuracy of each seed.
+Rates are learning rate and weight decay. They are chosen by ``selection_accuracy``, the validation accuracy of a seed
+that is not reported. In the published fidelity, each seed chooses by its own reported accuracy.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from madbench.tasks import heuristic, make_setting, settings_class
 
 @functools.cache
 def chance_of(task: str, setting: str) -> float:
-    """The chance accuracy of a task, between 0 and 1, given the setting as JSON."""
+    """The accuracy of a guess on a task, between 0 and 1. ``setting`` is the task setting as JSON."""
     return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
 @functools.cache
 def heuristic_of(task: str, setting: str) -> float:
-    """The accuracy, between 0 and 1, of the best answer that ignores the context, given the setting as JSON."""
+    """The accuracy on a task, between 0 and 1, of the best answer that ignores the context.
+
+    ``setting`` is the task setting as JSON.
+    """
     return heuristic(task, make_setting(task, json.loads(setting), task))
 
 
 class TokenScoring(Scoring):
-    """Accuracy in percent, with the chance level and the accuracy from which on a task counts as solved."""
+    """The computation of scores of token tasks. Scores are accuracies in percent."""
 
     selection = "selection_accuracy"
     shows_chance = True

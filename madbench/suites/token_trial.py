@@ -1,4 +1,4 @@
-"""A job of token tasks ready to train: data on the device, one evaluation per epoch, a stop once the task is solved."""
+"""The trial of a job on a token task: data on the device, one evaluation per epoch, an end once the task is solved."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ WATCHED_EXAMPLES = 16
 def evaluate(
     model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
 ) -> dict[str, float]:
-    """The scores of ``model`` by name, on inputs and targets (N, T). Targets of -100 are ignored.
+    """The scores of ``model``, by name, on inputs and targets (N, T). Targets of -100 are ignored.
 
-    ``loss`` is the mean cross-entropy in nats per target. ``token_accuracy`` is the share of correct targets (micro).
-    ``macro_accuracy`` is the mean recall over the classes that occur as targets. Two scores follow the reference
-    implementation. ``batch_macro_accuracy`` is the mean over batches of the macro recall, where a class that is
-    predicted but never a target counts as zero. ``batch_perplexity`` is the mean over batches of exp(loss of the
-    batch).
+    - ``loss``: mean cross-entropy in nats per target;
+    - ``token_accuracy``: share of correct targets;
+    - ``macro_accuracy``: mean recall over the classes that occur as targets;
+    - ``batch_macro_accuracy``: mean over batches of the mean recall in a batch, as in the reference implementation. A
+      class of the batch that is predicted but is never a target has recall 0;
+    - ``batch_perplexity``: mean over batches of exp(loss of the batch), as in the reference implementation. Left out if
+      ``batch_size`` is None.
 
-    With ``batch_size``, batches are weighted by their numbers of examples, as in the reference implementation. Without
-    it, ``batch_perplexity`` is left out, and batches of 128 examples have equal weights.
+    With a ``batch_size``, a batch has a weight in proportion to its number of examples, as in the reference
+    implementation. Without it, batches have 128 examples and equal weights.
     """
     model.eval()
     loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
@@ -88,7 +90,10 @@ def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
 
 
 class TokenTrial(EpochTrial[TokenJob]):
-    """The trial of one setting of a task, with one evaluation per epoch."""
+    """The trial of a job on a token task, with one evaluation per epoch.
+
+    Evaluations use the validation examples, or the test examples in the published fidelity.
+    """
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.setting = setting_of(self.job)
@@ -125,7 +130,11 @@ class TokenTrial(EpochTrial[TokenJob]):
         return self.progress_columns(interval) | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
-        """The accuracy in a row of the curve: on validation, or on test (macro) in the published fidelity."""
+        """The accuracy in a row of the curve, by which training is stopped.
+
+        It is the token accuracy on validation examples, or the batch macro accuracy on test examples in the published
+        fidelity.
+        """
         return row[f"{self.judge}_{'batch_macro' if self.is_published else 'token'}_accuracy"]
 
     def is_done(self, row: Mapping[str, float]) -> bool:
@@ -135,9 +144,10 @@ class TokenTrial(EpochTrial[TokenJob]):
         return {"accuracy": self.accuracy(row)}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the final metrics. ``accuracy`` is the number of the table.
+        """Return the metrics of the trained model. Tables show ``accuracy``.
 
-        Learning rate and weight decay are chosen by ``selection_accuracy``.
+        Learning rate and weight decay are chosen by ``selection_accuracy``. In the published fidelity, the model first
+        gets back its weights of the evaluation with the lowest perplexity.
         """
         if self.is_published:
             self.model.load_state_dict(self.state["best_weights"])
@@ -160,7 +170,7 @@ class TokenTrial(EpochTrial[TokenJob]):
     def _growth(self) -> dict[str, float]:
         """The largest absolute coefficient |a_ij| of mixers whose coefficients may grow, on 16 validation examples.
 
-        Empty if the model has no such mixer.
+        The only key is ``LARGEST_COEFFICIENT``. Empty if the model has no such mixer.
         """
         mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:
@@ -178,15 +188,15 @@ class TokenTrial(EpochTrial[TokenJob]):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def terms(self, places: np.ndarray) -> Tensor:
-        """The number of targets, without ignored ones, of all examples at ``places`` together, as a tensor ().
+        """The number of targets of some training examples, without ignored targets, as a tensor of shape ().
 
-        ``places`` (N,) are consecutive positions in the epoch's order.
+        ``places`` (N,) are the examples' consecutive positions in the order of the epoch.
         """
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 
 def load_data(job: TokenJob, device: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """The inputs and targets (N, T) of each of the three splits, on the device."""
+    """The inputs and targets (N, T) of the splits train, validation and test, by split, on ``device``."""
     setting = setting_of(job)
     data: dict[str, tuple[Tensor, Tensor]] = {}
     for split in SPLITS:

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from madbench.tasks import Split, TaskSetting
 
 NEVER = 2.0
-"""The only ``stop_accuracy`` above 1 that is allowed: no run reaches it.
+"""The only ``stop_accuracy`` above 1 that is allowed. No run reaches it.
 
-Other values above 1 would give the same run another id.
+Other values above 1 would train the same run under another id.
 """
 LARGEST_COEFFICIENT = "largest_coefficient"
-"""The name of the curve's column with the largest |a_ij|, for mixers whose coefficients may grow."""
+"""The column of a curve with the largest coefficient |a_ij| of mixers whose coefficients may grow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(EpochTraining):
-    """The training settings of a token task. Training ends early once an evaluation reaches ``stop_accuracy``."""
+    """The training settings of a token task. Training ends once an evaluation has the accuracy ``stop_accuracy``."""
 
     recorded = (
         "learning_rate", "weight_decay", "epochs", "batch_size", "warmup_steps", "min_learning_rate", "stop_accuracy",
@@ -72,7 +72,7 @@ TokenJob: TypeAlias = Job[ModelConfig, TrainingConfig]
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The changes that a profile makes to one task."""
+    """The changes that a profile makes to a single task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task that differ from its baseline."""
@@ -84,7 +84,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenProfile(Profile[ModelConfig]):
-    """A profile of token tasks: the settings that are trained, the model's size and the length of training.
+    """A profile of token tasks: the task settings, the model's size and the training settings.
 
     A subclass sets ``folder`` and ``noun``. It also sets ``suite_name`` if papers may add profiles.
     """
@@ -126,14 +126,17 @@ class TokenProfile(Profile[ModelConfig]):
                 raise ConfigError(f"{where}: {key}={accuracy:g} trains the same as {key}={NEVER:g}; use {NEVER:g}")
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of one task, each as a mapping of its fields."""
+        """The settings of a task that the profile trains, each as a mapping of its fields."""
         if self.difficulty == "all":
             return [dataclasses.asdict(setting) for setting in load_task(task).settings]
         changes = self.tasks.get(task, TaskPlan()).setting
         return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
     def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
-        """The optimizer runs of every setting of a task, ordered by learning rate, then weight decay."""
+        """The training settings with which the profile trains every setting of a task.
+
+        They differ in learning rate and weight decay, and are ordered by the first, then by the second.
+        """
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
         rates_and_decays = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
@@ -141,9 +144,9 @@ class TokenProfile(Profile[ModelConfig]):
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
     def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
-        """Every setting of one task with each of its optimizer runs, without duplicates.
+        """Every setting of a task with each of its training settings, without duplicates.
 
-        The objects are shared by all labels.
+        The pairs are cached, and their mappings are shared by the jobs of all labels.
         """
         if (task, precision) not in self._runs:
             runs = itertools.product(self.settings(task), self.trainings(task, precision))
@@ -194,9 +197,10 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan[TokenJob]:
-    """Plan jobs in the order label, task, setting, learning rate, weight decay, seed, without duplicates.
+    """Plan jobs of token tasks, without duplicates.
 
-    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` if a job could not be trained.
+    They are in the order label, task, setting, learning rate, weight decay, seed. Raises ``LabelError``,
+    ``ConfigError`` or ``BudgetError`` if a job could not be trained.
     """
     chosen = list(tasks)
 
@@ -214,7 +218,7 @@ def plan(
 
 
 def canonical(job: TokenJob) -> TokenJob:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
+    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
     setting, model = setting_of(job), job.model
     is_published = job.fidelity == "published"
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
@@ -267,10 +271,10 @@ def size(job: TokenJob) -> JobSize:
 
 
 class TokenSuite(Suite[TokenProfile, TokenJob]):
-    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as in MAD.
+    """The base class of suites of token tasks (:class:`madbench.tasks.TaskSetting`), which are trained as in MAD.
 
-    A subclass sets the name, title, profile class, default profile and averages. By default, its tasks are those whose
-    ``suite`` is its name.
+    A subclass sets the name, title, profile class, default profile and averages. By default, the suite has the tasks
+    whose ``suite`` is its name.
     """
 
     Profile = TokenProfile

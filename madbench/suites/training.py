@@ -1,4 +1,4 @@
-"""The settings of an optimizer run that all suites share, and the schedule of its learning rate."""
+"""The training settings that all suites share, and the schedule of the learning rate."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT
 
 MICRO_BATCH_TOKENS = 12_288
-"""Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
+"""The default number of text tokens in a micro-batch: 12 windows of 1,024, as in nanoGPT."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of every step: a linear warm-up, a cosine from ``peak`` to ``end``, then ``end``."""
+    """The learning rate of every step.
+
+    It rises linearly to ``peak`` in the warm-up, falls to ``end`` along a cosine, and then stays at ``end``.
+    """
 
     steps: int  # optimizer steps of the run
     peak: float
@@ -30,7 +33,7 @@ class Schedule:
     digit. A suite keeps its order of operations, so that repeated runs give the same numbers."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of the next step if ``step`` steps have been taken."""
+        """The learning rate of the step that is taken after ``step`` steps, so ``step`` is 0 for the first."""
         if step < self.warmup_steps:
             return self.peak * (step + 1) / (self.warmup_steps + 1)
         if step >= self.decay_end:
@@ -40,7 +43,10 @@ class Schedule:
         return self.end + (self.peak - self.end) * (0.5 * (1 + math.cos(angle)))
 
     def equals(self, other: Schedule) -> bool:
-        """True if both have the same rates at every step. Only steps at which schedules can differ are compared."""
+        """True if both schedules have the same number of steps and the same rate at every step.
+
+        Only steps at which schedules can differ are compared.
+        """
         last = self.steps - 1
         starts = self.warmup_steps, other.warmup_steps
         steps = {0, 1, last, *(step for start in starts for step in (start, start + 1, (start + last) // 2))}
@@ -48,9 +54,9 @@ class Schedule:
 
     @property
     def warning(self) -> str:
-        """A warning that training ends before the warm-up or the cosine, or that the rate rises after the warm-up.
+        """A clause that warns of training that ends before the warm-up or the cosine, or of a rate that rises after it.
 
-        The text is a clause. It is empty if there is nothing to warn of.
+        Empty if there is nothing to warn about.
         """
         if self.end > self.peak:
             rates = f"from learning_rate {self.peak:g} to min_learning_rate {self.end:g}"
@@ -69,16 +75,17 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """One optimizer run with a linear warm-up and a cosine. Each suite sets the defaults and adds the run's length.
+    """The settings of one training run with a linear warm-up and a cosine.
 
-    The fields and defaults of a suite's class enter the ids of its runs. A field that a suite did not have from the
-    start enters an id only if it is not at its default (``NOT_AT_DEFAULT``).
+    Each suite has a subclass that sets the defaults and adds the length of the run. The fields and their defaults enter
+    the ids of the suite's jobs. A field that the suite did not have from the start enters an id only if it is not at
+    its default (``NOT_AT_DEFAULT``).
     """
 
     recorded: ClassVar[tuple[str, ...]]
-    """The fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`).
+    """The names of the fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`).
 
-    A suite never changes this tuple, so that new fields do not change earlier records.
+    Names are never added, so that new fields do not change earlier records.
     """
 
     optimizer: Literal["adamw", "muon"] = field(default="adamw", metadata=NOT_AT_DEFAULT)
@@ -109,14 +116,14 @@ class Training:
 
     @property
     def betas(self) -> tuple[float, float]:
-        """AdamW's decays of the mean gradient and of the mean squared gradient."""
+        """AdamW's decay rates of the mean gradient and of the mean squared gradient."""
         return self.beta1, self.beta2
 
     def schedule(self, steps: int, divides_last: bool = False, matched: int = 0) -> Schedule:
         """The schedule of a run of ``steps`` steps, or of ``matched`` steps if ``matched`` is not 0.
 
-        With ``matched``, the warm-up keeps its number of steps. The cosine ends after the same fraction of the run as
-        it does without ``matched``.
+        With ``matched``, the warm-up has the same number of steps as without, and the cosine ends at the same fraction
+        of the run. ``divides_last`` is a field of :class:`Schedule`.
         """
         rates, decay_end = (self.learning_rate, self.min_learning_rate), self.lr_decay_steps or steps
         if matched:
@@ -124,9 +131,10 @@ class Training:
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
-        """The settings in canonical form: a schedule setting has its default if that gives the same schedule.
+        """The settings with every schedule setting at its default, if the schedule stays the same with the default.
 
-        ``schedule_of`` returns the schedule for training settings.
+        ``schedule_of`` returns the schedule of a run with given settings. Schedule settings are ``min_learning_rate``,
+        ``lr_decay_steps`` and ``warmup_steps``.
         """
         decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
         training = dataclasses.replace(self, lr_decay_steps=decay_end)
@@ -140,7 +148,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochTraining(Training):
-    """A run over a fixed set of examples, reshuffled every epoch."""
+    """The training settings of a run over a fixed set of examples, which are shuffled anew for every epoch."""
 
     epochs: int = 20
     """Passes over the training examples."""
@@ -152,17 +160,18 @@ class EpochTraining(Training):
         check_at_least(self, 1, "epochs", "batch_size")
 
     def total_steps(self, examples: int) -> int:
-        """The optimizer steps of a run without early stopping."""
+        """The optimizer steps of a run of ``epochs`` epochs over ``examples`` examples."""
         return self.epochs * self.steps_per_epoch(examples)
 
     def steps_per_epoch(self, examples: int) -> int:
-        """The optimizer steps of an epoch."""
+        """The optimizer steps of an epoch of ``examples`` examples."""
         return math.ceil(examples / self.batch_size)
 
     def seen(self, examples: int, matched: int = 0) -> tuple[int, int]:
-        """Return the number of examples of a run, counted once per epoch, and the number of epochs.
+        """Return the number of examples that a run sees, counted once per epoch, and the number of epochs it begins.
 
-        The last epoch may be partial. ``matched`` is the number of steps of the run; 0 for a run of ``epochs`` epochs.
+        ``examples`` is the size of the training set. ``matched`` is the number of steps of the run; if it is 0, the run
+        has ``epochs`` epochs.
         """
         if not matched:
             return self.epochs * examples, self.epochs
@@ -170,6 +179,9 @@ class EpochTraining(Training):
         return full * examples + rest * self.batch_size, full + bool(rest)
 
     def batch_sizes(self, examples: int) -> tuple[int, ...]:
-        """The distinct batch sizes of an epoch: a full batch, and a smaller last batch if there is one."""
+        """The distinct batch sizes of an epoch of ``examples`` examples.
+
+        These are the full batch, or all examples if there are fewer, and the smaller last batch, if there is one.
+        """
         sizes = (min(self.batch_size, examples), examples % self.batch_size)
         return tuple(dict.fromkeys(size for size in sizes if size))

@@ -1,4 +1,4 @@
-"""The base class of trials: one job ready to train. The training loop knows a suite only by this interface."""
+"""The base class of trials. A trial is one job ready to train. The training loop knows a suite only by its trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogWindow:
-    """Measurements of the training steps since the last row of a curve."""
+    """Measurements of the training steps since the last row of a curve was logged."""
 
     step: int  # steps taken so far
     steps: int  # steps since the last row
@@ -41,21 +41,23 @@ class LogWindow:
 
 
 class Trial(abc.ABC, Generic[J]):
-    """One job ready to train. Each suite has its own subclass, and the training loop uses only this interface.
+    """A job that is ready to train: model, data and schedule. Each suite has its own subclass.
 
-    ``world`` is :mod:`madbench.training.distributed`: the processes that train one run together. ``corpora`` has
-    corpora by digest, for the language suite. ``micro_batch`` is the most sequences that go through the model at once.
+    The training loop knows a suite only by this interface. ``world`` is the module
+    :mod:`madbench.training.distributed`, which knows the processes that train the run together. ``corpora`` has corpora
+    by digest, for suites that read text. ``micro_batch`` is the largest number of examples that go through the model at
+    once; None for the suite's default.
     """
 
     model: nn.Module  # the trained and checkpointed model, on its device
     loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
     autocast: torch.autocast  # autocast of the forward pass
     steps: int  # most optimizer steps
-    schedule: Schedule  # learning rates; not needed by a trial with a :meth:`learning_rate` of its own
-    clip: float | None  # largest norm of the gradient; ``inf``: measure the norm only; None: neither clip nor measure
+    schedule: Schedule  # not needed by a subclass that overrides :meth:`learning_rate`
+    clip: float | None  # norm to which gradients are clipped; ``inf``: only measure the norm; None: neither
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
-    Loss: type[nn.Module] = TokenLoss  # ``Loss(model)`` is ``loss``
-    streams: Sequence[str]  # names of its sources of randomness, for :meth:`madbench.jobs.Job.derived_seed`
+    Loss: type[nn.Module] = TokenLoss  # class of ``loss``, which is made as ``Loss(model)``
+    streams: Sequence[str]  # names of random streams, for :meth:`madbench.jobs.Job.derived_seed`
     state: dict[str, Any]  # further state of a resumed run; saved with every checkpoint
     is_kept: bool  # True if a finished run keeps its weights by default
 
@@ -77,47 +79,51 @@ class Trial(abc.ABC, Generic[J]):
 
     @staticmethod
     def random_batch(job: J, size: int, length: int, device: str) -> tuple[Tensor, ...]:
-        """Random ids (size, length), both as inputs and as targets of ``loss``, for measuring the time of a step."""
+        """A random batch for measuring the time of a step.
+
+        By default it consists of token ids (size, length), once as inputs and once as targets. The members of the tuple
+        are the arguments of ``loss``.
+        """
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
 
     @abc.abstractmethod
     def open(self, corpora: Mapping[str, Corpus]) -> None:
-        """Check the job and load its data. Set ``steps``, ``clip`` and ``batch_shape``."""
+        """Check the job and load its data. Set ``steps``, ``clip``, ``batch_shape`` and, if used, ``schedule``."""
 
     @property
     @abc.abstractmethod
     def mixers(self) -> list[Mixer]:
-        """The mixers of the model's blocks in order, for the record."""
+        """The mixers of the model's blocks, in order."""
 
     @staticmethod
     @abc.abstractmethod
     def build(job: J, path: str = "auto") -> nn.Module:
-        """Build the model of a job with its initial weights, on the CPU or under ``torch.device``.
+        """Build the model of a job with its initial weights, on the CPU or on the device of a ``torch.device`` context.
 
-        The global random state is not changed. ``path`` is the computation path of mixers.
+        The global random state is not changed. ``path`` names the computation path of the mixers.
         """
 
     @staticmethod
     def examples(job: J, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
-        """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer.
+        """The first ``count`` inputs (count, T) of evaluations, on the CPU. All of them if there are fewer.
 
-        Raises ``ConfigError`` if the inputs of the suite are not a tensor.
+        Raises ``ConfigError`` if the suite does not define this method.
         """
         raise ConfigError(f"the inputs of {job.task} are not shown: the suite {job.suite} gives no examples of them")
 
     @abc.abstractmethod
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
-        """The batches of one step on this process, each with its share of the step's loss (:meth:`shares`)."""
+        """The micro-batches of one step on this process, each with its weight in the step's loss (:meth:`shares`)."""
 
     def shares(
         self, examples: np.ndarray, at_once: int, weight: Callable[[np.ndarray], int | Tensor] = len
     ) -> Iterator[tuple[np.ndarray, float | Tensor]]:
-        """Yield this process's micro-batches of a step and the share of each in the step's loss.
+        """Split the examples of a step into micro-batches. Yield those of this process, with their weights in the loss.
 
-        The loss of a step is a mean over its loss terms, such as the targets of all examples. Each term counts the
-        same, even if processes have unequal numbers of examples. Gradients are averaged over processes, so the shares
-        of all processes sum to the number of processes.
+        A micro-batch is given by the indices (M,) of its examples. The loss of a step is a mean over its loss terms,
+        such as the targets of all examples. Each term counts the same, even if processes have unequal numbers of
+        examples. Gradients are averaged over processes, so the weights of all processes sum to the number of processes.
 
         Args:
             examples: indices (N,) of the examples of the step, over all processes.
@@ -134,7 +140,7 @@ class Trial(abc.ABC, Generic[J]):
             yield part, self.world.size() * weight(part) / total
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of the next step if ``step`` steps have been taken."""
+        """The learning rate of the step that follows ``step`` steps."""
         return self.schedule.rate(step)
 
     @abc.abstractmethod
@@ -143,27 +149,35 @@ class Trial(abc.ABC, Generic[J]):
 
     @abc.abstractmethod
     def row(self, interval: LogWindow) -> dict[str, float]:
-        """The curve's next row, with evaluations. A value named ``..._loss`` that is not finite ends the run."""
+        """The next row of the curve, with the results of evaluations.
+
+        ``interval`` has the measurements of the steps since the last row. A value that is not finite ends the run if
+        its name ends in ``_loss``.
+        """
 
     def is_done(self, row: Mapping[str, float]) -> bool:
-        """True if the run ends early, after this row of the curve."""
+        """True if training ends early, after ``row``, the last row of the curve."""
         return False
 
     @abc.abstractmethod
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
-        """The values of the curve's last row that are shown on the screen."""
+        """The values of ``row``, the last row of the curve, that are shown on the screen: name to value."""
 
     @abc.abstractmethod
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """The final metrics of the trained model."""
+        """The metrics of the trained model for its record. ``curve`` has all rows of the run."""
 
     def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """Details of the record besides the metrics."""
+        """Further details for the record of the run. ``curve`` has all rows of the run."""
         return {}
 
 
 def mixer_maker(job: Job[BlocksSettings], max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
-    """A function that makes the mixers of the job's model: one per call, in the order of the blocks."""
+    """A function that makes the mixers of a job's model. Each call makes that of the next block.
+
+    ``max_len`` is the largest input length in tokens. ``path`` names the computation path of the mixers. If ``causal``
+    is False, a mixer may see all tokens.
+    """
     options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path}
     size = job.model.n_layer, job.model.d_model, max_len
     return build_blocks(parse(job.label), *size, options, job.mixer).__next__

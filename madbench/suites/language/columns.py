@@ -1,7 +1,8 @@
 """The columns of tables of language models.
 
-To add a column, write its row below, compute its number in :func:`madbench.suites.language.curves.run_losses`,
-and show it in :class:`madbench.suites.language.scores.LanguageScoring`.
+To add a column, add a ``Column`` to this module, compute its number in
+:func:`madbench.suites.language.curves.run_losses`, and show it in
+:class:`madbench.suites.language.scores.LanguageScoring`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from madbench.suites.columns import Column
 LOSS = "loss_l5"
 """The name of the column with the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
 PERPLEXITY = "perplexity"
-"""The name of the column with exp of the last validation loss."""
+"""The name of the column with the exponential of the last validation loss."""
 SPEED = "tokens_per_second"
 STEPS = "steps_to_"
-"""The prefix of the names of columns with the steps to a loss."""
+"""The prefix of the names of columns that count the steps to a loss."""
 
 _DETAIL: dict[str, Any] = {"is_compared": False, "is_attributed": False}
-"""The fields of a column in which labels are not compared, and that has no factor effects."""
+"""The fields of a column by which labels are not compared, and for which no factor effects are computed."""
 
 
 def _loss(name: str, heading: str, **fields: Any) -> Column:
-    """A column of losses. ``fields`` add to the usual fields of a loss or replace them."""
+    """A column of losses in nats per token. ``fields`` add to the usual fields of such a column, or replace them."""
     usual = {
         "digits": 3,
         "better": "lower",
@@ -64,20 +65,20 @@ _OF_LOSS = (
 _OF_PERPLEXITY = (_perplexity(PERPLEXITY, "PPL"), _perplexity("perplexity_l5", "PPL of 5"))
 _OF_SPEED = Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **_DETAIL)
 COLUMNS = {column.name: column for column in (*_OF_LOSS, *_OF_PERPLEXITY, _OF_SPEED)}
-"""All columns without a threshold, by name. Losses are in nats per token, speed is in tokens per second."""
+"""The columns that do not count steps to a loss, by name. Losses are in nats per token, speed in tokens per second."""
 LOSSES = tuple(column.name for column in _OF_LOSS)
-"""The names of the columns of losses. A diverged run has no values in them."""
+"""The names of the columns of losses. A diverged run has no loss of its own in them."""
 PERPLEXITIES = tuple(column.name for column in _OF_PERPLEXITY)
-"""The names of the perplexity columns: exp of the last validation loss, and of the mean of the last five."""
+"""The names of the columns with the exponential of the last validation loss, and of the mean of the last five."""
 
 
 def steps_name(threshold: float) -> str:
-    """The name of the column with the steps to the first training loss below ``threshold``: ``steps_to_3.0`` for 3."""
+    """The name of the column with the steps to a training loss below ``threshold``, such as ``steps_to_3.0`` for 3."""
     return f"{STEPS}{float(threshold)}"
 
 
 def steps_column(name: str) -> Column:
-    """The column of a name that begins with ``STEPS``."""
+    """The column that counts the steps to a training loss. Its ``name`` is a result of :func:`steps_name`."""
     threshold = name.removeprefix(STEPS)
     return Column(
         name,

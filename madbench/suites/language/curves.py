@@ -1,4 +1,4 @@
-"""Loss curves of language-model runs, and the numbers computed from them: last losses and steps to a loss.
+"""The loss curves of language-model runs, and numbers that are computed from them, such as the steps to a loss.
 
 Losses are nats per token. A training loss comes from an evaluation on windows sampled from the training split, not from
 the training batches.
@@ -23,14 +23,14 @@ from madbench.suites.scoring import CURVE_STEP, CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
-"""There are default thresholds only if the lowest loss of all runs is below this number of nats per token."""
+"""The loss in nats per token from which on :func:`thresholds_above` gives no thresholds."""
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
-"""The details of records that must be equal for a comparison of training times."""
+"""The details that must be equal in the records of runs whose training times are compared."""
 
 
 class RecordedRun(Protocol):
-    """A run with a record: a stored run, or the outcome of a job that has one."""
+    """A run with a record: a stored run, or the outcome of a job with a record."""
 
     @property
     def job(self) -> Job: ...
@@ -45,14 +45,17 @@ def _record(run: RecordedRun) -> Record:
 
 
 def describe(runs: Sequence[RecordedRun]) -> str:
-    """The protocol of language-model runs in one line: corpus, profile, precision and budget."""
+    """The protocol of language-model runs in one line: corpus, profile, overrides, precision and budget.
+
+    ``runs`` follow one protocol and have records.
+    """
     protocol = recognise_protocol(LANGUAGE, [(run.job, _record(run).details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
     return f"{corpus}profile {protocol.name}, {protocol.precision}, budget {protocol.budget}"
 
 
 def loss_curves(runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """The curves of ``runs`` in long form, one row per logged step. Missing values are NaN.
+    """A frame of the curves of ``runs``, with one row per logged step. Missing values are NaN.
 
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
@@ -71,14 +74,17 @@ def loss_curves(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
 
 def steps_to(evaluation_rows: Sequence[Mapping[str, float]], threshold: float) -> float:
-    """The step of the first evaluation with a training loss below ``threshold``; NaN if there is none."""
+    """The step of the first evaluation with a training loss below ``threshold``. NaN if there is none.
+
+    ``evaluation_rows`` is the result of :func:`evaluations`.
+    """
     return next((row["step"] for row in evaluation_rows if row["train_loss"] < threshold), math.nan)
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
-    """Four consecutive multiples of 0.1 in descending order. The last is the smallest above ``lowest``.
+    """Four consecutive multiples of 0.1 in descending order. The last is the smallest that is above ``lowest``.
 
-    ``lowest`` is the lowest loss of all runs. Empty if ``lowest`` is not below ``MOST_THRESHOLD`` or not finite.
+    ``lowest`` is the lowest training loss of all runs. Empty if it is not finite, or not below ``MOST_THRESHOLD``.
 
     >>> thresholds_above(2.9865)
     (3.3, 3.2, 3.1, 3.0)
@@ -93,32 +99,33 @@ _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_los
 
 
 def evaluations(run: RecordedRun) -> list[dict[str, float]]:
-    """The rows of the run's curve that have the losses of an evaluation. Other rows are logged between evaluations."""
+    """The rows of a run's curve that have the losses of an evaluation. Rows between evaluations are left out."""
     return [row for row in _record(run).curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[RecordedRun]) -> float:
-    """The training time in seconds that all finished runs reached: the earliest of their last evaluations.
+    """The training time in seconds up to which every finished run has evaluations.
 
-    NaN if no finished run has an evaluation.
+    It is the time of a run's last evaluation, in the run where this is earliest. NaN if no finished run has an
+    evaluation.
     """
     evaluations_of_runs = [evaluations(run) for run in runs if _record(run).status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluations_of_runs if rows), default=math.nan)
 
 
 def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
-    """The names of details in ``TIMING`` that differ between ``runs``. If there are any, times cannot be compared."""
+    """The names in ``TIMING`` of details that differ between ``runs``. Empty if their times can be compared."""
     runs = list(runs)
     return [name for name in TIMING if len({str(_record(run).details.get(name)) for run in runs}) > 1]
 
 
 def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list[dict[str, float]]:
-    """The numbers from the curve of each run, in order.
+    """The numbers that tables show of each run, in order: name of the column to number.
 
     Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last
-    evaluation at or before :func:`common_seconds`; steps_to_x for each of ``thresholds``; tokens_per_second of the
-    whole training; :data:`madbench.suites.language.columns.PERPLEXITIES`. Missing numbers are NaN, including the
-    losses of a diverged run.
+    evaluation at or before :func:`common_seconds`; a column of :func:`steps_name` for each of ``thresholds``;
+    tokens_per_second of the whole training; :data:`madbench.suites.language.columns.PERPLEXITIES`. Missing numbers are
+    NaN, and so are the losses and perplexities of a diverged run.
     """
     common = common_seconds(runs)
     losses = []

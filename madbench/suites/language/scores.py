@@ -1,4 +1,4 @@
-"""Scores of language models, computed from their curves, and the sentences of their tables."""
+"""The computation of language models' scores from their loss curves, and the captions of their tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from madbench.suites.scoring import (
 
 
 class LanguageScoring(Scoring):
-    """Losses, perplexities, steps to losses and speed of every run with a result."""
+    """The computation of losses, perplexities, steps to losses and speed, for every run with a record."""
 
     has_curves = True
 
@@ -86,9 +86,10 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The paper's thresholds if all profiles are comparable with it.
+        """The losses of the columns that count steps, if the user gives none: the paper's, or four of our own.
 
-        Otherwise four values above the lowest training loss of all runs (:func:`thresholds_above`).
+        They are the paper's if all profiles are comparable with the paper. Otherwise they are four values above the
+        lowest training loss of all runs (:func:`thresholds_above`).
         """
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
@@ -98,14 +99,14 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns of a table.
+        """The columns of a table of language models.
 
         Bits per byte are left out if all of them are NaN. Steps and perplexities are left out if ``scores`` lacks their
         columns, and perplexities also if none are published for the profile. The speed and the loss at equal time are
-        left out if the runs' times cannot be compared. The loss at equal time also needs two labels and a run with an
-        evaluation.
+        left out if the runs' times cannot be compared. The loss at equal time also needs at least two labels, and a
+        finished run with an evaluation.
 
-        Raises ``ConfigError`` for a threshold that is not a finite loss above 0.
+        Raises ``ConfigError`` for a threshold that is not finite or not above 0.
         """
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
@@ -165,9 +166,10 @@ class LanguageScoring(Scoring):
     def about(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
-        """Sentences on the numbers of a table and its missing runs (:meth:`madbench.suites.scoring.Scoring.about`).
+        """The caption of a table, as :meth:`madbench.suites.scoring.Scoring.about` describes it.
 
-        They name the corpus, model and training. Losses, perplexities, steps and times are explained if they are shown.
+        It names the corpus, the model and the training settings. Losses, perplexities, steps and times are explained if
+        the table shows them.
         """
         runs = [outcome for outcome in outcomes if outcome.record]
         training = _profile_of(protocol).training_config("float32")
@@ -219,13 +221,16 @@ def _profile_of(protocol: Protocol) -> LanguageProfile:
 
 
 def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
-    """Bits per byte at a loss of one nat per token: the mean over runs with both losses. NaN if there are none."""
+    """The bits per byte at a loss of one nat per token, as the mean over runs that have both losses.
+
+    ``losses`` is the result of :func:`run_losses`. NaN if no run has both.
+    """
     ratios = [x["validation_bits_per_byte"] / x["validation_loss"] for x in losses if x["validation_loss"]]
     return float(pd.Series(ratios, dtype=float).mean())
 
 
 def equal_time_heading(seconds: float) -> str:
-    """The heading of the validation loss after ``seconds`` of training, such as ``Val, 60 s``."""
+    """The heading of the column with validation losses after ``seconds`` of training, such as ``Val, 60 s``."""
     if seconds >= 7200:
         return f"Val, {seconds / 3600:,.1f} h"
     return f"Val, {seconds:.0f} s" if seconds >= 10 else f"Val, {seconds:.2g} s"

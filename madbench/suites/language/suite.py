@@ -1,4 +1,4 @@
-"""The language suite: a GPT-2-shaped model trained by the nanoGPT recipe on a corpus."""
+"""The language suite: a model of GPT-2's shape, trained on a corpus by the recipe of nanoGPT."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TASK = "language_model"
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraining(Training):
-    """One run of the nanoGPT recipe. The defaults are those of the shipped profile ``gpt2``."""
+    """The training settings of the recipe of nanoGPT. The defaults are those of the shipped profile ``gpt2``."""
 
     recorded = (
         "steps", "tokens_per_step", "learning_rate", "min_learning_rate", "lr_decay_steps", "warmup_steps",
@@ -79,7 +79,7 @@ LanguageJob: TypeAlias = Job[GPTConfig, LanguageTraining]
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageProfile(Profile[GPTConfig]):
-    """A profile of a language model: its size, its schedule and its default corpus."""
+    """A profile of the language suite: the model's size, its training settings and its default corpus."""
 
     folder = TASKS / NAME
     suite_name = NAME
@@ -100,7 +100,7 @@ class LanguageProfile(Profile[GPTConfig]):
             raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
 
     def training_config(self, precision: Precision) -> LanguageTraining:
-        """The optimizer run of every job of the profile."""
+        """The training settings of every job of the profile at a precision."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
     def training_changes(self, job: Job) -> list[Override]:
@@ -118,9 +118,10 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan[LanguageJob]:
-    """Plan jobs in the order label, seed, without duplicates.
+    """Plan jobs of the language suite in the order label, seed, without duplicates.
 
-    Raises ``BudgetError`` if no ranks of a label meet the budget.
+    Raises ``BudgetError`` if no ranks of a label meet the budget. ``tasks`` and ``fidelity`` have no effect, because
+    the suite has one task and one fidelity.
     """
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
 
@@ -132,7 +133,7 @@ def plan(
 
 
 def canonical(job: LanguageJob) -> LanguageJob:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
+    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
     model = replace(job.model, mlp_width=job.model.inner_width)
     training = job.training.canonical(lambda training: schedule(replace(job, training=training)))
     return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
@@ -144,12 +145,12 @@ def schedule(job: LanguageJob) -> Schedule:
 
 
 def sequences_per_step(job: LanguageJob) -> int:
-    """The number of windows in one optimizer step."""
+    """The number of windows of ``seq_len`` tokens in one optimizer step of a job."""
     return job.training.tokens_per_step // job.model.seq_len
 
 
 def check_windows(corpus: Corpus, seq_len: int) -> None:
-    """Raise ``ConfigError`` if a split of the corpus is shorter than one window."""
+    """Raise ``ConfigError`` if a split of the corpus is too short for one window of ``seq_len`` tokens."""
     from madbench.text.corpus import window_count
 
     counts = {split: info.tokens for split, info in corpus.manifest.splits.items()}
@@ -180,7 +181,7 @@ def size(job: LanguageJob) -> JobSize:
 
 
 def check_processes(job: LanguageJob, processes: int) -> None:
-    """Raise ``ConfigError`` if the number of processes does not divide the number of windows of a step."""
+    """Raise ``ConfigError`` if the number of processes does not divide the number of windows in an optimizer step."""
     if (count := sequences_per_step(job)) % processes:
         raise ConfigError(
             f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
@@ -189,7 +190,7 @@ def check_processes(job: LanguageJob, processes: int) -> None:
 
 
 class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
-    """The suite of language models: one task with several columns."""
+    """The suite of language models. It has one task, whose results are shown in several columns."""
 
     name = NAME
     title = "Language model"
@@ -224,7 +225,7 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
         return (TASK,)
 
     def column(self, name: str) -> Column | None:
-        """The column of a loss, a perplexity, the steps to a loss, or the speed. None for any other name."""
+        """The column of a loss, a perplexity, the steps to a loss, or the speed, by its name. None for another name."""
         return steps_column(name) if name.startswith(STEPS) else COLUMNS.get(name)
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:

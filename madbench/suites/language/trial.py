@@ -1,7 +1,7 @@
-"""A language-model job ready to train: windows of a corpus, and evaluations on equal windows for every label.
+"""The trial of a language-model job: windows of a corpus, and evaluations on the same windows for every label.
 
-A window has ``seq_len`` tokens, and its targets are the tokens one place later, so it needs ``seq_len + 1`` tokens of
-the split. Windows ignore document boundaries, as in nanoGPT.
+A window has ``seq_len`` tokens. Its targets are the tokens one place later, so it needs ``seq_len + 1`` tokens of the
+split. Windows ignore document boundaries, as in nanoGPT.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _EVALUATION_STREAM = 0x6576616C  # separates evaluation windows from those of an
 
 
 class LanguageTrial(Trial[LanguageJob]):
-    """The trial of a language model: windows of a corpus, and an evaluation every ``eval_every`` steps.
+    """The trial of a language-model job, with an evaluation every ``eval_every`` steps.
 
-    Raises ``ConfigError`` if the number of processes does not divide the windows of a step, or if a split has no
-    window. Raises ``TrainingError`` if the job's corpus is not among the given ones, and ``StoreError`` if its token
-    files have changed or are not on this machine.
+    Raises ``ConfigError`` if the number of processes does not divide the number of windows of a step, or if a split is
+    too short for one window. Raises ``TrainingError`` if the job's corpus is not in ``corpora``, and ``StoreError`` if
+    its token files have changed or are not on this machine.
     """
 
     streams = ("init", "order")
@@ -61,7 +61,10 @@ class LanguageTrial(Trial[LanguageJob]):
 
     @staticmethod
     def evaluator(corpus: Corpus, seq_len: int, config: LanguageTraining, device: str) -> Evaluation:
-        """The evaluation of a trained model on the validation text, in windows of ``seq_len`` tokens."""
+        """The evaluation of trained models on a corpus, in windows of ``seq_len`` tokens, by one process.
+
+        ``config`` has the number of windows and the precision.
+        """
         return Evaluation(Batches(corpus, seq_len, device), config, autocast(device, config.precision))
 
     @property
@@ -118,9 +121,11 @@ class LanguageTrial(Trial[LanguageJob]):
         return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the final metrics: ``loss_l5``, the losses of the last evaluation, and the best validation loss.
+        """Return the metrics of the trained model.
 
-        ``loss_l5`` is the mean training loss of the last five evaluations, as in the paper.
+        ``loss_l5`` is the mean training loss of the last five evaluations, as in the paper. ``train_loss``,
+        ``validation_loss`` and, if it is known, ``validation_bits_per_byte`` are those of the last evaluation.
+        ``best_validation_loss`` is the lowest of all evaluations.
         """
         rows = [row for row in curve if "evaluation" in row]
         names = ("train_loss", "validation_loss", "validation_bits_per_byte")
@@ -137,29 +142,30 @@ class LanguageTrial(Trial[LanguageJob]):
 
 
 def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets, int64 of shape (N, T), of the windows that begin at ``starts`` (N,).
+    """The inputs and targets, int64 (N, T), of the windows that begin at the indices ``starts`` (N,) of ``tokens``.
 
-    ``tokens`` (n_tokens,) may be memory-mapped: only the windows are read. Every start must be below
-    ``n_tokens - seq_len``.
+    T is ``seq_len``. Targets are the tokens one place after the inputs. ``tokens`` (n_tokens,) may be memory-mapped:
+    only the windows are read. Every start must be below ``n_tokens - seq_len``.
     """
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len + 1)[starts].astype(np.int64)
     return rows[:, :-1], rows[:, 1:]
 
 
 def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """Window starts (``count``,) of one optimizer step, uniform with replacement; a function of seed and step.
+    """The first token indices (``count``,) of the windows of one optimizer step.
 
-    Raises ``ConfigError`` if the split has no window.
+    They are drawn uniformly with replacement, and depend on ``seed`` and ``step``. Raises ``ConfigError`` if a split of
+    ``n_tokens`` tokens is too short for one window.
     """
     return np.random.default_rng([seed, step]).integers(window_count("train", n_tokens, seq_len), size=count)
 
 
 def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """Window starts (``count``,) of one evaluation, equal for every label and seed.
+    """The first token indices (``count``,) of the windows of one evaluation, equal for every label and seed.
 
-    On ``val`` the windows are the same at every evaluation, and evenly spread from the first token on. They overlap if
-    ``count`` windows have more tokens than the split. On ``train`` new windows are drawn for each ``evaluation``
-    number. Raises ``ConfigError`` if the split has no window.
+    On ``val`` the windows are the same at every evaluation, and evenly spread over the split from its first token on.
+    They overlap if ``count`` windows have more tokens than the split. On ``train`` windows are drawn anew for each
+    number ``evaluation``. Raises ``ConfigError`` if a split of ``n_tokens`` tokens is too short for one window.
     """
     possible = window_count(split, n_tokens, seq_len)
     if split == "val":
@@ -168,10 +174,9 @@ def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, 
 
 
 class Batches:
-    """The two splits of a corpus, cut into windows of ``seq_len`` tokens for ``device``.
+    """The two splits of a corpus, from which micro-batches of windows are cut. The windows have ``seq_len`` tokens.
 
-    At most ``micro_batch`` windows go through the model at once. By default these are as many as fit into 12,288
-    tokens.
+    At most ``micro_batch`` windows go through the model at once; by default as many as have at most 12,288 tokens.
     """
 
     def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):
@@ -180,7 +185,10 @@ class Batches:
         self.tokens = {split: corpus.tokens(split) for split in SPLITS}
 
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the windows at ``starts`` (N,) in parts of similar size: inputs and targets, int64 (B, T)."""
+        """Yield the windows that begin at ``starts`` (N,), in micro-batches of similar size.
+
+        A micro-batch has inputs and targets, int64 (B, ``seq_len``), on the device.
+        """
         for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
             batches: Iterator[Tensor] = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
@@ -190,7 +198,11 @@ class Batches:
 
 
 class Evaluation:
-    """The evaluation of language models. Its windows are the same for every label, seed and number of processes."""
+    """The evaluation of language models. Its windows are the same for every label, seed and number of processes.
+
+    ``world`` is :mod:`madbench.training.distributed` if several processes share the evaluation. If None, this process
+    does all of it.
+    """
 
     def __init__(
         self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: ModuleType | None = None
@@ -198,17 +210,17 @@ class Evaluation:
         self.batches, self.config, self.autocast, self.world = batches, config, autocast, world
         self.validation_starts = self._starts("val", 0)
         self.validation_bytes: int | None = None
-        """UTF-8 bytes of the targets of all validation windows; None if the text of the ids is not known."""
+        """The UTF-8 bytes of the targets of all validation windows. None if the text of the token ids is not known."""
         if (bytes_of_token := batches.corpus.token_bytes()) is not None:
             _, targets = windows(batches.tokens["val"], self.validation_starts, batches.seq_len)
             self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))
 
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
-        """The losses of the ``number``-th evaluation, counted from 1. They are equal in every process.
+        """The results of the ``number``-th evaluation of a run, counted from 1. They are equal in every process.
 
-        ``evaluation`` is ``number``. ``train_loss`` and ``validation_loss`` are nats per token.
-        ``validation_bits_per_byte`` is the nats of the whole evaluated validation text, divided by ln 2 and by the
-        number of its UTF-8 bytes. It is left out if this number is not known.
+        ``evaluation`` is ``number``. ``train_loss`` and ``validation_loss`` are in nats per token.
+        ``validation_bits_per_byte`` is the loss of the whole evaluated validation text in bits, divided by the number
+        of its UTF-8 bytes. It is left out if this number is not known.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
         return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
@@ -222,7 +234,7 @@ class Evaluation:
         return losses
 
     def description(self) -> dict[str, Any]:
-        """A description of the evaluated windows for the run's record."""
+        """The description of the evaluated windows in the record of a run."""
         starts = self.validation_starts
         return {
             "windows": len(starts),

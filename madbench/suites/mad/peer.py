@@ -1,4 +1,7 @@
-"""A training step of MAD's reference code, loaded from a checkout, for a timing comparison."""
+"""A training step of the reference code of MAD, to compare its time with that of madbench's step.
+
+The reference code is imported from a checkout of its repository.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ HEAD_WIDTH = 8
 
 
 class SoftmaxAttention(nn.Module):
-    """Causal softmax attention as plain matrix products with a mask, and RoPE on the first coordinates of a head.
+    """Causal softmax attention in plain PyTorch, with RoPE on the first ``rotary_emb_dim`` coordinates of each head.
 
-    It replaces flash-attn's ``MHA`` if that package is missing, and computes the same without GPU kernels.
+    It replaces ``MHA`` of flash-attn if that package is missing. It computes the same function without GPU kernels.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, rotary_emb_dim: int = 0, **_: object):
@@ -38,7 +41,7 @@ class SoftmaxAttention(nn.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Map vectors (B, T, D) to vectors (B, T, D)."""
         q, k, v = self.Wqkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
         q, k = self._turn(q), self._turn(k)
         scores = torch.einsum("bthd,bshd->bhts", q, k * q.shape[-1] ** -0.5)
@@ -68,7 +71,8 @@ def peer_step(
     """Return a function that takes one training step of the reference model with softmax attention.
 
     A step is forward, loss, backward and AdamW on ``batch``, which has inputs and targets (B, T). Width and depth come
-    from ``config``. Heads are 8 wide, as in the reference's files.
+    from ``config``. Each head is 8 wide, as in the reference's configuration files. If ``is_autoencoder`` is True, the
+    model is the reference's autoencoder, otherwise its language model.
     """
     inputs, targets = batch
     model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
@@ -86,7 +90,7 @@ def peer_step(
 
 
 def check_checkout(checkout: Path) -> None:
-    """Raise ``ConfigError`` if a folder is not a checkout, or if a package that it needs is missing."""
+    """Raise ``ConfigError`` if a folder is not a checkout of the reference code, or if einops is not installed."""
     for name in ("mad/model/language_model.py", "mad/model/auto_encoder.py", "configs/layers/mh-attention.yml"):
         if not (checkout / name).is_file():
             raise ConfigError(f"--peer {checkout}: no {name} in it; give a checkout of {HOME}")
@@ -115,10 +119,10 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
 
 @contextmanager
 def _import_from(checkout: Path) -> Iterator[None]:
-    """A context in which the reference's modules can be imported without running the ``__init__`` of their packages.
+    """A context in which modules of the reference code can be imported from ``checkout``.
 
-    Stand-ins replace a missing flash-attn, and the reference's RMSNorm. RMSNorm needs Triton, and MAD's benchmark does
-    not use it.
+    The ``__init__`` modules of the reference's packages are not run. Stand-ins replace flash-attn, if it is missing,
+    and the reference's RMSNorm, which needs Triton and is not used here.
     """
     stand_ins = {name: ModuleType(name) for name in _PACKAGES}
     for name, module in stand_ins.items():

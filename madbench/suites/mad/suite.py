@@ -1,4 +1,4 @@
-"""The MAD suite: six synthetic tasks (Poli et al. 2024). Training of a setting ends early once it is solved."""
+"""The MAD suite: six synthetic tasks (Poli et al. 2024). Training on a task setting ends early once it is solved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 NAME = "mad"
 AVERAGE = "mad_average"
-"""The column of the mean over the six tasks of MAD. Installed tasks do not enter it."""
+"""The name of the column with the mean over the six tasks of MAD. Other tasks of the suite do not enter it."""
 MAD_TASKS = (
     "compression",
     "fuzzy_in_context_recall",
@@ -39,7 +39,7 @@ MAD_TASKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MadProfile(TokenProfile):
-    """A profile of the MAD suite. Its files are in ``tasks/mad``."""
+    """A profile of the MAD suite. The shipped profiles are in ``tasks/mad``."""
 
     folder = TASKS / NAME
     suite_name = NAME
@@ -47,7 +47,7 @@ class MadProfile(TokenProfile):
 
 
 class MadSuite(TokenSuite):
-    """The six tasks of MAD, and tasks of installed packages that name no other suite."""
+    """The suite with the six tasks of MAD, and with tasks of installed packages that name this suite or no suite."""
 
     name = NAME
     title = "MAD tasks"
@@ -60,7 +60,7 @@ class MadSuite(TokenSuite):
     fidelities = ("corrected", "published")
 
     def tasks(self) -> Sequence[str]:
-        """The tasks of MAD, and tasks of packages that name this suite or no suite."""
+        """The six tasks of MAD, then the tasks of installed packages that name this suite or no suite."""
         return (*MAD_TASKS, *(task for name in (NAME, "") for task in tasks_of(name) if task not in MAD_TASKS))
 
     def usual_tasks(self) -> Sequence[str]:

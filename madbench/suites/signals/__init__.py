@@ -1,1 +1,1 @@
-"""The signals suite: images and multivariate series."""
+"""The signals suite: digit images and a multivariate time series."""

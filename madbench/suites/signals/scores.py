@@ -1,4 +1,4 @@
-"""Scores of images and series: accuracy, or the share of explained variance, in percent."""
+"""Scores of the signals suite in percent: accuracy on digits, and explained variance of a series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from madbench.suites.signals.suite import setting_of
 
 
 class SignalScoring(Scoring):
-    """Scores of signals. A diverged run has the score of a guess."""
+    """The computation of scores of the signals suite. A diverged run has the score of a guess."""
 
     metric = selection = "score"
     shows_chance = True

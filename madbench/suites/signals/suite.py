@@ -1,4 +1,7 @@
-"""The signals suite: images of digits cut into patches, and a multivariate series. Mixers may see all tokens."""
+"""The signals suite: images of digits cut into patches, and forecasts of a multivariate time series.
+
+Mixers may see all tokens, not only earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ if TYPE_CHECKING:
 
 NAME = "signals"
 TASKS = ("digits", "forecasting")
-"""The tasks, in the order of their table."""
+"""The tasks of the suite, in the order of its table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalTraining(EpochTraining):
-    """The optimizer run of a signals job. The cosine ends at zero unless ``min_learning_rate`` is set."""
+    """The training settings of a signals job. The cosine ends at zero unless ``min_learning_rate`` is set."""
 
     recorded = (
         "learning_rate", "weight_decay", "epochs", "batch_size", "warmup_steps", "precision",
@@ -52,7 +55,7 @@ SignalJob: TypeAlias = Job[SignalModelConfig, SignalTraining]
 
 @dataclass(frozen=True)
 class SignalTask:
-    """A profile's setup of one task."""
+    """The settings of a profile for one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task."""
@@ -62,7 +65,7 @@ class SignalTask:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalProfile(Profile[SignalModelConfig]):
-    """A profile of signal tasks: the size of models and tasks, and the length of training."""
+    """A profile of the signals suite: the size of the model, the settings of its tasks, and the training settings."""
 
     folder = TASK_FILES / NAME
     suite_name = NAME
@@ -82,15 +85,15 @@ class SignalProfile(Profile[SignalModelConfig]):
             self.check_training(plan.training, f"training of {task}")
 
     def plan(self, task: str) -> SignalTask:
-        """The profile's setup of a task. It has no settings if the profile does not name the task."""
+        """The settings of the profile for a task. They are empty if the profile does not name the task."""
         return self.tasks.get(task, SignalTask())
 
     def setting(self, task: str) -> dict[str, Any]:
-        """The setting of a task as a mapping of its fields."""
+        """The task setting that the profile trains, as a mapping of its fields."""
         return dataclasses.asdict(_setting(task, self.plan(task).setting))
 
     def training_config(self, task: str, precision: Precision) -> SignalTraining:
-        """The optimizer run of a task."""
+        """The training settings of a task at a precision."""
         values = {**self.training, **self.plan(task).training, "precision": precision}
         return from_mapping(SignalTraining, values, f"training of {task}")
 
@@ -116,9 +119,10 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan[SignalJob]:
-    """Plan jobs in the order label, task, seed, without duplicates.
+    """Plan jobs of the signals suite in the order label, task, seed, without duplicates.
 
-    Raises ``LabelError`` if a label must see all tokens but cannot, and ``BudgetError`` if it has no ranks.
+    Raises ``LabelError`` for a label that sees only earlier tokens if the profile's mixers see all tokens. Raises
+    ``BudgetError`` if no ranks of a label meet the budget, and ``ConfigError`` for an unknown task.
     """
     chosen = list(TASKS if tasks is None else tasks)
     for task in chosen:
@@ -153,7 +157,7 @@ def check_task(task: str, where: str = "") -> None:
 
 
 def canonical(job: SignalJob) -> SignalJob:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
+    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
     setting, model = setting_of(job), job.model
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
     training = dataclasses.replace(training, batch_size=min(training.batch_size, setting.num_train_examples))
@@ -200,9 +204,9 @@ def size(job: SignalJob) -> JobSize:
 
 
 class SignalSuite(Suite[SignalProfile, SignalJob]):
-    """The suite of images and series.
+    """The suite of digit images and of a multivariate time series.
 
-    Digits are scored by accuracy, and a series by the share of its variance that the forecast explains.
+    Digits are scored by accuracy, and the series by the share of its variance that the forecast explains.
     """
 
     name = NAME

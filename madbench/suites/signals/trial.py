@@ -1,4 +1,4 @@
-"""A job of the signals suite ready to train: data on the device, one evaluation per epoch."""
+"""The trial of a signals job: data on the device, one evaluation per epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EVALUATION_BATCH = 256
 
 
 class SignalTrial(EpochTrial[SignalJob]):
-    """The trial of a signals job. The test examples give the score."""
+    """The trial of a signals job.
+
+    Each row of the curve has an evaluation on the validation examples. The reported score is that on the test examples.
+    """
 
     Loss = SignalLoss
 
@@ -63,10 +66,11 @@ class SignalTrial(EpochTrial[SignalJob]):
         return {"accuracy": row["validation_score"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the final metrics: the loss on the test examples, the ``score`` of the table, and its ``ceiling``.
+        """Return the metrics of the trained model. Tables show ``score``.
 
-        ``score`` is the accuracy on digits, or the share of the variance of the next time steps that the forecast
-        explains.
+        ``test_score`` and ``score`` are the accuracy on digits, or the share of the variance of the next time steps
+        that the forecast explains, on the test examples. ``ceiling`` is the best possible score, and ``test_loss`` the
+        loss on the test examples.
         """
         metrics = self._scores("test")
         ceiling = self.setting.ceiling(self.job.derived_seed("data"))
