@@ -1,8 +1,8 @@
 """Sequence mixers by family: the interface of a family, and the functions that turn a label into a module.
 
-The S/R/G family has an empty name. Another family is a folder here with a ``family.py``, or a package with an entry
-point of the group ``madbench.families``; ``examples/plugin`` is a complete example. A family can be imported without
-torch.
+Labels of the S/R/G family have no prefix. Every other family is a subpackage with a ``family.py``, or a package with an
+entry point of the group ``madbench.families``; ``examples/plugin`` is a complete example. A family can be imported
+without torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def build(
     """Build the mixer of ``label``: a module that maps (B, T, d_model) to (B, T, d_model), for T <= ``max_len``.
 
     Args:
-        label: a label such as ``G-cg-q-12o`` or ``family:...`` of an installed family, as text or parsed.
+        label: a label such as ``G-cg-q-12o``, or ``family:...`` with the name of an installed family, as text or
+            parsed.
         d_model: width of the input and the output. A budget in parameters is 4 d_model^2.
         max_len: length of the longest sequence in tokens; the mixing tables of S/R/G have this many rows.
         n_head: number of heads. The paper of S/R/G uses 2 for every label.
@@ -59,8 +60,9 @@ def build(
         layer: position of the mixer among the blocks of its model. Only some families use it.
         settings: the family's own settings; for S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
-    Raises ``LabelError`` for an invalid label, ``BudgetError`` if no ranks meet the budget, ``ConfigError`` for a
-    setting that the family or label does not have, and ``TrainingError`` for a path that cannot compute this label.
+    Raises ``LabelError`` for an invalid label, and ``BudgetError`` for an invalid size, or if no ranks meet the budget.
+    Raises ``ConfigError`` for an unknown setting, for a changed setting without effect on the label, and if ``causal``
+    is False but the family is always causal. Raises ``TrainingError`` for a path that cannot compute this label.
     """
     if isinstance(label, str):  # typed by the caller; labels of stored jobs arrive parsed
         trust.allow_typed(label)
@@ -76,7 +78,10 @@ def build(
 
 
 def families_that_see_all() -> str:
-    """The label prefixes of the families whose mixers can see all tokens, as text separated by commas, for messages."""
+    """The prefixes of the labels whose mixers accept ``causal=False``, for messages.
+
+    They are one text, separated by commas, with ``no prefix`` for S/R/G. The text is ``no family`` if there are none.
+    """
     able = (name for name, family in loaded_families().items() if family.is_bidirectional)
     return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
 
@@ -91,7 +96,10 @@ def solve(
     layer: Layer = Layer(),
     **settings: Any,
 ) -> Allocation:
-    """Return the allocation (ranks and costs) of the mixer that :func:`build` would build. Raises the same errors."""
+    """Return the allocation (ranks and costs) of the mixer that :func:`build` would build for the same arguments.
+
+    Raises the same errors as :func:`build`.
+    """
     label, family, own = _resolve(label, settings)
     return _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
 
@@ -118,10 +126,10 @@ def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> All
 
 
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:
-    """The traits of a label's mixers, as its family states them. The default traits if the family states no traits.
+    """The traits that a family states for the mixers of a label. Default traits if the family states none.
 
-    ``family`` is the label's family. If None, it is looked up. Raises ``FamilyError`` if the family's ``traits``
-    returns another type, or names a setting that the family does not have.
+    ``family`` is the label's family. If None, it is looked up. Raises ``FamilyError`` if the family's method ``traits``
+    does not return :class:`Traits`, or if these name a setting that the family does not have.
     """
     family = family or family_of(label)
     traits = family.traits(label)
@@ -136,19 +144,19 @@ def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Trai
 
 
 def own_settings(label: str | Label, settings: Any) -> dict[str, Any]:
-    """The settings of a label's family that are part of a job's identity, by name.
+    """The settings that are part of the identity of a label's jobs: name to value.
 
-    A setting with the metadata ``NOT_AT_DEFAULT`` is included only if the label's mixer uses it. Other settings are
-    always included.
+    ``settings`` is an instance of the ``Settings`` of the label's family. A field with the metadata ``NOT_AT_DEFAULT``
+    is included only if the label's mixer uses it. All other fields are included.
     """
     read, later = used_settings(label), {field.name for field in fields(settings) if field.metadata == NOT_AT_DEFAULT}
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
 
 
 def used_settings(label: str | Label, family: LoadedFamily | None = None) -> list[str]:
-    """The names of the family's settings that affect the label's mixer, directly or through its ranks.
+    """The names of the settings that affect the label's mixer, directly or through its ranks.
 
-    ``family`` is the label's family. If None, it is looked up.
+    They are fields of the ``Settings`` of ``family``, which is the label's family. If None, it is looked up.
     """
     label = as_label(label)
     family = family or family_of(label)
@@ -169,7 +177,7 @@ def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
 
 
 def state_size(allocation: Allocation, seq_len: int) -> int:
-    """The size of the decoding state after ``seq_len`` tokens, as a count of numbers.
+    """The size of a mixer's decoding state after ``seq_len`` tokens of one sequence, as a count of numbers.
 
     Raises ``UnknownStateError`` if the label's family or the user's module does not state this size.
     """
@@ -185,9 +193,10 @@ def state_size(allocation: Allocation, seq_len: int) -> int:
 def effective_settings(
     allocation: Allocation, settings: Mapping[str, Any], family: LoadedFamily | None = None
 ) -> dict[str, Any]:
-    """The part of ``settings`` that still changes the mixer of an allocation when the ranks are fixed, by name.
+    """The settings that change a mixer although its ranks are fixed by ``allocation``: name to value.
 
-    ``family`` is the family of the allocation's label. If None, it is looked up.
+    ``settings`` has the values to choose from, and may have names that the label does not use. ``family`` is the family
+    of the allocation's label. If None, it is looked up.
     """
     family = family or family_of(allocation.label)
     read = {name: settings[name] for name in used_settings(allocation.label, family) if name in settings}
@@ -195,7 +204,7 @@ def effective_settings(
 
 
 def _size(*sizes: Any) -> Size:
-    """The :class:`Size` with these fields, in order. NumPy numbers become Python numbers."""
+    """The :class:`Size` with these values of its fields, in order. NumPy numbers become Python numbers."""
     return Size(*plain_values(sizes))
 
 

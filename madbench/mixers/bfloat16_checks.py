@@ -61,23 +61,28 @@ def bfloat16_checks(
 ) -> Iterator[Check]:
     """Yield two checks under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
 
+    Errors are those of outputs and gradients, relative to the same mixer in float64.
+
     Args:
-        make: builds the mixer of a path, and an input.
+        make: maps a path and a number of tokens to a mixer in float64, and an input.
         paths: names of the paths to check. A path that no device here can compute is left out.
         length: number of tokens of the input.
         narrow: names of operations whose result must not have 16 bits.
-        unless: reason why errors in bfloat16 are meaningless for the label. If it is not empty, they are not measured.
-        factors: number of factors in the product of a score and a value. The relative errors of the factors add up.
+        unless: reason why errors in bfloat16 are meaningless for the label. If it is not empty, errors are not
+            measured; the second check runs nevertheless.
+        factors: number of factors in the product of a score and a value. The relative errors of the factors add up, so
+            that more than four factors raise the bounds.
         terms: number of sums over tokens that are subtracted from each other. The common part of the sums cancels, but
-            their rounding errors do not.
+            their rounding errors do not. The bound of outputs is proportional to this number.
     """
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[Mixer, Tensor]:
-        """Return the mixer and the input of ``make``, rounded to values of bfloat16.
+        """Return the mixer and the input of ``make`` in float64, with values that bfloat16 represents exactly.
 
-        The weights of ``make`` are large and therefore halved. If ``number`` is not 0, it seeds another input.
+        The weights of ``make`` are large and therefore halved. If ``number`` is not 0, the input is drawn with this
+        seed.
         """
         mixer, x = make(path, length)
         for parameter in mixer.parameters():
@@ -151,10 +156,11 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """Counts operations whose result has 16 bits: operations with the given names, and all operations on positions.
+    """A mode that counts operations whose result has 16 bits, if they are in ``names`` or compute positions.
 
-    A tensor belongs to positions if it is computed from ``arange`` and constants only, such as an angle or its cosine.
-    Rounding to 16 bits counts too if the angles were computed in 32 bits, because late tokens are then rotated wrongly.
+    An operation computes positions if its inputs were computed from ``arange`` and constants only, such as an angle or
+    its cosine. Rounding to 16 bits counts even after angles were computed in 32 bits, because late tokens are then
+    rotated wrongly.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
@@ -178,7 +184,9 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple[Any, ...], kwargs: Any) -> str:
-        """The text ``over tokens`` or ``over features`` for an operation that reduces this axis. Otherwise empty.
+        """The axis that an operation reduces, as the text ``over tokens`` or ``over features``.
+
+        Empty for other operations.
 
         An axis is recognized by its length.
         """

@@ -25,7 +25,7 @@ SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # this budget is 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of running a check."""
+    """The result of one check: a residual, or the error that prevented its measurement."""
 
     check: Check
     residual: float | None = None  # None if the check does not apply or has failed with an error
@@ -42,9 +42,10 @@ class CheckResult:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row of a table, by column: check, verdict, residual, bound, statement, source and reason.
+        """The row of this check in a table: column to value.
 
-        The reason says why there is no residual or where the check fails.
+        The columns are check, verdict, residual, bound, statement, source and reason. The reason says why there is no
+        residual or where the check fails.
         """
         check = self.check
         tolerance = f"{check.tolerance:.1e}".replace(".0e", "e").replace("0e+00", "0")
@@ -61,11 +62,12 @@ def run_checks(
     *,
     of_loops: bool = False,
 ) -> list[CheckResult]:
-    """Run the checks of a label. A check that raises an error has failed, and the error is its reason.
+    """Run the checks of a label. A check that raises an error has failed, and its result has the error as a text.
 
-    ``further`` returns checks of a label that its family does not define. ``names`` selects checks by name; all are run
-    if it is None. If ``of_loops`` is true, only the checks that compare the operator with loops over its definition are
-    run, or all checks of a label without loops. The caller's random state is unchanged.
+    ``further`` maps the label to checks that do not come from its family, such as those of a paper. ``names`` selects
+    checks by name. If it is None, all checks are run. If ``of_loops`` is true, only the checks are run that compare the
+    mixer with loops over the definition of its operator. A label without such checks then runs all its checks. The
+    caller's random state is unchanged.
 
     Raises ``LabelError`` for a label whose code is not available here.
     """
@@ -104,7 +106,7 @@ def _run_checks(
 
 
 def _check_without_mixer(error: Exception) -> Check:
-    """The check that failed if ``error`` was raised while the checks of a label were prepared."""
+    """The check to report as failed if ``error`` was raised before the checks of a label could run."""
     if isinstance(error, MadbenchError):
         statement = "A mixer of the label can be built and run. It maps (batch, tokens, d_model) to the same shape."
         return Check("mixer", statement, "the protocol", None)
@@ -112,7 +114,10 @@ def _check_without_mixer(error: Exception) -> Check:
 
 
 def run_check(check: Check) -> CheckResult:
-    """Run one check and return its result, even if the check raises an error."""
+    """Run one check and return its result, which has the error as a text if the check raises one.
+
+    Raises only the errors of the label itself, such as ``LabelError`` for a missing module.
+    """
     if check.run is None:
         return CheckResult(check)
     import torch
@@ -130,7 +135,10 @@ def run_check(check: Check) -> CheckResult:
 
 
 def _raise_of_label(error: BaseException) -> None:
-    """Raise ``error`` again if it is an error of the label itself, such as a missing module. Otherwise return."""
+    """Raise ``error`` again if the label itself is at fault: a ``LabelError``, such as one for a missing module.
+
+    Return for every other error, and for a ``FamilyError``, which blames the code of the family.
+    """
     if isinstance(error, LabelError) and not isinstance(error, FamilyError):
         raise error
 
@@ -140,7 +148,10 @@ def _error_text(error: BaseException) -> str:
 
 
 def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[Mixer, Tensor]:
-    """Return a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model)."""
+    """Return a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model).
+
+    The family's settings have their defaults.
+    """
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
 
@@ -148,10 +159,10 @@ def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMAL
 def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterable[Check]:
     """Yield the checks that apply to every mixer: parameter count, causality, gradients, decoding and precision.
 
-    Decoding is checked token by token and after a prompt, if the mixer supports it. If the mixer has a method
-    ``reference(x, rows)``, every path is compared with its loops. If the layers of a model differ, the paths of the
-    second layer are compared as well. Precision is checked under bfloat16 autocast; ``terms`` is an argument of
-    :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
+    If the mixer supports decoding, it is checked token by token and after a prompt. If the mixer has a method
+    ``reference(x, rows)``, every path is compared with the loops of this method. If later layers with the same label
+    compute something else than the first, the paths of the second layer are compared as well. Precision is checked
+    under bfloat16 autocast; ``terms`` is an argument of :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
     from madbench.mixers.bfloat16_checks import bfloat16_checks
@@ -192,9 +203,9 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
 
 
 def _state_checks(mixer: Mixer, x: Tensor) -> Iterable[Check]:
-    """Yield a check that the cache of one sequence x (1, T, D) has as many numbers as the allocation states.
+    """Yield a check that a cache has as many numbers as the mixer's allocation states, after the tokens of x (1, T, D).
 
-    Yield nothing if the allocation states no number.
+    Yield nothing if the allocation does not state a number.
     """
     from madbench.mixers.decoding import held_numbers
 

@@ -27,8 +27,8 @@ class CountedCosts:
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:
     """The costs of a mixer, or of the mixers of a model, on ``seq_len`` tokens.
 
-    With T = ``seq_len``, FLOPs count all T pairs of each token if ``all_pairs`` is true. Otherwise they count the
-    causal pairs, which are (T + 1) / 2 per token on average.
+    FLOPs count pairs of a token and a token that it sees. With T = ``seq_len``, each token has T pairs if ``all_pairs``
+    is true. Otherwise only causal pairs are counted, which are (T + 1) / 2 per token on average.
     """
     blocks: Sequence[tuple[Allocation, int]] = mixers.kinds if isinstance(mixers, MixerSequence) else [(mixers, 1)]
     flops = sum(count * flops_of(block, seq_len, all_pairs) for block, count in blocks)
@@ -41,7 +41,7 @@ def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: boo
 
 
 def paper_total(mixer: Allocation) -> int:
-    """The number of parameters of a mixer that the paper of its family counts. By default all parameters."""
+    """The number of a mixer's parameters, counted as in the paper of its family. By default all parameters."""
     total: int = getattr(mixer, "paper_total", mixer.total)  # an optional member of allocations
     return total
 
@@ -49,9 +49,9 @@ def paper_total(mixer: Allocation) -> int:
 def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
     """Forward FLOPs per token of a mixer on ``seq_len`` tokens; for ``all_pairs`` see :func:`count_costs`.
 
-    A family that is always causal can count causal pairs only. The FLOPs of all pairs at T tokens are then its FLOPs at
-    2 T - 1 tokens, where a token has T causal pairs on average. For a user's module, the operations that torch executes
-    are counted, and ``all_pairs`` has no effect.
+    The allocation of an always causal family counts causal pairs only. For all pairs of T tokens, its FLOPs at 2 T - 1
+    tokens are returned, because a token has T causal pairs on average there. For a user's module, the operations that
+    torch executes are counted, and ``all_pairs`` has no effect.
     """
     family = family_of(mixer.label)
     if not all_pairs or family.names_code:

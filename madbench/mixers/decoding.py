@@ -18,11 +18,11 @@ def decode_rest(
     """Decode the end of a prompt, one step per token.
 
     Args:
-        step: decodes one token (B, D); the method ``step`` of a mixer.
+        step: decodes one token (B, D): the method ``step`` of a mixer.
         rows: the outputs (B, T, D) for the start of the prompt, which was computed at once.
         cache: the cache after the start of the prompt.
         rest: the remaining tokens (B, N, D) of the prompt. N may be 0.
-        slide: the third argument of ``step``.
+        slide: passed to ``step``; see :meth:`madbench.mixers.mixer.Mixer.step`.
 
     Return the outputs (B, T + N, D) for the whole prompt, and the cache after it.
     """
@@ -34,10 +34,11 @@ def decode_rest(
 
 
 def held_numbers(cache: Any) -> int:
-    """The count of numbers that a cache carries, in tensors in any nesting of classes, mappings and lists.
+    """The count of the numbers in a cache: the elements of all its tensors.
 
-    Integers, such as positions, do not count, and a complex number counts as two. An integer attribute ``numbers`` of a
-    cache replaces the count, for example if its tensors have unused space.
+    Tensors may be nested in dataclasses, mappings, lists and tuples. Integers, such as positions, do not count, and a
+    complex number counts as two. If a cache has an integer attribute ``numbers``, this is its count, for example
+    because its tensors have unused space.
     """
     if isinstance(cache, Tensor):
         is_counted = cache.is_floating_point() or cache.is_complex()

@@ -20,11 +20,11 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """Return ``by_hand(grad)``, the gradients of an operator with respect to ``inputs``.
+    """Return ``by_hand(grad)``: the gradients of an operator with respect to ``inputs``.
 
-    Call it in ``backward`` of an autograd Function. ``plain(*inputs)`` computes the same operator with functions of
-    torch. If the gradients will be differentiated again (``create_graph``), derivatives of ``plain`` of any order are
-    used.
+    Call this function in ``backward`` of an autograd Function. ``plain(*inputs)`` computes the same operator with
+    functions of torch. If the gradients will be differentiated again (``create_graph``), autograd differentiates
+    ``plain`` for this, to any order.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 
@@ -63,10 +63,11 @@ class _ByHand(torch.autograd.Function):
 
 
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
-    """Register hooks on the ``inputs`` of a kernel that refuse second derivatives with a ``TrainingError``.
+    """Register hooks on the ``inputs`` of a kernel that raise ``TrainingError`` if second derivatives are computed.
 
     The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
-    raised only if torch itself would raise one, because kernels have second derivatives for some devices and dtypes.
+    raised only if torch itself would raise one, because some kernels have second derivatives for some devices and
+    dtypes. Nothing is registered in traced code (:func:`madbench.mixers.tracing.is_traced`).
     """
     if is_traced():
         return

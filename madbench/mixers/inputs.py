@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def check_sequences(x: Tensor, label: object) -> None:
     """Raise ``TrainingError`` unless x has the shape (B, T, D) with T >= 1 and a floating-point dtype.
 
-    Without this check, most operators would read the tokens of a single sequence (T, D) as heads or as a batch, and
-    would round their results to the integers of the input.
+    The message begins with ``label``. Without this check, most operators would read the tokens of a single sequence
+    (T, D) as heads or as a batch, and would round outputs to integers for an input of integers.
     """
     if x.dim() != 3 or not x.is_floating_point():
         advice = "; use x[None] to make a batch of a single sequence" if x.dim() == 2 else ""

@@ -17,7 +17,10 @@ FEWER_BITS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class _KeepFloat64(TorchDispatchMode):
-    """A mode that skips every conversion from float64 to fewer bits, and records the dtypes of these conversions."""
+    """A mode in which tensors in float64 are not converted to fewer bits.
+
+    It records the dtypes of the skipped conversions.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,11 +42,12 @@ class _KeepFloat64(TorchDispatchMode):
 
 
 def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """Return a check that runs ``run`` and explains a failure that only rounding causes.
+    """Wrap ``run``, which measures the residual of a check, so that a failure that only rounding causes is explained.
 
-    ``run`` returns a residual, and passes if the residual is at most ``tolerance``. After a failure it runs again, with
-    the module's conversions from float64 to fewer bits skipped. If it passes then, the ``where`` of the residual, or
-    the error that ``run`` raised, mentions these conversions.
+    The check passes if the residual is at most ``tolerance``. After a failure or an error, ``run`` is called again,
+    with the module's conversions from float64 to fewer bits skipped. If the check passes then, these conversions are
+    mentioned in the attribute ``where`` of the returned residual, or in the message of a ``TrainingError`` that
+    replaces the error.
     """
 
     def measure() -> float:
@@ -65,7 +69,7 @@ def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[],
 
 
 def _conversions(run: Callable[[], float], tolerance: float) -> str:
-    """A sentence about the module's conversions to fewer bits. Empty if ``run`` also fails without them."""
+    """A sentence that blames the module's conversions to fewer bits. Empty if ``run`` also fails without them."""
     kept = _KeepFloat64()
     try:
         with kept:

@@ -22,10 +22,10 @@ FIRST, LATER = Layer(0, 2), Layer(1, 2, earlier=1)
 
 
 class LaterLayer(nn.Module):
-    """The second layer of a label in a model. It reads the values that the first layer shares.
+    """The first two mixers of a label in a model, as one module with the output of the second.
 
-    Both layers read x (B, T, D). The output is that of the second layer. The first layer affects it only through the
-    shared values, so gradients reach the parameters of the first layer only through these.
+    Both mixers read x (B, T, D). The first affects the output only through the values that it shares with the second,
+    so gradients reach the parameters of the first only through these values.
     """
 
     def __init__(self, first: Mixer, later: Mixer):
@@ -35,7 +35,7 @@ class LaterLayer(nn.Module):
 
     @property
     def chunk(self) -> int | None:
-        """The number of rows per block in both layers. Raises ``AttributeError`` if the mixer has no ``chunk``."""
+        """The block size of both mixers, in rows. Raises ``AttributeError`` if the mixers have no ``chunk``."""
         chunk: int | None = self.later.chunk
         return chunk
 
@@ -49,9 +49,9 @@ class LaterLayer(nn.Module):
         return mix(self.later, x, shared)
 
     def reference(self, x: Tensor, rows: Sequence[int]) -> Tensor:
-        """Compute the rows ``rows`` of the second layer's output: x (B, T, D) -> (B, len(rows), D).
+        """Compute some rows of the output with the methods ``reference`` of both mixers, which are loops in float64.
 
-        Both layers compute in float64 loops, with their own methods ``reference``.
+        x (B, T, D) -> (B, len(rows), D), where ``rows`` are indices of tokens.
         """
         shared: Shared = {}
         self.first.reference(x, rows, **handed_to(self.first, shared))
@@ -59,7 +59,10 @@ class LaterLayer(nn.Module):
         return output
 
     def step(self, token: Tensor, caches: tuple[Any, Any] | None = None) -> tuple[Tensor, tuple[Any, Any]]:
-        """Decode one token (B, D). Return the output (B, D) and the caches of both layers."""
+        """Decode one token (B, D). Return the output (B, D) and the next caches of both mixers.
+
+        ``caches`` is None for the first token.
+        """
         shared: Shared = {}
         of_first, of_later = caches or (None, None)
         _, of_first = self.first.step(token, of_first, **handed_to(self.first, shared))
@@ -70,7 +73,7 @@ class LaterLayer(nn.Module):
 def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
     """Yield checks that compare the second layer of a label with float64 loops: one per path, and one for decoding.
 
-    Yield nothing if the layers of the label do not differ, or if its mixer has no method ``reference``.
+    Yield nothing if all layers with the label compute the same, or if the mixer has no method ``reference``.
     """
     shares = label_traits(label, family).shares_values
     if not (shares or family.takes_layer(label)):

@@ -15,9 +15,9 @@ MOST_TOKENS = 256
 def depends_on_length(mixer: nn.Module, d_model: int, max_len: int) -> bool:
     """True if rows of a shorter input differ from the same rows of a longer input that begins with it.
 
-    Examples are ``x.cumsum(1) / x.shape[1]``, and mixing tables of which an input of T tokens uses the last T rows.
-    Sequences must not be padded to a common length for such a mixer. The test uses random inputs in float64 on the CPU,
-    or in the mixer's own dtype and on its own device if that fails.
+    Examples are ``x.cumsum(1) / x.shape[1]``, and a mixing table whose last T rows are used for T tokens. Inputs of
+    such a mixer must not be padded to a common length. The test uses random inputs in float64 on the CPU. If the mixer
+    cannot compute these, its own dtype and device are used.
     """
     longest = min(max_len, MOST_TOKENS)
     lengths = sorted({length for length in (1, longest // 2, longest - 1) if 0 < length < longest})

@@ -1,4 +1,7 @@
-"""Linear maps of a mixer. Several maps share one matrix product, unless another library has changed one of them."""
+"""Calls of the linear maps of a mixer.
+
+Several maps share one matrix product, unless another library has changed one of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from madbench.mixers import products
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
     """True if the layer is an unchanged ``nn.Linear``: not wrapped, replaced or quantized.
 
-    A bias is allowed only if ``bias`` is true. The weight may have a parametrization of ``torch.nn.utils``.
+    If ``bias`` is false, a layer with a bias gives False. The weight may have a parametrization of ``torch.nn.utils``.
     """
     if parametrize.type_before_parametrizations(layer) is not nn.Linear or "forward" in layer.__dict__:
         return False
@@ -32,10 +35,10 @@ def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
 
 
 def is_plain(layer: nn.Module, bias: bool = False) -> bool:
-    """True if a call of the layer only multiplies by its weights, so that the weights may be used directly.
+    """True if a call of the layer only multiplies by its weight and adds its bias, so that code may use both directly.
 
-    False for a layer with hooks, such as those of programs that count operations. False also for adapters, quantized
-    layers and everything else that :func:`has_only_weights` excludes.
+    False for a layer with hooks, such as those of programs that count operations. False also for every layer that
+    :func:`has_only_weights` excludes, such as adapters, quantized layers and, if ``bias`` is false, layers with a bias.
     """
     hooks = (
         *(layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks),
@@ -48,7 +51,8 @@ def is_plain(layer: nn.Module, bias: bool = False) -> bool:
 def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
     """Return ``[layer(x) for layer in layers]``.
 
-    All layers share one matrix product if all are plain (:func:`is_plain`) and have the same dtype and device.
+    One matrix product computes all layers if every layer is plain (:func:`is_plain`) and their weights have the same
+    dtype and device.
     """
     if not all(map(is_plain, layers)):
         return [layer(x) for layer in layers]
@@ -59,9 +63,10 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 
 
 def call(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return ``layer(x)``.
+    """Return ``layer(x)``. For a large x, a faster library may compute it.
 
-    If x is large and the layer is plain, :func:`madbench.mixers.products.linear` computes the product.
+    :func:`madbench.mixers.products.linear` chooses the library. It is used only if the layer is plain
+    (:func:`is_plain`).
     """
     if products.is_large(x) and is_plain(layer, bias=True):
         return products.linear(x, cast(Tensor, layer.weight), cast("Tensor | None", layer.bias))
@@ -69,10 +74,10 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return ``layer(x)`` in the dtype of x.
+    """Return ``layer(x)`` in the dtype of x, whatever the dtype of the layer's weight.
 
-    If the layer is plain (:func:`is_plain`), the product is computed in the dtype of x. Otherwise it is computed in the
-    dtype of the layer's weight.
+    If the layer is plain (:func:`is_plain`), the product is computed in the dtype of x. Otherwise x is converted to the
+    dtype of the weight, and the result is converted back.
     """
     if is_plain(layer, bias=True):
         return F.linear(
@@ -84,7 +89,11 @@ def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def weight_of(layer: nn.Module) -> Tensor:
-    """The layer's weight. If the weight is not a floating-point tensor, an empty tensor on the same device."""
+    """A tensor with the dtype and device in which a linear layer computes: its weight.
+
+    If the layer has no tensor ``weight``, its first parameter is returned. If the weight is not in floating point, as
+    in quantized layers, an empty tensor in torch's default dtype on the same device is returned.
+    """
     weight: Any = getattr(layer, "weight", None)
     if callable(weight):  # quantized layers have a method
         weight = weight()
@@ -94,10 +103,10 @@ def weight_of(layer: nn.Module) -> Tensor:
 
 
 def check_weights(mixer: nn.Module, *names: str) -> None:
-    """Raise ``TrainingError`` unless each layer of ``mixer`` in ``names`` is a plain ``nn.Linear`` without a bias.
+    """Raise ``TrainingError`` unless the layers of ``mixer`` with these names are unchanged ``nn.Linear`` without bias.
 
-    Such a layer is not wrapped, replaced, quantized or parametrized. Code that reads the weights by name, instead of
-    calling the layers, uses this check.
+    Unchanged means not wrapped, replaced, quantized or parametrized. The path ``reference``, which reads the weights
+    instead of calling the layers, uses this check.
     """
     for name in names:
         layer = getattr(mixer, name)

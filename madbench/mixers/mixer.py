@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Mixer(nn.Module):
-    """A module (B, T, D) -> (B, T, D) that a family built, with the members that other modules read.
+    """A module (B, T, D) -> (B, T, D) that a family built, with the members that other modules of madbench use.
 
-    No mixer derives from this class. A mixer may lack every member but ``traits``; readers ask with ``hasattr``.
+    This class is only a type for annotations: no mixer derives from it. Every mixer has ``traits``. Any other member
+    may be missing; callers test for it with ``hasattr``.
     """
 
     traits: Traits
@@ -27,15 +28,15 @@ class Mixer(nn.Module):
     is_stacked: bool
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that a call takes for an input (``batch``, ``length``, D)."""
+        """The name of the path (implementation) that computes an input (``batch``, ``length``, D)."""
         raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Any = None, **shared: Any) -> Tensor:
-        """The output rows (B, len(rows), D) by loops in float64. All rows if ``rows`` is None."""
+        """Compute output rows (B, len(rows), D) for x (B, T, D) with loops in float64. All rows if ``rows`` is None."""
         raise NotImplementedError
 
     def prefill(self, x: Tensor, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the next cache.
+        """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
         ``slide`` and ``shared`` are explained at :meth:`step`.
         """
@@ -44,9 +45,9 @@ class Mixer(nn.Module):
     def step(self, x: Tensor, cache: Any = None, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
         """Decode one token x (B, D). Return the output (B, D) and the next cache.
 
-        ``slide`` only affects mixers that accept a limited number of tokens: beyond it, they decode with a window of
-        the newest tokens instead of raising an error. ``shared`` is the result of
-        :func:`madbench.mixers.sharing.handed_to`, passed as keyword arguments.
+        ``cache`` is None for the first token. ``slide`` affects only mixers that accept a limited number of tokens.
+        Beyond this number they raise an error, or, if ``slide`` is true, decode with a window of the newest tokens.
+        ``shared`` is the result of :func:`madbench.mixers.sharing.handed_to`, passed as keyword arguments.
         """
         raise NotImplementedError
 
@@ -55,8 +56,9 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def coefficients(self, x: Tensor) -> Any:
-        """A named tuple.
+        """The mixing coefficients for x (B, T, D), without gradients, as a named tuple.
 
-        Its field ``a`` has the mixing coefficients (B, H, T, T) for x (B, T, D), without gradients.
+        Its field ``a`` has shape (B, H, T, T): the coefficient of each token (last axis) in each output row, for each
+        of H heads.
         """
         raise NotImplementedError

@@ -47,7 +47,10 @@ Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A mixer of a label to be checked: its allocation, its settings, and the number of tokens of its input."""
+    """A mixer to be checked: its label, allocation and settings, and the number of tokens of its input.
+
+    ``fill`` gives the built mixer random weights, and makes the input.
+    """
 
     family: Family[Any, Any]
     label: Any
@@ -57,19 +60,19 @@ class Sample:
     fill: Build
 
     def make(self, path: str = "auto") -> tuple[Mixer, Tensor]:
-        """Return the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
+        """Return the mixer on a path in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
         return cast("Mixer", mixer), x[:, : self.tokens]
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from the defaults."""
+        """The settings that differ from their defaults: name to value."""
         usual = self.family.Settings()
         return {name: value for name, value in vars(self.settings).items() if value != getattr(usual, name)}
 
     @property
     def effective(self) -> dict[str, Any]:
-        """The settings that change the mixer other than through its allocation."""
+        """The settings that change the mixer although its ranks are fixed by the allocation: name to value."""
         return effective_settings(self.allocation, vars(self.settings), self.family)
 
 
@@ -90,11 +93,13 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Yield up to two checks of a label at an ordinary size: one with default and one with random settings.
+    """Yield up to three checks of a label at an ordinary size: of default settings, random settings, and effects.
 
-    If the mixer has a method ``reference``, its outputs and gradients are compared with these loops in some rows. The
-    paths and decoding are compared in all rows. Without ``reference``, a check measures causality, gradients against
-    finite differences, and decoding. A family without settings has one check.
+    The first two check the mixer with default and with random settings. If the mixer has a method ``reference``,
+    outputs and gradients are compared with the loops of this method in some rows. All paths are compared with each
+    other, and decoding with the parallel form, in all rows. Without ``reference``, causality, gradients against finite
+    differences, and decoding are checked. The third check is that each setting has an effect. A family without settings
+    has only the first check.
 
     Args:
         family: the family of the label.
@@ -132,7 +137,7 @@ def ordinary_checks(
 
 
 def _default(family: Family[Any, Any], label: Any, size: Size, tokens: int, fill: Build) -> Sample:
-    """The sample with default settings. If no ranks meet the budget of ``size``, the paper's budget is used."""
+    """The sample with default settings. If no ranks meet the budget of ``size``, the budget ``paper`` is used."""
     settings = family.Settings()
     try:
         allocation = family.solve(label, size, settings)
@@ -142,10 +147,11 @@ def _default(family: Family[Any, Any], label: Any, size: Size, tokens: int, fill
 
 
 def _random_samples(default: Sample) -> list[Sample]:
-    """Up to two samples in which every setting differs from its default: one per budget, strict and paper.
+    """Samples with random settings: up to two in which every setting that can differ from its default does so.
 
-    One setting can hide the effect of another, as ``differential=v2`` hides ``lambda_init``. For each hidden setting,
-    a further sample changes it alone. The label seeds the random numbers.
+    One of these has the budget ``strict``, and the other ``paper``. A setting can hide the effect of another, as
+    ``differential=v2`` hides ``lambda_init``. For each hidden setting, a further sample changes it alone. The random
+    numbers are seeded by the label.
     """
     samples, alone = [default], cast("dict[str, Any]", {})
     for number, budget in enumerate(COUNTINGS):
@@ -170,7 +176,10 @@ def _are_alike(sample: Sample, other: Sample) -> bool:
 
 
 def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
-    """Values of a setting that differ from its default, in random order. Each gives a valid mixer at ``size``."""
+    """Values of the setting ``name`` that differ from its default and give a valid mixer at ``size``, in random order.
+
+    Empty if there are none, or if the type of the setting has no values to try.
+    """
     settings, usual = default.family.Settings, getattr(default.family.Settings(), name)
     kind, generator = typing.get_type_hints(settings)[name], random.Random(f"{default.label} {name}")
     if typing.get_origin(kind) is typing.Literal:
@@ -188,7 +197,10 @@ def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
 
 
 def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | None:
-    """The sample ``default`` with changed settings and another size. None if no such mixer exists."""
+    """The sample with ``values`` for these settings and defaults for all others, at ``size``.
+
+    None if it has no valid mixer.
+    """
     try:
         settings = default.family.Settings(**values)
         allocation = default.family.solve(default.label, size, settings)
@@ -217,7 +229,7 @@ def _largest(residuals_with_places: Iterable[Residual]) -> Residual:
 def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
     """The largest relative error of a sample's outputs, gradients and decoding steps.
 
-    If the number of parameters differs from the allocation, this difference is returned.
+    If the mixer has another number of parameters than its allocation states, the difference of the numbers is returned.
     """
     mixer, _ = sample.make()
     count = abs(sum(parameter.numel() for parameter in mixer.parameters()) - sample.allocation.total)
@@ -230,7 +242,10 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compare the first path with loops on the last sequence of the batch, and the other paths with the first path."""
+    """Compare the first path with loops on the last sequence of the batch, and all other paths with the first path.
+
+    Only the given rows are compared with loops.
+    """
     usual, x = sample.make()
     tried = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
     mixers = {path: mixer for path, mixer in tried.items() if mixer is not None}
@@ -249,7 +264,10 @@ def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _computable(sample: Sample, path: str) -> nn.Module | None:
-    """The sample's mixer on a path. None if the label has no such path, or if it cannot compute float64 on the CPU."""
+    """The sample's mixer on a path.
+
+    None if the label has no such path, or if the path cannot compute float64 on the CPU.
+    """
     try:
         mixer, x = sample.make(path)
         mixer(x[:, :1])
@@ -259,10 +277,10 @@ def _computable(sample: Sample, path: str) -> nn.Module | None:
 
 
 def _of_slopes(sample: Sample) -> Residual:
-    """Check causality, and gradients against finite differences.
+    """Check causality, and gradients against finite differences. Return the larger residual.
 
     Gradients pass up to the bound ``SLOPES``, and causality up to ``ROUNDING``. The residual of gradients is scaled so
-    that both have the bound ``ROUNDING``.
+    that its bound is also ``ROUNDING``.
     """
     mixer, x = sample.make()
     y, changes = mixer(x), []
@@ -275,10 +293,10 @@ def _of_slopes(sample: Sample) -> Residual:
 
 
 def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compare decoding, from the first token and after a prompt, with the rows of the whole sequence.
+    """Compare decoding, from the first token and after a prompt, with the rows of the parallel form.
 
-    If rows depend on the length of the input, they are compared with the last row of each prefix. With random settings
-    only steps after a prompt are compared, if the mixer supports prompts.
+    If the rows of a mixer depend on the length of the input, each row of decoding is compared with the last row of an
+    input that ends there. With changed settings, decoding from the first token is skipped if the mixer has ``prefill``.
     """
     mixer, x = sample.make()
     length = x.shape[1]
@@ -299,16 +317,19 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _least_change(default: Sample, names: Sequence[str]) -> Residual:
-    """The smallest effect of the named settings, each changed alone (:func:`_change`)."""
+    """The smallest effect of the named settings, as :func:`_change` measures it.
+
+    Infinite if no setting has another value.
+    """
     found = [_change(default, name) for name in names]
     return min((each for each in found if each is not None), default=Residual(math.inf, ""))
 
 
 def _change(default: Sample, name: str) -> Residual | None:
-    """The largest effect of another value of the setting ``name`` of a mixer. None if the setting has no other value.
+    """The largest effect of changing the setting ``name`` alone. None if the setting has no value besides its default.
 
-    Up to three other values are tried. The effect of a value is the relative change of the outputs, or of the initial
-    weights if the setting affects only these. It is at most 1, and it is 1 if the parameter counts change.
+    Up to three values are tried. The effect of a value is the relative change of the outputs, or of the initial weights
+    if the setting affects only these. It is at most 1, and it is 1 if the parameter counts change.
     """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:
@@ -325,7 +346,7 @@ def _change(default: Sample, name: str) -> Residual | None:
 
 
 def _start(sample: Sample) -> Tensor:
-    """The initial parameters, as one vector."""
+    """The initial parameters of the sample's mixer at seed 0, concatenated to one vector."""
     from madbench.mixers.random_state import kept_random_state
 
     with kept_random_state():

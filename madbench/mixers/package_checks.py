@@ -19,9 +19,9 @@ Checks = Callable[[Label], Iterable[Check]]
 
 
 def package_checks(label: str | Label) -> Iterator[Check]:
-    """Yield the checks that packages add to a label. Raises ``ConfigError`` if a package's function fails.
+    """Yield the checks of a label that installed packages add. Raises ``ConfigError`` if a package's function fails.
 
-    A package that cannot be loaded is skipped; :func:`broken_checks` has the reason.
+    A package that cannot be loaded is skipped; :func:`broken_checks` gives the reason.
     """
     label = as_label(label)
     for name, checks in REGISTRY.loadable():
@@ -31,12 +31,15 @@ def package_checks(label: str | Label) -> Iterator[Check]:
 
 
 def broken_checks() -> dict[str, str]:
-    """The entry points of checks that cannot be used: name to reason."""
+    """The entry points of the group ``madbench.checks`` that cannot be used: name to reason."""
     return REGISTRY.broken()
 
 
 def fault_of_name(name: str) -> str:
-    """The reason why an entry point cannot have this name. Empty if the name is valid."""
+    """The reason why an entry point of the group ``madbench.checks`` cannot have this name.
+
+    Empty if the name is valid.
+    """
     return "" if name.isidentifier() else "a name is a word of letters, digits and _"
 
 

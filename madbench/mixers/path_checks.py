@@ -41,7 +41,10 @@ Tensors = Mapping[str, Tensor]
 
 
 def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
-    """Return a function that makes small mixers of a label, with the same random weights for all lengths."""
+    """Return a function that maps a path and a number of tokens T to a mixer of ``size``, and an input (1, T, D).
+
+    Weights and input are random, and equal for all paths and lengths except that the input ends after T tokens.
+    """
     settings = family.Settings()
     allocation = family.solve(label, size, settings)
 
@@ -55,7 +58,7 @@ def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
 def rows_of(length: int) -> Sequence[int]:
     """The indices of the rows that are compared in a sequence of ``length`` tokens.
 
-    All rows of a short sequence. Otherwise the rows at both ends, and the rows next to block borders.
+    All rows of a sequence of up to 17 tokens. Otherwise the rows at both ends, and the rows next to block borders.
     """
     if length <= WHOLE:
         return range(length)
@@ -67,8 +70,8 @@ def rows_of(length: int) -> Sequence[int]:
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
     """Return the given rows of ``compute(x)``, and the gradients of x and of every parameter of ``mixer``, by name.
 
-    The name of the output is empty. The gradients are those of a fixed random linear function of these rows. If
-    ``rows`` is None, all rows are used.
+    The rows have the empty name, and the gradient of x has the name ``x``. The gradients are those of a fixed random
+    linear function of the rows. If ``rows`` is None, all rows are used.
     """
     x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
     y = compute(x)
@@ -87,9 +90,10 @@ def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, r
 def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
     """The relative error of each tensor, by name: the norm of ``actual - expected`` divided by a scale.
 
-    The scale is the norm of the expected tensor, but for a gradient at least ``share`` times the norm of the largest
-    gradient. If the output is zero except for rounding, its scale is 1. If every gradient is, their scale is ``share``.
-    This occurs for the first token of a mixer that excludes a token's own value.
+    The output has the empty name, and all other tensors are gradients. The scale of a tensor is the norm of the
+    expected tensor, but for a gradient at least ``share`` times the norm of the largest gradient. Norms can be zero
+    except for rounding, as for the first token of a mixer that excludes a token's own value. The scale of the output is
+    then 1, and a largest gradient of zero counts as 1.
     """
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * _scale(max(norm for name, norm in norms.items() if name))
@@ -106,9 +110,10 @@ def _scale(norm: float) -> float:
 
 
 def worst_residual(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
-    """The largest residual, with the name of its tensor and its location. NaN if any residual is NaN.
+    """The largest residual, located by the name of its tensor and by its place. NaN if any residual is NaN.
 
-    Each element of the argument is a pair: the residuals by name of the tensor, and the location of these residuals.
+    Each element of the argument is a pair: residuals by name of a tensor, as :func:`residuals` returns them, and their
+    place as text, such as ``at 33 tokens``.
     """
     each = [(value, name, place) for of_place, place in residuals_with_places for name, value in of_place.items()]
     value, name, place = max(each, key=lambda residual: (residual[0] != residual[0], residual[0]))
@@ -120,7 +125,10 @@ class LoopsCheck(Check):
 
 
 class Loops:
-    """The results and gradients of a mixer's method ``reference(x, rows)``, computed once per length."""
+    """The outputs and gradients of a mixer's method ``reference(x, rows)``.
+
+    ``at(length)`` computes them once per length.
+    """
 
     def __init__(self, make: Make):
         self.make = make
@@ -151,10 +159,10 @@ GPU = MeasuredOn("cuda", torch.float32, 1e-3)  # products may be in TF32
 
 
 def device_for(make: Make, path: str, cpu: MeasuredOn = CPU, *, is_mixed: bool = False) -> tuple[MeasuredOn, str]:
-    """Return the device on which a path is checked, and the reason if no device here can compute it (else empty).
+    """Return the device on which a path is checked, and why no device here can compute the path (empty if one can).
 
-    The CPU is preferred. A GPU is used for paths whose kernels do not accept float64. If ``is_mixed`` is true, a GPU
-    computes under bfloat16 autocast.
+    The CPU is preferred. A GPU is used for paths whose kernels do not accept float64. If ``is_mixed`` is true, the path
+    is tried under bfloat16 autocast on a GPU. ``cpu`` is the dtype and tolerance of checks on the CPU.
     """
     for place in (cpu, GPU) if torch.cuda.is_available() else (cpu,):
         try:
@@ -184,7 +192,7 @@ def path_checks(
     Args:
         loops: the expected results.
         paths: names of the paths. The name ``step`` means decoding token by token.
-        source: place where the operator is defined.
+        source: place where the operator is defined, for the column ``source`` of the check.
         name: template of a check's name, with ``{}`` for the path.
         what: the expected results, as words of the check's statement.
         lengths: numbers of tokens at which results are compared.
@@ -213,7 +221,10 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """The largest relative change of the rows before a block border when all tokens after the border are changed."""
+    """The largest relative change of the output rows before a position if all tokens from this position on are changed.
+
+    The positions are borders of blocks.
+    """
     mixer, x = make("auto", LONGEST)
     y, differences = mixer(x), []
     for row in (FEW, *BORDERS):
@@ -226,8 +237,7 @@ def causality_residual(make: Make) -> Residual:
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
     """The largest relative difference between decoding token by token and the parallel form.
 
-    Outputs are compared for ``length`` tokens. Outputs in inference mode and gradients are compared for a short
-    sequence.
+    Outputs are compared for ``length`` tokens. Gradients, and outputs in inference mode, are compared for 9 tokens.
     """
     mixer, x = make("auto", length)
     differences = [({"": difference(decode_tokens(mixer, x), mixer(x))}, f"at {length} tokens")]
@@ -271,7 +281,8 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
 def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) -> Residual:
     """The largest relative difference between gradients and finite differences.
 
-    Each parameter, and the input of ``length`` tokens, is moved alone in a random direction.
+    For each finite difference, one parameter, or the input of ``length`` tokens, is moved alone in a random direction.
+    ``steps`` are step sizes, which are tried in turn until one passes.
     """
     mixer, x = make("auto", length)
     computed = evaluate(mixer, mixer, x, None)

@@ -9,14 +9,17 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """Return x in float32, or unchanged if its dtype is wider. For long sums and for products that cancel or grow."""
+    """Return x in float32, or unchanged if its dtype is wider.
+
+    Use it for long sums, and for products whose terms cancel or whose values grow.
+    """
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Disable autocast on the device of ``x``, for products and sums that need the precision of their inputs.
+    """A context in which autocast is disabled on the device of ``x``, for arithmetic in the precision of its inputs.
 
-    Do nothing on the device ``meta``, which autocast does not support. Costs are counted on this device.
+    On the device ``meta``, which autocast does not support, the context does nothing. Costs are counted on this device.
     """
     if x.device.type == "meta":
         return contextlib.nullcontext()

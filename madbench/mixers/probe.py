@@ -15,8 +15,8 @@ class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
     In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l] belongs to the slot or token l
-    steps before row t. It is zero or False for l > t and outside a window. Tensors other than ``active`` have any
-    floating dtype. No tensor has gradients.
+    steps before row t, and L is the largest number of these. An entry is zero or False for l > t and outside a window.
+    Tensors other than ``active`` have any floating dtype. No tensor has gradients.
     """
 
     weights: Tensor | None = None
@@ -35,7 +35,9 @@ class Probe:
 
 @dataclass(frozen=True)
 class LagKernel:
-    """The matrix I + Diag(p) + A Diag(s) B^T, which mixes the L slots of a row. A Diag(s) B^T has rank R.
+    """A learned matrix I + Diag(p) + A Diag(s) B^T per head, which mixes the L slots of a row.
+
+    A Diag(s) B^T has rank R.
 
     The layout ``lag`` counts slots back from the row, and ``position`` counts slots from the oldest token.
     """
@@ -48,9 +50,10 @@ class LagKernel:
 
 
 def by_lag(rows: Tensor) -> Tensor:
-    """Reorder the last axis of ``rows`` (..., T, T) from tokens, oldest first, to lags.
+    """Reorder the last axis of ``rows`` (..., T, T), so that it counts tokens back from the row.
 
-    In the result, entry l of row t belongs to the token l steps before token t. Lags beyond the oldest token get zero.
+    Before, it counts tokens from the oldest. In the result, entry l of row t belongs to the token l steps before token
+    t. It is zero if there is no such token.
 
     >>> by_lag(torch.tensor([[1, 0, 0], [2, 3, 0], [4, 5, 6]])).tolist()
     [[1, 0, 0], [3, 2, 0], [6, 5, 4]]

@@ -32,7 +32,7 @@ LEAST_PRODUCTS = 2**22
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias: x (..., I), weight (O, I) and bias (O,) or None -> (..., O).
+    """The linear map x weight^T + bias: x (..., I), weight (O, I) and bias (O,) or None -> (..., O).
 
     Large products are computed by oneDNN (:func:`is_by_onednn`), whose rounding differs from MKL's.
     """
@@ -64,7 +64,8 @@ def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
 def is_large(x: Tensor) -> bool:
     """True if x (..., I) is on the CPU and has enough rows for oneDNN. A quick test before :func:`is_by_onednn`.
 
-    False in a program of torch.compile, torch.export or torch.jit, which must not depend on a comparison of lengths.
+    False in code that torch traces (:func:`madbench.mixers.tracing.is_traced`), because a traced program must not
+    depend on a comparison of lengths.
     """
     return not is_traced() and x.dim() > 1 and x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
 
@@ -81,7 +82,7 @@ def _has_avx512_by_onednn_alone() -> bool:
 
 
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a b^T + bias by oneDNN, without gradients: a (..., K), b (N, K) and bias (N,) or None -> (..., N).
+    """The product a b^T + bias by oneDNN, without gradients: a (..., K), b (N, K), bias (N,) or None -> (..., N).
 
     Each matrix must be contiguous or the transpose of a contiguous matrix. Otherwise oneDNN takes a thousand times as
     long.
@@ -90,7 +91,10 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """Write left right to ``out``, without gradients: left (N, A, K), right (N, K, B) and out (N, A, B)."""
+    """Write the matrix products of a batch to ``out``, without gradients.
+
+    left (N, A, K), right (N, K, B), out (N, A, B).
+    """
     if not are_by_onednn(left.shape[1] * right.shape[1] * right.shape[2], left):
         torch.bmm(left, right, out=out)
         return
@@ -99,7 +103,10 @@ def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
-    """Add left right to ``total``, without gradients: left (N, A, K), right (N, K, B) and total (N, A, B)."""
+    """Add the matrix products of a batch to ``total``, without gradients.
+
+    left (N, A, K), right (N, K, B), total (N, A, B).
+    """
     if are_by_onednn(left.shape[1] * right.shape[1] * right.shape[2], left):
         for a, b, part in zip(left, right, total):
             part += multiply(a, b.mT)
@@ -110,9 +117,10 @@ def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
 
 
 def are_by_onednn(multiplications: int, x: Tensor) -> bool:
-    """True if oneDNN computes a batch of products in the dtype of x and on its device, in one call per product.
+    """True if oneDNN computes a batch of matrix products, in one call per product.
 
-    ``multiplications`` is their number in each product: A K B for the product of (A, K) and (K, B).
+    ``multiplications`` is the number of multiplications in one product: A K B for the product of (A, K) and (K, B).
+    ``x`` has the dtype and the device of the matrices.
     """
     return (
         multiplications >= LEAST_PRODUCTS
@@ -124,10 +132,10 @@ def are_by_onednn(multiplications: int, x: Tensor) -> bool:
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
+    """The gradient of a linear map's weight, grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
 
-    oneDNN computes this product or its transpose x^T grad, whichever has more columns, because this is faster. If both
-    have few columns, MKL computes it.
+    oneDNN computes this product or its transpose x^T grad, whichever has more columns, because this is faster. If
+    neither has many columns, MKL computes it.
     """
     wider = max(grad.shape[1], x.shape[1])
     if wider < LEAST_COLUMNS:
@@ -136,7 +144,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """:func:`linear` by oneDNN, for contiguous x (rows, I).
+    """:func:`linear` by oneDNN, for contiguous x (rows, I), as an autograd Function.
 
     Gradients that will be differentiated again, or batched by vmap, are computed with torch's own products.
     """

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """Restore the random states of Python, NumPy and torch, on the CPU and on GPUs, when the block ends.
+    """A context that restores the random states of Python, NumPy and torch, on the CPU and on GPUs, when it ends.
 
     ``torch.random.fork_rng`` does not restore Python's and NumPy's states, from which a package's module may draw. It
-    also misses GPUs that are first used inside the block. A library that is not imported yet has no state to restore.
+    also misses GPUs that are first used inside the block. The state of a library that is imported inside the block is
+    not restored.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     of_python = random.getstate()

@@ -22,7 +22,7 @@ WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time 
 
 @dataclass(frozen=True)
 class Side:
-    """The admissible values of a rank: the multiples of ``unit`` from ``least`` on.
+    """The admissible values of a rank: the multiples of ``unit`` that are at least ``least``.
 
     ``whole`` is admissible too, unless it is 0.
     """
@@ -35,7 +35,7 @@ class Side:
     def of_heads(
         cls, d_model: int, heads: int, *, step: int, multiple: int, least: int = 1, whole_step: int = 1
     ) -> Side:
-        """The admissible ranks of ``heads`` heads of equal width.
+        """The admissible ranks, summed over ``heads`` heads of equal width.
 
         The width of a head is a multiple of ``step`` and of ``multiple``, and at least ``least``. The rank ``d_model``
         is admissible too, if d_model / heads is a multiple of ``whole_step`` and at least ``least``.
@@ -62,7 +62,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Payment:
-    """A step of :func:`match_budget`: the rank ``rank`` is reduced as far as needed, but not below ``least``."""
+    """A step of :func:`match_budget`: the rank named ``rank`` is reduced as far as needed, but not below ``least``."""
 
     rank: str
     least: int  # an admissible rank
@@ -76,21 +76,24 @@ def match_budget(
     grows: str,
     unit: int = 1,
 ) -> dict[str, int]:
-    """Return ranks that meet the budget, or the ranks after all ``payments`` if these exceed the budget.
+    """Return ranks by name that meet the budget, or the ranks after all ``payments`` if even these exceed the budget.
 
     Args:
-        room: maps ranks to what they leave of the budget, which is negative if they exceed it. While other ranks are
+        room: maps ranks to the unused part of the budget, which is negative if they exceed it. While other ranks are
             fixed, it must be affine over multiples of ``unit`` in each rank.
         start: the initial ranks by name.
         sides: the admissible values of each rank.
         payments: the reductions of ranks, in order. Each goes only as far as needed.
-        grows: the rank that uses what is left of the budget.
+        grows: the name of the rank that is finally increased to use the rest of the budget.
         unit: the number of heads if ``room`` depends on widths per head, otherwise 1.
     """
     ranks = dict(start)
 
     def change(name: str) -> int:
-        """The largest number that can be added to the rank within the budget. Negative if the budget is exceeded."""
+        """The largest number that can be added to the rank ``name`` within the budget.
+
+        Negative if the budget is exceeded. 0 if the rank costs nothing.
+        """
         left = room(ranks)
         price = left - room({**ranks, name: ranks[name] + unit})
         return int(left // price) * unit if price else 0  # a rank that costs nothing stays
@@ -107,14 +110,18 @@ def match_budget(
 def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | None:
     """The most expensive candidate within the budget. None if all candidates exceed it.
 
-    ``candidates`` are in ascending order of cost. ``room`` maps a candidate to what it leaves of the budget.
+    ``candidates`` are in ascending order of cost. ``room`` maps a candidate to the unused part of the budget, which is
+    negative if the candidate exceeds it.
     """
     fitting = bisect_right(candidates, 0.0, key=lambda candidate: -room(candidate))
     return candidates[fitting - 1] if fitting else None
 
 
 def over_budget(smallest: Any) -> str:
-    """The error message for a label whose smallest allocation exceeds a budget of FLOPs or of state."""
+    """The error message for a label that exceeds a budget of FLOPs or of state even with its smallest ranks.
+
+    ``smallest`` is the allocation with these ranks.
+    """
     rule, size = smallest.size.rule, smallest.size
     ranks = ", ".join(f"{name} {rank}" for name, rank in smallest.ranks.items())
     return (
@@ -126,7 +133,10 @@ def over_budget(smallest: Any) -> str:
 
 
 class CountedParameters:
-    """A base class of allocations. It computes the total, the budget and their ratio from ``size`` and ``terms``."""
+    """A base class of allocations. It computes the number of parameters, the budget and their ratio.
+
+    Subclasses have ``size``, and ``terms`` with the numbers of parameters by name of the term.
+    """
 
     if TYPE_CHECKING:
 
@@ -143,7 +153,7 @@ class CountedParameters:
 
     @property
     def target(self) -> int:
-        """The budget: the largest number of parameters, including the convolution taps."""
+        """The budget in parameters: 4 d_model^2, plus the parameters of convolutions if the mixer has any."""
         return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
 
     @property
@@ -156,7 +166,8 @@ class CountedParameters:
 class RankAllocation(CountedParameters):
     """The ranks and the cost of a mixer with a QK and a VO rank. Every count is exact for the built module.
 
-    The paying side is the side, QK or VO, whose rank is reduced first if the budget is exceeded.
+    Two ranks share one budget. The *paying side* is the side, QK or VO, whose rank is reduced first if the budget is
+    exceeded.
     """
 
     label: Any  # must have the fields ``rope``, ``rank`` and ``over``
@@ -182,7 +193,7 @@ class RankAllocation(CountedParameters):
 
     @property
     def terms(self) -> dict[str, int]:
-        """The number of parameters of each term, by name of the term."""
+        """The number of parameters by term. A term is a part of the mixer, such as ``conv`` for the convolutions."""
         return {name: row[0] for name, row in self.rows.items()}
 
     formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
@@ -193,30 +204,34 @@ class RankAllocation(CountedParameters):
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """The number of parameters, the formula and the tensors of each term, by name of the term."""
+        """The number of parameters, the formula and the names of the tensors of each term, by term.
+
+        A term is a part of the mixer, such as ``conv`` for the convolutions.
+        """
         raise NotImplementedError
 
     @property
     def full(self) -> int:
         """The full rank: d_model.
 
-        The side, QK or VO, that is reduced second starts at the largest admissible rank up to it.
+        The side that is reduced second, QK or VO, starts at the largest admissible rank that is at most the full rank.
         """
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:
         """Two ranks of the paying side (the side, QK or VO, that is reduced first): its initial rank, and a limit.
 
-        At the limit, the other side is reduced before the paying side is reduced further.
+        Before the paying side is reduced below the limit, the other side is reduced.
         """
         raise NotImplementedError
 
     def sides(self, rank_multiple: int = 1) -> dict[str, Side]:
-        """The admissible ranks of ``qk`` and of ``vo``.
+        """The admissible ranks of the sides ``qk`` and ``vo``.
 
-        d_qk is even if the label has RoPE. d_vo is a multiple of 8 if d_model is at least 256. Both are multiples of
-        ``rank_multiple``. The rank d_model is admissible too if the number of heads divides it. Raises ``BudgetError``
-        if the smallest admissible rank exceeds d_model.
+        The width of a QK head, d_qk, is even if the label has RoPE. That of a VO head, d_vo, is a multiple of 8 if
+        d_model is at least 256. Both are multiples of ``rank_multiple``. The rank d_model is admissible too if the
+        number of heads divides it, with an even quotient for QK if the label has RoPE. Raises ``BudgetError`` if the
+        smallest admissible rank exceeds d_model.
         """
         d, heads = self.size.d_model, self.size.n_head
         sides = self._admissible(heads, rank_multiple)
@@ -241,7 +256,7 @@ class RankAllocation(CountedParameters):
         }
 
     def match_budget(self, sides: Mapping[str, Side]) -> Self:
-        """Return the allocation with ranks of these ``sides`` that meets the budget.
+        """Return the allocation that meets the budget, with ranks that are admissible by ``sides``.
 
         The paying side is VO if the label's ``rank`` is ``v``, and QK otherwise. It starts at the first rank of
         :meth:`payment`, and the other side starts at :attr:`full`. If the budget is exceeded, ranks are reduced in
@@ -267,7 +282,10 @@ class RankAllocation(CountedParameters):
         )
 
     def _closest(self, sides: Mapping[str, Side]) -> Self:
-        """The allocation within the budget, or the smallest allocation if all exceed the budget."""
+        """The largest allocation within the budget that :meth:`match_budget` can reach.
+
+        The smallest if all exceed the budget.
+        """
         full, (pays, keeps) = self.full, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()
         payments = [

@@ -14,11 +14,11 @@ from madbench.mixers.tracing import is_transformed
 
 
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
-    """Call ``function``, and call it again in the backward pass instead of keeping its intermediate tensors.
+    """Return ``function(*inputs)``, and call ``function`` again in the backward pass to save memory.
 
-    ``function`` must not draw random numbers. If it is a method that reads parameters, ``module`` is its module. In
-    programs of torch.export and under the transforms of torch.func, which do not support recomputation, all tensors are
-    kept.
+    Its intermediate tensors are computed anew there instead of being kept. ``function`` must not draw random numbers.
+    If it is a method that reads parameters, ``module`` is the module of these parameters. In programs of torch.export
+    and under the transforms of torch.func, which do not support recomputation, all tensors are kept.
     """
     is_exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
     if not torch.is_grad_enabled() or is_transformed() or is_exported:
@@ -29,10 +29,10 @@ def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | No
 
 
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wrap a method of ``module`` so that later calls read the parameters that the module has at the time of wrapping.
+    """Wrap a method of ``module`` so that later calls use the parameter tensors that the module has now.
 
-    This is needed because ``torch.func.functional_call`` replaces the parameters of a module only during the forward
-    pass, and the method is called again in the backward pass.
+    ``torch.func.functional_call`` replaces the parameters of a module only during the forward pass, and the method is
+    called again in the backward pass.
     """
     lent = dict(module.named_parameters())
 

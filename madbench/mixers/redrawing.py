@@ -8,9 +8,9 @@ from torch import nn
 
 
 def redraw_parts(module: nn.Module) -> None:
-    """Initialize the parameters of the submodules of ``module`` again, in the order of its constructor.
+    """Initialize the parameters of the submodules of ``module`` again, in the order of their registration.
 
-    As many random numbers are drawn as in the constructor. With the same seed, draws after this call therefore equal
+    As many random numbers are drawn as by the constructor. With the same seed, draws after this call therefore equal
     the draws after the construction of the submodules.
     """
     for part in module.modules():

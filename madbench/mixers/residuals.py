@@ -14,7 +14,7 @@ ROUNDING = 1e-9
 
 
 class Residual(float):
-    """A residual with its location ``where``, such as ``gradient of q.weight at 33 tokens``."""
+    """The residual of a check: a number with its location ``where``, such as ``gradient of q.weight at 33 tokens``."""
 
     where: str
 
@@ -25,10 +25,10 @@ class Residual(float):
 
 
 def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[Mixer, Tensor]:
-    """Return the mixer of ``build`` in float64, and an input (batch, max_len, d_model).
+    """Return the mixer that ``build`` constructs, in float64, and an input (batch, max_len, d_model).
 
-    The weights are normally distributed with standard deviation ``std``. Weights and input are equal in every call. The
-    parameters need no gradients.
+    All parameters are normally distributed with standard deviation ``std``. Parameters and input are the same in every
+    call. The parameters do not require gradients.
     """
     import torch
 
@@ -44,7 +44,7 @@ def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:
-    """The norm of the difference, relative to the norm of ``expected``."""
+    """The norm of ``actual - expected`` divided by the norm of ``expected``."""
     return float((actual - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
@@ -56,7 +56,10 @@ def maximum(*residuals: float) -> float:
 
 
 def decode_tokens(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
-    """Decode x (B, T, D) with one step per token, starting from ``cache``. Return the outputs (B, T, D)."""
+    """Decode x (B, T, D) with one step per token, starting from ``cache``. Return the outputs (B, T, D).
+
+    ``cache`` is None at the start of a sequence. ``options`` are passed to ``mixer.step``.
+    """
     import torch
 
     rows = []

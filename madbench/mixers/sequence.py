@@ -26,7 +26,10 @@ class MixerSequence:
 
     @classmethod
     def from_mixers(cls, mixers: Iterable[Mixer]) -> MixerSequence:
-        """The sequence of built mixers. Modules that no family built have no allocation and are left out."""
+        """The sequence of the allocations of built mixers.
+
+        A module without an allocation, which no family built, is left out.
+        """
         return cls(tuple(mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)))
 
     @property
@@ -51,7 +54,10 @@ class MixerSequence:
 
     @property
     def ratio(self) -> float:
-        """The quantity that the budget limits, divided by its limit. For a budget in parameters: ``total / target``."""
+        """The quantity that the budget limits, such as parameters or FLOPs, divided by its limit.
+
+        For a budget in parameters it is ``total / target``.
+        """
         amounts = ((count, block.size.rule, block) for block, count in self.kinds)
         amount, target = map(sum, zip(*((n * rule.amount(each), n * rule.target(each)) for n, rule, each in amounts)))
         return amount / target
@@ -70,18 +76,25 @@ class MixerSequence:
         return sum(count * block.flops_per_token(seq_len, **causal) for block, count in self.kinds)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that each token adds to the decoding cache of all mixers."""
+        """Bytes that each token adds to the decoding caches of all mixers.
+
+        ``bytes_per_element`` is the size of one number.
+        """
         return sum(count * block.state_bytes_per_token(bytes_per_element) for block, count in self.kinds)
 
     def state(self, seq_len: int) -> int:
-        """The count of numbers in the decoding state after ``seq_len`` tokens. Raises ``BudgetError`` if unknown."""
+        """The count of numbers in the decoding states of all mixers after ``seq_len`` tokens.
+
+        Raises ``UnknownStateError`` if a mixer's family does not state the size of its decoding state.
+        """
         return sum(count * state_size(block, seq_len) for block, count in self.kinds)
 
 
 def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
-    """The label of the mixer of each of ``count`` blocks, in order.
+    """The labels of the mixers of a model's ``count`` blocks, in order.
 
-    Raises ``FamilyError`` if the label's family returns another number of labels.
+    They are equal unless ``label`` combines several labels, as a hybrid does. Raises ``FamilyError`` if the label's
+    family does not return ``count`` labels.
     """
     label = as_label(label)
     family = family_of(label)
@@ -119,7 +132,7 @@ def solve_blocks(
 def build_blocks(
     label: str | Label, count: int, d_model: int, max_len: int, options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Iterator[Mixer]:
-    """Yield the mixers of ``count`` blocks, and build each one when it is needed.
+    """Yield the mixers of ``count`` blocks in order. Each mixer is built when the iterator reaches it.
 
     ``options`` are further arguments of :func:`madbench.mixers.build`. ``settings`` are settings of the label's family.
     """
@@ -130,7 +143,10 @@ def build_blocks(
 def _parts(
     label: str | Label, count: int, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Label, Layer, dict[str, Any]]]:
-    """The label, the layer and the settings of each block. The layer is the default if the mixer does not use it."""
+    """The label, the layer and the settings of each block's mixer.
+
+    The layer is the default if the mixer does not use it.
+    """
     label = as_label(label)
     labels: Sequence[Label] = block_labels(label, count)
     for index, part in enumerate(labels):

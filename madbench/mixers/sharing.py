@@ -22,7 +22,7 @@ Shared = dict[str, Tensor]
 
 
 def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Any]:
-    """The keyword argument ``shared`` for a call of the mixer. Empty if the mixer does not share values."""
+    """The keyword arguments for a call of the mixer: ``shared`` if it shares values with other mixers, else empty."""
     return {"shared": shared} if traits_of(mixer).shares_values else {}
 
 
@@ -37,7 +37,8 @@ def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
 def decode(mixer: Mixer, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
     """Decode x (B, T, D) after the tokens of ``cache``. Return the output (B, T, D) and the next cache.
 
-    ``shared`` has the values that earlier mixers share for these tokens. The mixer may add values to it.
+    ``shared`` has the values that earlier mixers of the model computed for these tokens. The mixer may add values to
+    it.
 
     At the start of a sequence ``cache`` is None, and x goes through the mixer's ``prefill`` if it has one. Otherwise x
     is decoded token by token.
@@ -53,12 +54,15 @@ def decode(mixer: Mixer, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor,
 
 
 def split(shared: Shared, count: int, dim: int) -> list[Shared]:
-    """Split the values along the axis ``dim``, of length ``count``, into ``count`` parts of length 1."""
+    """Split every shared value along the axis ``dim`` of length ``count``. Return one mapping per index of this axis.
+
+    The axis is kept, with length 1.
+    """
     return [{name: values.narrow(dim, place, 1) for name, values in shared.items()} for place in range(count)]
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Concatenate the values of the parts along the axis ``dim``, and add them to ``shared``.
+    """Concatenate the values of the same name in ``parts`` along the axis ``dim``, and add them to ``shared``.
 
     Values whose name ``shared`` already has are not replaced.
     """

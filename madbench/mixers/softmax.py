@@ -26,14 +26,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None
     """Causal softmax(q k^T / sqrt(K)) v: q and k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
 
     A row sees the last ``window`` tokens including its own, or all tokens up to its own if ``window`` is 0. ``sink``
-    (B, H, 1, 1) is one more logit in the denominator of a head's rows. All arithmetic is in float32 or wider, also
-    under autocast. Higher derivatives are those of :func:`attend_at_once`, which keeps T x T scores in memory.
+    (B, H, 1, 1) is an additional logit in the softmax of each row, without a value. All arithmetic is in float32 or
+    wider, also under autocast. Second and higher derivatives are computed through :func:`attend_at_once`, which keeps
+    the scores of all pairs in memory.
     """
     return _Attention.apply(window, q, k, v, sink)
 
 
 def attend_at_once(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
-    """The same attention as :func:`attend`, written with operators of torch."""
+    """Causal softmax attention as in :func:`attend`, but with operators of torch, on all T x T scores at once."""
     with without_autocast(q):
         scores = (wide(q) * q.shape[-1] ** -0.5) @ wide(k).mT
         scores = scores + _future(q.shape[2], scores)
@@ -45,7 +46,10 @@ def attend_at_once(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tenso
 
 
 def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
-    """True if :func:`attend` keeps its attention weights for the backward pass, for inputs of these sizes."""
+    """True if :func:`attend` keeps its attention weights for the backward pass. Otherwise it computes them again there.
+
+    ``length`` is the number of tokens.
+    """
     blocks = _blocks(length)
     numbers = sum((rows.stop - rows.start) * (rows.stop - _first_key(rows, window)) for rows in blocks)
     return batch * heads * numbers <= KEPT_NUMBERS
@@ -94,8 +98,9 @@ def _gradients(
 ) -> list[Tensor]:
     """The gradients of q, k and v, and of the sink unless it is None.
 
-    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has one tensor of attention weights per group of heads
-    and block of rows, in the order of the forward pass. If it is empty, the weights are recomputed.
+    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has the attention weights that the forward pass kept:
+    one tensor per group of heads and block of rows, in the order of the forward pass. If it is empty, the weights are
+    recomputed.
     """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     d_sink = [] if sink is None else [torch.zeros_like(sink)]
@@ -133,9 +138,9 @@ def _gradients(
 
 
 def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
-    """The attention weights (N, rows, keys) of some rows of q (N, T, K). A key that a row cannot see has weight zero.
+    """The attention weights (N, rows, keys) of some rows of q (N, T, K), for the keys that :func:`_keys` selects.
 
-    The keys are those of :func:`_keys`. ``sink`` is (N, 1, 1).
+    A key that a row cannot see has weight zero. ``future`` is the mask of :func:`_future`, and ``sink`` is (N, 1, 1).
     """
     keys = _keys(rows, window)
     scores, count = torch.bmm(q[:, rows], k[:, keys].mT), rows.stop - rows.start
@@ -154,12 +159,15 @@ def _first_key(rows: slice, window: int) -> int:
 
 
 def _keys(rows: slice, window: int) -> slice:
-    """The positions of the keys that at least one of these rows sees. Without a window, all keys up to the last row."""
+    """The positions of the keys that at least one of ``rows`` sees.
+
+    Without a window, all keys up to the last of the rows.
+    """
     return slice(_first_key(rows, window), rows.stop)
 
 
 def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
-    """Write the product of weights (N, rows, keys) and x (N, keys, C) to ``into``."""
+    """Write the product of weights (N, rows, keys) and x (N, keys, C) to ``into`` (B, H, rows, C), where N = B H."""
     product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
     into.copy_(product.unflatten(0, into.shape[:2]))
 
@@ -169,10 +177,11 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors (B, H, T, C) into groups that are computed together: several sequences, or some heads of one.
+    """Split tensors (B, H, T, C) into groups that are computed together.
 
-    Tensors without data are used to measure memory, and all groups need the same memory. Only the first group is
-    therefore yielded for them, unless ``keeps`` is true: then memory also holds the kept weights of every group.
+    A group has several sequences, or some heads of one sequence. Yield the same part of each tensor. If the tensors
+    have no data, they serve to measure memory, and all groups need the same memory. Then only the first group is
+    yielded, unless ``keeps`` is true, because the kept weights of every group count.
     """
     _, heads, length, _ = of_heads[0].shape
     keys = min(length, BLOCK_ROWS + window) if window else length
@@ -186,18 +195,27 @@ def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tenso
 
 
 def _future(rows: int, like: Tensor) -> Tensor:
-    """The causal mask (rows, rows): zero up to the diagonal and minus infinity above it."""
+    """The causal mask (rows, rows) to add to scores: zero up to the diagonal and minus infinity above it.
+
+    It has the device of ``like``, and its dtype or a wider one.
+    """
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.full((rows, rows), float("-inf"), dtype=dtype, device=like.device).triu_(1)
 
 
 def _past(scores: Tensor, last: int) -> Tensor:
-    """The mask (rows, keys) of a window: minus infinity up to key ``last`` + r in row r = 0, 1, ..., and zero after."""
+    """The mask of a window to add to ``scores`` (..., rows, keys): minus infinity before the window, else zero.
+
+    In row r = 0, 1, ..., the keys up to ``last`` + r are before the window.
+    """
     return torch.full_like(scores[(0,) * (scores.dim() - 2)], float("-inf")).tril_(last)
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """(B, H, T, C) -> (B H, T, C) in float32 or wider. A copy only if the dtype or the memory layout requires it."""
+    """Merge the first two axes: (B, H, T, C) -> (B H, T, C), in float32 or wider.
+
+    Data are copied only if the dtype or the memory layout requires it.
+    """
     return wide(x).flatten(0, 1)
 
 
@@ -206,6 +224,6 @@ def _scaled(q: Tensor) -> Tensor:
 
 
 def _like(x: Tensor) -> Tensor:
-    """Uninitialized memory (B, H, T, C) in which the heads of a token are contiguous, as projections produce them."""
+    """An uninitialized tensor like x (B, H, T, C), in which the heads of a token are contiguous in memory."""
     batch, heads, length, width = x.shape
     return x.new_empty(batch, length, heads, width).transpose(1, 2)

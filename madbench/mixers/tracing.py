@@ -1,4 +1,4 @@
-"""Tests that show if torch traces or transforms the running code. If so, handwritten gradients must not be used."""
+"""Tests of whether torch traces or transforms the running code. If so, handwritten gradients must not be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _AS_COMPILED = ContextVar("as_compiled", default=False)
 
 
 def is_traced() -> bool:
-    """True if torch.compile, torch.export, torch.jit, forward-mode AD or a transform such as vmap is active."""
+    """True if torch.compile, torch.export, torch.jit, forward-mode AD or a transform such as vmap is active.
+
+    True also inside :func:`as_compiled`.
+    """
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
         return True
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
@@ -27,7 +30,7 @@ def is_transformed() -> bool:
 
 
 def needs_plain_operators() -> bool:
-    """True if transforms of torch.func other than a single ``grad`` are active. Library kernels do not support them."""
+    """True if transforms of torch.func are active that library kernels do not support: all but a single ``grad``."""
     if not is_transformed():
         return False
     kinds = torch._C._functorch.TransformType
@@ -50,9 +53,9 @@ def has_data(x: Tensor) -> bool:
 
 @contextmanager
 def as_compiled(is_compiled: bool) -> Iterator[None]:
-    """Make :func:`is_traced` return True inside the block if ``is_compiled`` is true.
+    """A context in which :func:`is_traced` returns True if ``is_compiled`` is true.
 
-    It shows which path a compiled model takes, without compiling the model.
+    Use it to find the path that a compiled model takes, without compiling the model.
     """
     token = _AS_COMPILED.set(is_compiled)
     try:

@@ -21,14 +21,15 @@ REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stac
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
-    """True if ``names`` has the name of the parameter or of a module that contains it."""
+    """True if ``names`` contains the name of the parameter, or the name of a module that contains the parameter."""
     return any(parameter == name or parameter.startswith(f"{name}.") for name in names)
 
 
 def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> Mixer:
-    """Set the traits of a mixer and return the mixer.
+    """Set the attribute ``traits`` of a mixer and return the mixer.
 
-    Raises ``ConfigError`` if the mixer lacks a parameter that the traits name, or a member that they require.
+    Raises ``ConfigError`` if the mixer lacks a parameter that the traits name, or an attribute or method that a trait
+    requires.
     """
     parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "keeps_init"):
@@ -52,14 +53,14 @@ def traits_of(mixer: nn.Module) -> Traits:
 
 
 def mixers_in(model: nn.Module) -> Iterator[tuple[str, Mixer, Traits]]:
-    """The mixers of a model, each with its name in the model and its traits."""
+    """The mixers of a model: for each its name in ``named_modules()``, the mixer, and its traits."""
     for name, module in model.named_modules():
         if isinstance(traits := getattr(module, "traits", None), Traits):
             yield name, module, traits
 
 
 def kind_of(mixer: nn.Module) -> Hashable:
-    """A key that is equal for two mixers of a model if they differ only in the values of their parameters."""
+    """A hashable key of a mixer. Mixers of a model with equal keys differ at most in the values of their parameters."""
     label = str(getattr(getattr(mixer, "allocation", None), "label", ""))
     return type(mixer), label, tuple((name, weight.shape) for name, weight in mixer.named_parameters())
 

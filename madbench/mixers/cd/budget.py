@@ -1,7 +1,7 @@
-"""Costs of mixers of coefficient dynamics, and the ranks that match the parameters of softmax attention.
+"""Costs of mixers of coefficient dynamics, and the ranks that meet a budget.
 
-Ranks are summed over heads: N = H n and M = H d_v. n and d_v are the key and value widths of one head, H is the number
-of heads.
+Ranks are summed over heads: N = H n and M = H d_v. n and d_v are the key and value widths of one head, and H is the
+number of heads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ LOW_RANK = 16  # rank of dg
 
 @dataclass(frozen=True)
 class CdAllocation(RankAllocation):
-    """The ranks of a mixer of coefficient dynamics and their cost. N is ``r_qk`` and M is ``r_vo``, over all heads."""
+    """The ranks of a mixer of coefficient dynamics and their cost.
+
+    ``r_qk`` is the rank N of queries and keys, and ``r_vo`` is the rank M of values and outputs, both summed over
+    heads.
+    """
 
     label: Label
     value_skip: bool = False
@@ -39,10 +43,10 @@ class CdAllocation(RankAllocation):
 
     @property
     def full(self) -> int:
-        """The rank at which the search for N and M starts: d, the width of the model.
+        """The rank from which the search for the ranks of QK and VO starts: d_model.
 
-        If a recurrent label must match a state, it is the rank r at which N = M = r gives a state of the target size,
-        r^2 / H.
+        If a recurrent label must match a state of a given size, it is the rank r for which QK and VO of rank r have a
+        state of this size, which is r^2 / H for H heads.
         """
         if self.size.rule.quantity == "state" and self.label.is_recurrent:
             return max(1, math.isqrt(int(self.size.rule.target(self)) * self.size.n_head))
@@ -53,7 +57,10 @@ class CdAllocation(RankAllocation):
 
     @functools.cached_property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """Each term of the number of parameters, by name: its count, its formula, and the tensors that it counts."""
+        """The number of parameters, the formula and the names of the tensors of each term, by term.
+
+        A term is a part of the mixer, such as ``gate``.
+        """
         label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.r_qk, self.r_vo
         rows = {
             "qk": (2 * d * n, "2 d r_qk", "W_q, W_k"),
@@ -93,8 +100,8 @@ class CdAllocation(RankAllocation):
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes that each token adds to the decoding cache. Zero for a recurrent label.
 
-        Values of softmax attention have ``bytes_per_element``, the size of a number in the mixer's dtype. All keys, on
-        which A acts, and other values are kept in float32 or wider.
+        ``bytes_per_element`` is the size of a number in the mixer's dtype. Softmax attention keeps values in this
+        dtype. Keys, to which the matrix A is applied, and the values of other labels are kept in float32 or wider.
         """
         if self.label.is_recurrent:
             return 0
@@ -104,8 +111,9 @@ class CdAllocation(RankAllocation):
     def state(self, seq_len: int) -> int:
         """The size of the decoding state after ``seq_len`` tokens, as a count of numbers.
 
-        A recurrent label carries its state, n d_v numbers per head, or n (d_v + 1) with a sum. It may also carry a
-        running maximum per head. Other labels keep all keys and values. Convolutions keep their last three inputs.
+        With head widths n and d_v, a recurrent label carries n d_v numbers per head, or n (d_v + 1) if it also keeps a
+        sum of coefficients. It may also carry a running maximum per head. Other labels keep all keys and values.
+        Convolutions keep their last three inputs.
         """
         label, heads = self.label, self.size.n_head
         windows = (CONV_TAPS - 1) * (2 * self.r_qk + self.r_vo) * label.conv
@@ -116,7 +124,7 @@ class CdAllocation(RankAllocation):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        Twice the parameters, and for each head:
+        They are twice the number of parameters, plus for each head, with key width n and value width d_v:
 
         - recurrent labels: 4 n c for the state, n c more with a gate, and 4 n c more with a mirror, where c is d_v, or
           d_v + 1 if a sum is kept
@@ -132,16 +140,18 @@ class CdAllocation(RankAllocation):
 
 
 def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
-    """Return the ranks N and M of ``label`` at this size.
+    """Return the allocation of ``label``: the rank N of queries and keys, and the rank M of values and outputs.
 
-    Strict budget: the search starts at N = M = d. First N is reduced, down to d/4, then M. Parameters left over go to
-    M, which may exceed d. With the letter ``v``, N and M change places. See :meth:`CdAllocation.match_budget`.
+    Strict budget: the search starts at N = M = d_model. N is reduced first, down to d_model / 4, then M. Parameters
+    left over go to M, which may exceed d_model. With the letter ``v``, N and M change places. See
+    :meth:`CdAllocation.match_budget`. The budgets ``flops`` and ``state`` reduce ranks in the same order, from
+    :attr:`CdAllocation.full` on.
 
-    Paper's budget, and labels with ``!``: M is d, and N is ``qk_rank``, or d if ``qk_rank`` is 0. No budget is
-    enforced.
+    Budget ``paper``, and labels with ``!``: M is d_model, and N is ``qk_rank``, or d_model if ``qk_rank`` is 0. No
+    budget is enforced.
 
-    Raises ``BudgetError`` for a size that no mixer can have, and under the strict budget if the smallest mixer exceeds
-    it. Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.
+    Raises ``BudgetError`` for a size that no mixer can have, and if the smallest mixer exceeds an enforced budget.
+    Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.
     """
     d, heads = size.d_model, size.n_head
     unit = heads * (2 if label.rope else 1)

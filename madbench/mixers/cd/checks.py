@@ -1,8 +1,8 @@
-"""Checks of the built mixer of a label: its budget, its computed forms, its cache, and its numerics.
+"""Checks of the mixer of a ``cd:`` label: its budget, its paths and decoding, its cache, and its numerics.
 
-The mixers are in float64 and have d = 32, H = 2 and n = 16. Inputs have 16 tokens, and each check uses three seeds.
-Weights are from N(0, 1/d), gates have their initial values. The paper's lemmas are checked in the package of the paper.
-Both sets of checks share the numbers V1 to V16.
+Most checks use mixers in float64 with d_model 32 and 2 heads of width 16, on inputs of 16 tokens, with three seeds.
+Their weights are from N(0, 1/d_model), and their gates have the initial values. Names of checks begin with numbers,
+such as V1. The package of the paper has further checks, of the paper's lemmas, with other numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """All checks of a label, ordered by the numbers in their names (V1, V2, ...)."""
+    """Yield the checks of the mixer of a label. ``family`` is the ``cd:`` family."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name in ("parameters", "state"))
     parts = (_forms, _ordinary, _state, _softmax_attention, _numerics)
@@ -67,9 +67,9 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
 
 
 def _forms(samples: SampleMixers) -> Iterator[Check]:
-    """Yield checks V1 and V2, and the checks of gradients and of bfloat16.
+    """Yield the checks of causality (V1), of all paths and decoding (V2), of gradients, and of bfloat16.
 
-    V1 is causality. V2 compares every path, the decoding of prompts, and rows at late positions with eq. 3.
+    V2 compares every path, the decoding of prompts, and rows at late positions with loops that follow eq. 3.
     """
 
     def make(path: str, length: int) -> tuple[Mixer, Tensor]:
@@ -112,7 +112,7 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
-    """Yield the checks of :mod:`madbench.mixers.ordinary`, which are made at an ordinary model size."""
+    """Yield the checks of :func:`madbench.mixers.ordinary.ordinary_checks`, at an ordinary model size."""
     label = samples.label
     reason = OVERFLOW if leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
@@ -123,7 +123,10 @@ def _ordinary(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer, Tensor]:
-    """The built mixer with random weights and changed gains and biases, and an input (B, max_len, D)."""
+    """The mixer that ``build`` constructs, with random weights and changed gains and biases, and an input.
+
+    The input is (B, max_len, d_model), and both are in float64.
+    """
     with kept_random_state():
         torch.manual_seed(0)
         mixer = build().double()
@@ -147,7 +150,7 @@ def _far_rows(make: path_checks.Make) -> path_checks.Residual:
 
 
 def _state(samples: SampleMixers) -> Iterator[Check]:
-    """Yield check V4: the growth of the decoding cache."""
+    """Yield check V4, which measures how much the decoding cache grows per token."""
 
     def bytes_after(length: int) -> int:
         (mixer, x), cache = samples.sample(0, length=length), None
@@ -167,7 +170,10 @@ def _state(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
-    """Yield check V14: softmax attention of this family equals that of the S/R/G family."""
+    """Yield check V14: softmax attention as a ``cd:`` label equals that of the S/R/G family with the same weights.
+
+    It does not apply to other labels.
+    """
     label, reason = samples.label, ""
     if not label.is_softmax or label.scaling or label.conv or label.unit or label.output:
         reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
@@ -186,7 +192,7 @@ def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _numerics(samples: SampleMixers) -> Iterator[Check]:
-    """Yield checks V15: with open or closed gates, results in float32 are finite and close to those in float64."""
+    """Yield the two checks V15 of float32: with open and closed gates, results are finite and close to float64."""
     label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
@@ -234,12 +240,15 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
-    """True if no row is divided by a sum of terms of both signs, which may cancel to almost zero."""
+    """True if outputs are as exact as their largest term.
+
+    False if rows are divided by a sum of terms of both signs, which may cancel to almost zero.
+    """
     return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:
-    """The reason why numbers of this label leave the range of float32 by definition. Empty if they do not."""
+    """The reason why this label has numbers outside the range of float32 by definition. Empty if it has none."""
     log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
     if label.gate == "se" or log_gate > 0:
         return "lambda may exceed 1: its coefficients may grow without bound (Principle 6)"

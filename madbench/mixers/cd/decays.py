@@ -15,16 +15,20 @@ SMALL = 2  # largest half, in rows, whose products are computed pair by pair: a 
 
 
 def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
-    """exp(exponent) where the mask is true, else 0 with a zero gradient, even if the exponential overflows there."""
+    """exp(exponent) where the mask is true, else 0.
+
+    Where the mask is false, the gradient is zero, even if the exponential overflows there.
+    """
     return exponent.masked_fill(~mask, -math.inf).exp()
 
 
 class Decay:
-    """The decays exp(c_t - c_s) of all rows s <= t, where c_t is the sum of log lambda up to row t.
+    """The decays from all rows s to all later rows t: exp(c_t - c_s), where c_t is the sum of ``log_gate`` up to row t.
 
-    ``log_gate`` is log lambda (..., T, 1 or n). If it is None, all decays are 1. Within a sub-block of rows the decay
-    is computed pair by pair. Between sub-blocks it is a product of three factors: from s to the end of its sub-block,
-    between the sub-blocks, and from the start of the sub-block of t to t.
+    ``log_gate`` (..., T, 1 or n) is the logarithm of each row's gate, for all channels or for each. If it is None, all
+    decays are 1. Within a sub-block of rows the decay is computed pair by pair. Between sub-blocks it is a product of
+    three factors: from s to the end of its sub-block, over the sub-blocks in between, and from the start of the
+    sub-block of t to t.
     """
 
     def __init__(self, log_gate: Tensor | None, like: Tensor):
@@ -41,9 +45,10 @@ class Decay:
         self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """The products of rows t and s of a and b, decayed: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
+        """The products of the rows of a and b with decay: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
 
-        Entries with s > t are 0. a and b are (..., T, n), and r is a channel. If ``is_strict``, the diagonal is 0, too.
+        a and b are (..., T, n), r is a channel, and c is the sum of ``log_gate`` up to a row. Entries with s > t are 0.
+        If ``is_strict``, the diagonal is 0, too.
         """
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
@@ -74,19 +79,22 @@ def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
-    """Split rows into blocks, (..., T, C) -> (..., Z, ``rows``, C). The end of the last block is filled with zeros."""
+    """Split rows into Z blocks of ``rows`` rows: (..., T, C) -> (..., Z, rows, C).
+
+    The end of the last block is filled with zeros.
+    """
     if is_symbolic(rows):
         return x.unsqueeze(-3)  # a single block with all rows
     return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
 
 
 class HalvedDecay:
-    """The decays exp(c_t - c_s) of all rows s <= t, where c_t is the sum of log lambda up to row t.
+    """The decays from all rows s to all later rows t: exp(c_t - c_s), where c_t is the sum of ``log_gate`` up to row t.
 
-    ``log_gate`` is log lambda (..., T, n). The decays are as exact as those of :class:`Decay`. The rows are halved
-    again and again, down to single rows. Let m be the last row of a first half. From its rows s to the rows t of the
-    second half, the decay is exp(c_t - c_m) exp(c_m - c_s). The sum over channels is then a matrix product, and no
-    exponent is above zero.
+    ``log_gate`` (..., T, n) is the logarithm of each row's gate, per channel. The decays are as exact as those of
+    :class:`Decay`. The rows are halved again and again, down to single rows. If m is the last row of a first half, the
+    decay from a row s of this half to a row t of the second half is exp(c_t - c_m) exp(c_m - c_s). The sum over
+    channels is then a matrix product, and for gates up to 1 no exponent is above zero.
     """
 
     def __init__(self, log_gate: Tensor, like: Tensor):
@@ -105,9 +113,10 @@ class HalvedDecay:
             size *= 2
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """The products of rows t and s of a and b, decayed: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
+        """The products of the rows of a and b with decay: the matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr).
 
-        Entries with s > t are 0. a and b are (..., T, n), and r is a channel. If ``is_strict``, the diagonal is 0, too.
+        a and b are (..., T, n), r is a channel, and c is the sum of ``log_gate`` up to a row. Entries with s > t are 0.
+        If ``is_strict``, the diagonal is 0, too.
         """
         a, b = self._padded(a), self._padded(b)
         own = (a * b).sum(-1)[..., None, None]
@@ -131,19 +140,19 @@ class HalvedDecay:
 
 
 def products_in_place(late: Tensor, early: Tensor, log_gate: Tensor) -> tuple[Tensor, Tensor]:
-    """Products with decay of all matrices a in ``late`` and b in ``early``. Both are changed, and there is no gradient.
+    """Compute the products with decay of all matrices a in ``late`` with all matrices b in ``early``.
 
-    The product of a and b is the matrix of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0, where c_t is the sum of
-    ``log_gate`` up to row t. Halves of rows are joined as in :class:`HalvedDecay`, in less time. After the call, row t
-    of ``late`` has the decay from the first row to t as a factor, and row s of ``early`` the decay from s to the last
-    row.
+    Both arguments are changed. The product of a and b is the matrix of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t,
+    else 0, where c_t is the sum of ``log_gate`` up to row t. There is no gradient. Halves of rows are joined as in
+    :class:`HalvedDecay`, in less time. After the call, row t of ``late`` has the decay from the first row to t as a
+    factor, and row s of ``early`` the decay from s to the last row.
 
     Args:
         late: P matrices a, contiguous (..., T, P, n). T is a power of two.
         early: R matrices b, contiguous (..., T, R, n).
-        log_gate: (..., T, n), or (..., T, 1) for one number per row.
+        log_gate: the logarithm of each row's gate: (..., T, n), or (..., T, 1) for one number per row.
 
-    Return the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n).
+    Return the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n) or (..., 1).
     """
     *batch, length, lates, _ = late.shape
     earlies = early.shape[-2]

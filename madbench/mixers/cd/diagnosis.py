@@ -37,7 +37,7 @@ EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cu
 
 
 def message(text: str) -> str:
-    """The error message for an invalid label: a caret at the error, the reason, and the label probably meant."""
+    """The error message for an invalid ``cd:`` label: a caret at the error, the reason, and a similar valid label."""
     (position, problem), suggestion = _fault(text), nearest(text)
     return point_at(text, position, f"{problem}; {f'did you mean {suggestion!r}?' if suggestion else EXAMPLES}")
 
@@ -71,7 +71,8 @@ def _fault(text: str) -> tuple[int, str]:
 def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
     """The offset of the error in a segment, and its description. The description is empty for a valid segment.
 
-    ``before`` is the preceding segment. ``last`` is its kind, one of ``SEGMENTS``, or empty for the first segment.
+    ``before`` is the text of the preceding segment. ``last`` is the kind of the preceding segment, one of ``SEGMENTS``.
+    Both are empty for the first segment.
     """
     fields, folded = fields_of(segment), segment.lower()
     if not last:
@@ -108,9 +109,9 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
 
 
 def _is_features(segment: str) -> bool:
-    """True if the invalid segment was probably meant as features.
+    """True if an invalid segment was probably meant as feature letters, such as ``cug``.
 
-    At least half of its letters are features, and no other kind of segment is similar.
+    At least half of its letters are features, and no segment of another kind is similar.
     """
     return 2 * sum(letter in FEATURES for letter in segment) >= len(segment) and not _close(segment, REST)
 
@@ -129,7 +130,10 @@ def _fault_of_features(segment: str) -> tuple[int, str]:
 
 
 def nearest(text: str) -> str | None:
-    """The label or preset nearest to ``text``, corrected segment by segment. None if no valid label is similar."""
+    """The valid label nearest to an invalid text, corrected segment by segment. It may begin with a preset.
+
+    None if no valid label is similar.
+    """
     if len(text) > SHOWN:
         return None
     folded = unicodedata.normalize("NFKC", text).lower().removeprefix(PREFIX)
@@ -176,9 +180,9 @@ def _close(segment: str, options: tuple[str, ...]) -> list[str]:
 
 
 def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
-    """The label with the fields ``values``. If they break a rule, the repairs of the rule are tried.
+    """The label with the fields ``values``. If they break a rule, the repairs that the rule suggests are tried.
 
-    ``depth`` is the largest number of repairs in a row. None if no repair helps.
+    ``depth`` is the largest number of repairs in a row. None if no repair gives a valid label.
     """
     try:
         return Label(**values)

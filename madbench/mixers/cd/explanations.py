@@ -101,9 +101,9 @@ FEATURES = {
 
 
 def explain(label: Label) -> list[Explanation]:
-    """One explanation per segment and feature letter of a label, in their order, and then notes on the whole label.
+    """One explanation per segment and feature letter of a label, in the order of the label, and then notes on it.
 
-    The notes are its names in the paper, cautions, and another spelling.
+    The notes are the names of the label in the paper, cautions, and another label for the same function.
     """
     name, what, equation = READOUTS[label.readout]
     source = "eq. 3c" if label.readout != "sigmoid" else "this project"
@@ -133,7 +133,7 @@ def explain(label: Label) -> list[Explanation]:
 
 
 def _notes(label: Label) -> Iterator[Explanation]:
-    """Yield rows that follow from several letters together: names in the paper, cautions, and another spelling."""
+    """Yield notes on a label as a whole: names in the paper, cautions, and another label for the same function."""
     for name, free in PRESETS.items():
         preset = Label(**cast("dict[str, Any]", read(f"cd:{free}")))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class CoefficientFamily(Family[Label, CdAllocation]):
-    """The family of coefficient dynamics."""
+    """The family of the ``cd:`` labels."""
 
     description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
     name = "cd"
@@ -60,7 +60,11 @@ class CoefficientFamily(Family[Label, CdAllocation]):
     example = "cd:gdn-cg"
 
     def parse(self, text: str) -> Label:
-        """Parse a label with or without a preset. Raises ``LabelError`` with the nearest label if it is invalid."""
+        """Parse a label with or without a preset.
+
+        Raises ``LabelError`` for an invalid label. The message points at the error and suggests the nearest valid
+        label.
+        """
         values = read(text)
         if values:
             with suppress(LabelError):
@@ -68,11 +72,17 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         raise LabelError(message(text))
 
     def preset_spelling(self, label: Label) -> str:
-        """The text that begins with a preset's name, if a preset fits the label. Otherwise its canonical text."""
+        """The label's text with the name of a preset at its beginning, if a preset fits.
+
+        Otherwise its canonical text.
+        """
         return with_preset(label)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The text of each factor, by name. ``rank`` is left out for a label with ``!``, which reduces no rank."""
+        """The levels of the label's factors, by name of the factor.
+
+        ``rank`` is left out for a label with ``!``, which reduces no rank.
+        """
         letters = {name: getattr(label, name) for name in CORE}
         letters |= {"rope": "p" if label.rope else "", "conv": "c" if label.conv else ""}
         letters |= {"unit": "u" if label.unit else "", "output": label.output}
@@ -80,7 +90,10 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         return letters | {"budget": "over" if label.over else "matched"}
 
     def neighbours(self, label: Label) -> tuple[Label, ...]:
-        """All labels that differ from ``label`` in exactly one factor. Constant gates are 0.95 and 1.05."""
+        """All labels that differ from ``label`` in exactly one factor.
+
+        Other constant gates than 0.95 and 1.05 are left out.
+        """
         others: dict[Label, None] = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
@@ -90,15 +103,18 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         return one_factor_apart(self.factors(label), ((other, self.factors(other)) for other in others))
 
     def explain(self, label: Label) -> list[Explanation]:
-        """Explanations: one row per segment and feature letter, then cautions."""
+        """The explanation of a label: one row per segment and feature letter, and then notes such as cautions."""
         return explain(label)
 
     def effective(self, allocation: CdAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that act by themselves: all but ``qk_rank``, which acts through the allocation's ranks."""
+        """The settings that change a mixer although its ranks are fixed: all but ``qk_rank``."""
         return {name: value for name, value in settings.items() if name != "qk_rank"}
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the label's mixers. ``may_grow`` is true for a constant gate above 1 (Principle 6)."""
+        """The traits of the label's mixers.
+
+        ``may_grow`` is true for a constant gate above 1 (Principle 6 of the paper).
+        """
         return Traits(
             outputs=("o.weight",),
             start_settings=("init_std",),

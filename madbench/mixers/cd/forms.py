@@ -32,9 +32,10 @@ LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """The queries, keys, values, gates and mirrors of eq. 3 and eq. 4 for all rows, in float32 or wider.
+    """The queries, keys, values, gates and mirrors of a mixer for all rows, in float32 or wider.
 
-    A gate is a decay lambda_t of the state, and a mirror a factor I - beta_t w_t r_t^T.
+    They are those of eq. 3 and eq. 4 of the paper (arXiv 2510.09389). A gate is a decay lambda_t of the state, and a
+    mirror is a factor I - beta_t w_t r_t^T. Row t multiplies the state by both, and then adds its key.
     """
 
     q: Tensor  # (B, H, T, n) qbar
@@ -53,15 +54,15 @@ class Dynamics:
 
     @property
     def reading(self) -> Tensor:
-        """The directions r (B, H, T, n) by which mirrors read what they remove from the state."""
+        """The directions r (B, H, T, n) along which mirrors read the part of the state that they remove."""
         return cast(Tensor, self.w if self.read is None else self.read)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows in Z blocks of C rows: scores within each block, and the effect of a block on the state that enters it.
+    """The rows of a sequence in Z blocks of C rows: scores within each block, and the block's effect on the state.
 
-    The axis of blocks precedes the rows. A state that enters a block is the state after all rows before the block.
+    The axis of blocks precedes that of rows. A state that enters a block is the state after all rows before the block.
     """
 
     scores: Tensor  # (B, H, Z, C, C) scores between rows of one block
@@ -72,7 +73,7 @@ class Blocks:
 
 
 def scores(d: Dynamics) -> Tensor:
-    """The scores s_ij of all rows at once, (B, H, T, T). With mirrors this takes O(T^3) time.
+    """The scores of all rows with all keys at once, (B, H, T, T). With mirrors this takes O(T^3) time.
 
     Entries above the diagonal are arbitrary, and the caller must mask them.
     """
@@ -90,16 +91,16 @@ def scores(d: Dynamics) -> Tensor:
 
 
 def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
-    """The scores ``square`` (..., T, T), with the diagonal ``own`` (..., T) unless it is None."""
+    """The scores ``square`` (..., T, T), with their diagonal replaced by ``own`` (..., T) unless it is None."""
     return square if own is None else square.diagonal_scatter(own, dim1=-2, dim2=-1)
 
 
 @dataclass(frozen=True)
 class PastReads:
-    """The matrices P'(r, b): the part of the writes of earlier rows that a row reads along its own direction r_t.
+    """The matrices P'(r, b): how much of the write of an earlier row s the row t reads along its own direction r_t.
 
-    r (..., T, n) are the directions by which mirrors read the state, and b (..., T, n) is what each row writes to it.
-    With the sums c_t (n) of the log decays up to row t, as in the docstring of this module,
+    r (..., T, n) are the directions along which mirrors read the state, and b (..., T, n) is what each row writes to
+    it. With the sums c_t (n) of the log decays up to row t,
 
         P'(r, b)_ts = sum_i r_ti b_si exp(c_ti - c_si) for s < t, else 0.
 
@@ -111,9 +112,10 @@ class PastReads:
     is_before_decay: bool  # True if r reads the state before the decay of its row
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """The matrix P'(reading, written) (..., T, T), where ``written`` (..., T, n) has the write b of each row.
+        """The matrix (..., T, T) of how much of the write of each row s (column) every later row t reads.
 
-        If ``is_strict`` is false, the diagonal is arbitrary instead of 0.
+        ``written`` (..., T, n) has the writes. If ``is_strict`` is true, entries with s >= t are 0. Otherwise the
+        diagonal is arbitrary.
         """
         if not self.is_before_decay:
             return self.decay.products(self.reading, written, is_strict)
@@ -121,15 +123,16 @@ class PastReads:
         return F.pad(of_row_before[..., :-1, :], (0, 0, 1, 0))
 
     def apply_mirrors(self, rows: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-        """Return rows (I + B P'(reading, w))^-1 for rows (..., M, T), where B = diag(beta).
+        """Return rows (I + B P'(reading, w))^-1, where B = diag(beta), and P'(reading, w) is ``products(w)``.
 
-        This applies the mirrors of all later rows to each direction w (..., T, n).
+        ``rows`` (..., M, T) has the products of M vectors with the directions w (..., T, n). The result has their
+        products with each direction as it is after the mirrors of all later rows.
         """
         system = beta[..., None] * self.products(w, is_strict=False)
         return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
     def entering(self, decay: Tensor) -> Tensor:
-        """The directions (..., T, n) by which each row reads the state that precedes the first row.
+        """The directions (..., T, n) along which each row reads the state that precedes the first row.
 
         ``decay`` (..., T, 1 or n) is the product of the decays up to each row, including its own.
         """
@@ -140,7 +143,8 @@ class PastReads:
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     """Split the rows of ``d`` into blocks of ``size`` rows. Each block is computed from its own rows only.
 
-    With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.decays.HalvedDecay`.
+    If ``by_halves`` is true, decays are computed by :class:`madbench.mixers.cd.decays.HalvedDecay` instead of
+    :class:`madbench.mixers.cd.decays.Decay`. It is for decays per channel.
     """
     if d.least_log_gate is not None and -d.least_log_gate * size / 2 <= LARGEST_EXPONENT:
         return _split_bounded(d, size)
@@ -182,11 +186,12 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
 
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
-    """Compute :func:`split` if |c_t - c_m| is small for every row t of a block, where m is its middle row.
+    """Compute :func:`split` for decays with a lower bound, in fewer operations.
 
-    The decay exp(c_t - c_s) is then a product of exp(c_t - c_m), a factor of the row, and exp(c_m - c_s), a factor of
-    the column. One matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries;
-    keys^T, transition].
+    Within a block, the logarithms c_t of the decay up to row t must be near that of the middle row m. The decay exp(c_t
+    - c_s) is then a product of exp(c_t - c_m), a factor of the row, and exp(c_m - c_s), a factor of the column. One
+    matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries; keys^T,
+    transition].
     """
     if TYPE_CHECKING:
         assert d.w is not None and d.beta is not None
@@ -213,10 +218,10 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
 
 
 def split_prompt(d: Dynamics, size: int) -> Blocks:
-    """Split the rows of a prompt into blocks, as :func:`split` does.
+    """Split the rows of a prompt into blocks of ``size`` rows, as :func:`split` does.
 
-    If gradients are not recorded, another algorithm takes less time and rounds differently. It is used with a decay per
-    channel, and with mirrors and a decay. Its blocks have the least power of two of rows that is at least ``size``.
+    If gradients are not recorded, a faster algorithm that rounds differently is used for decays per channel, and for
+    mirrors with decays. Its blocks have more rows if ``size`` is not a power of two: the next power of two.
     """
     is_costly = d.log_gate is not None and (d.w is not None or d.log_gate.shape[-1] > 1)
     if torch.is_grad_enabled() or not is_costly or d.own is not None or d.reads_before_decay:
@@ -250,7 +255,7 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
 def _cut(whole: Tensor, size: int) -> Blocks:
     """Cut matrices [scores, queries; keys^T, transition] into the tensors of :class:`Blocks`.
 
-    ``whole`` is (..., size + n, size + n).
+    ``whole`` is (..., size + n, size + n), for blocks of ``size`` rows and keys of width n.
     """
     upper, lower = whole.split((size, whole.shape[-1] - size), dim=-2)
     return Blocks(upper[..., :size], upper[..., size:], lower[..., :size].mT, None, lower[..., size:])
@@ -259,11 +264,11 @@ def _cut(whole: Tensor, size: int) -> Blocks:
 def chunked(
     d: Dynamics, size: int, values: Tensor, by_halves: bool = False, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return sum_j s_ij values_j (B, H, T, V) for every row i in time linear in T, and the state after the last row.
+    """Return the outputs sum_(j<=i) s_ij values_j (B, H, T, V) of all rows i, and the state after the last row.
 
-    s_ij are the scores of the dynamics ``d``, for j <= i. ``values`` are (B, H, T, V), and the state is (B, H, n, V).
-    The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, the blocks are computed by
-    :func:`split` with ``size`` and ``by_halves``. Otherwise ``size`` and ``by_halves`` have no effect.
+    s_ij are the scores of the dynamics ``d``. ``values`` are (B, H, T, V), and the state is (B, H, n, V). The time is
+    linear in T. The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, :func:`split`
+    computes the blocks with ``size`` and ``by_halves``. Otherwise ``size`` and ``by_halves`` have no effect.
     """
     blocks = split(d, size, by_halves) if blocks is None else blocks
     length, values = values.shape[2], split_rows(values, blocks.scores.shape[-1])
@@ -283,7 +288,7 @@ def chunked(
 
 
 def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
-    """The keys h_Tj (B, H, T, n): each key after the decays and mirrors of all later rows.
+    """The keys (B, H, T, n) as they are after the last row: each after the decays and mirrors of all later rows.
 
     With mirrors, ``blocks`` must be the result of :func:`split`.
     """
@@ -296,7 +301,10 @@ def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
 
 
 def _keys_after_blocks(blocks: Blocks) -> Tensor:
-    """The keys of Z blocks of C rows after the decays and mirrors of all later rows, (B, H, Z C, n)."""
+    """The keys (B, H, Z C, n) of Z blocks of C rows as they are after the last block.
+
+    Each key has gone through the decays and mirrors of all later rows.
+    """
     *before, last = blocks.keys.unbind(2)
     keys, passed = [last], None
     for of_block, transition in zip(reversed(before), reversed(cast(Tensor, blocks.transition).unbind(2))):
@@ -308,8 +316,8 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
 def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
     """Yield, for each block, the keys (B, H, rows, n) of all rows before it, as they enter the block.
 
-    A key enters a block after the decays and mirrors of the rows between them. The last result has the keys of all rows
-    after the last block. The transitions must not be None.
+    A key enters a block after the decays and mirrors of the rows in between. The last result has the keys of all rows
+    after the last block. ``blocks.transition`` must not be None.
     """
     keys = blocks.keys[:, :, 0, :0]
     for new, transition in zip(blocks.keys.unbind(2), cast(Tensor, blocks.transition).unbind(2)):
@@ -319,9 +327,9 @@ def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:
-    """The scores s_ij of the C rows i of a block with the keys j of this block and all earlier ones.
+    """The scores (B, H, C, (block + 1) C) of the C rows of one block with the keys of this block and all earlier ones.
 
-    ``block`` is the number of the block, counted from 0. The result is (B, H, C, (block + 1) C).
+    ``block`` is the number of the block, counted from 0.
     """
     queries, parts = blocks.queries[:, :, block], [blocks.scores[:, :, block]]
     if blocks.transition is not None:
@@ -346,7 +354,7 @@ def each_row(d: Dynamics) -> Iterator[Dynamics]:
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
-    """Apply A_t to the columns of a state (B, H, n, V). ``d`` has only row t."""
+    """Apply the decay and the mirror of one row to a state (B, H, n, V). ``d`` has only this row."""
     decayed = state if d.log_gate is None else state * d.log_gate.exp().mT
     if d.w is None:
         return decayed

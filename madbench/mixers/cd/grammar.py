@@ -63,7 +63,10 @@ SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
 
 @dataclass(frozen=True)
 class Label:
-    """A ``cd:`` label. ``str(label)`` is its canonical text. Raises ``LabelError`` for an invalid combination."""
+    """A ``cd:`` label. ``str(label)`` is its canonical text.
+
+    Raises ``LabelError`` for an unknown value of a field and for an invalid combination.
+    """
 
     readout: str  # phi, or psi with a k before it
     gate: str = ""  # lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1
@@ -95,12 +98,12 @@ class Label:
 
     @property
     def is_recurrent(self) -> bool:
-        """True if a state of fixed size can compute the mixer (Lemma 1)."""
+        """True if a state of fixed size can compute the mixer (Lemma 1 of the paper)."""
         return self.is_kernel or self.readout == "id"
 
     @property
     def has_log_scale(self) -> bool:
-        """True if the scale b_j is kept as a logarithm, because it may be huge."""
+        """True if the scale of the keys is kept as a logarithm, because it may be huge."""
         return self.scaling.startswith("bi") and self.readout == "id"
 
     @property
@@ -120,14 +123,14 @@ class Label:
 
     @property
     def has_growing_gate(self) -> bool:
-        """True if the gate is a constant above 1, so that scores grow with distance (Principle 6)."""
+        """True if the gate is a constant above 1, so that scores grow with distance (Principle 6 of the paper)."""
         return self.is_constant and float(self.gate) > 1
 
     @property
     def adds_parameters(self) -> bool:
-        """True if the mixer has parameters besides projections and taps of convolutions.
+        """True if the mixer has parameters besides its projections and convolutions.
 
-        The budget then reduces a rank.
+        The strict budget then reduces a rank.
         """
         costly = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
         return any(costly) or self.norm == "wx" or bool(self.output)
@@ -150,12 +153,12 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class BrokenRule(LabelError):
-    """Raised for segments that are valid alone but do not form a label together."""
+    """An error for a label with segments that are valid alone but do not go together."""
 
     def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
         """``segment`` is the kind of the wrong segment, one of ``SEGMENTS``, or a letter such as "!".
 
-        Each of ``repairs`` has new values of fields that may repair the label.
+        ``problem`` is the error message. Each of ``repairs`` maps fields to new values that may repair the label.
         """
         super().__init__(segment, problem, *repairs)
         self.segment, self.problem, self.repairs = segment, problem, repairs
@@ -165,7 +168,7 @@ class BrokenRule(LabelError):
 
 
 def check_rules(label: Label) -> None:
-    """Raise ``BrokenRule`` for the first rule about combinations of segments that the label breaks."""
+    """Raise ``BrokenRule`` if the segments of the label do not go together. Only the first broken rule is reported."""
     gate, mirror, b = label.gate, label.mirror, label.scaling
     if b.startswith("bd") and gate not in ("sm", "dm"):
         problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"
@@ -192,7 +195,10 @@ def check_rules(label: Label) -> None:
 
 
 def rescaled(label: Label) -> Label:
-    """The label that differs from ``label`` only in b: exactly one of the two labels divides b by sqrt(n)."""
+    """The label that differs only in the scale b of the keys: without the factor 1 / sqrt(n), or with it.
+
+    It has the factor if ``label`` lacks it, and lacks it otherwise. n is the key width of a head.
+    """
     b = label.scaling
     if b in ("", "b1"):
         return replace(label, scaling="" if b else "b1")
@@ -200,10 +206,12 @@ def rescaled(label: Label) -> Label:
 
 
 def twin(label: Label) -> Label | None:
-    """The :func:`rescaled` label if it is exactly the same function as ``label``, else None.
+    """The label that computes the same function as ``label`` although it scales keys differently.
 
-    It is the same function if the factor sqrt(n) of b cancels. The factor cancels if coefficients of ``relu``, ``id``
-    or ``krelu`` are divided by their sum. It also cancels in the RMSNorm of the output gate g, if the readout is
+    None if there is none.
+
+    It is the :func:`rescaled` label, if the factor sqrt(n) cancels. The factor cancels if coefficients of ``relu``,
+    ``id`` or ``krelu`` are divided by their sum. It also cancels in the RMSNorm of the output gate g, if the readout is
     ``id``.
     """
     by_sum = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
@@ -212,9 +220,9 @@ def twin(label: Label) -> Label | None:
 
 
 def spell(values: Mapping[str, Any], preset: str = "") -> str:
-    """The canonical text of a label with these fields. Absent fields have their defaults.
+    """The canonical text of a label with these fields. Fields that are not given have their defaults.
 
-    If ``preset`` is given, the text begins with it in place of phi, A, b and eta.
+    If ``preset`` is given, its name replaces the segments of readout, A, b and eta.
     """
     features = "".join(letter for letter, name in zip("pcu", ("rope", "conv", "unit")) if values.get(name))
     readout, gate, mirror, *rest = (values.get(name, "") for name in CORE)
@@ -224,10 +232,10 @@ def spell(values: Mapping[str, Any], preset: str = "") -> str:
 
 
 def with_preset(label: Label) -> str:
-    """The text that begins with a preset's name, if a preset fits the label. Otherwise its canonical text.
+    """The label's text with the name of a preset at its beginning, if a preset fits. Otherwise its canonical text.
 
-    A preset fits if it has the same A, b, phi and eta as the label, and no feature that the label lacks. The label's
-    other features are written after it.
+    A preset fits if it has the same readout, A, b and eta as the label, and no feature that the label lacks. The
+    label's other features are written after the name.
     """
     for name in PRESETS:
         preset, own = Label(**cast("dict[str, Any]", read(PREFIX + name))), vars(label)
@@ -259,7 +267,10 @@ def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def preset_of(segment: str) -> str | None:
-    """The name in ``PRESETS`` that ``segment`` stands for, in any case or as an alias. None if it is no preset."""
+    """The key of ``PRESETS`` for which ``segment`` stands, in any case or as an alias.
+
+    None if it stands for no preset.
+    """
     name = segment.lower()
     name = ALIASES.get(name, name)
     return name if name in PRESETS else None
@@ -270,7 +281,10 @@ def _merge(value: bool | str, other: bool | str) -> bool | str:
 
 
 def read(text: str) -> dict[str, Any] | None:
-    """The fields that the text of a label sets, even if their combination is invalid. None if the syntax is wrong."""
+    """The fields that the text of a label sets, by name. None if the syntax is wrong.
+
+    Whether the fields go together is not checked.
+    """
     body = text.removeprefix(PREFIX)
     first, *rest = body.removesuffix("!").split("-")
     preset = preset_of(first)

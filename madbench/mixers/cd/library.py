@@ -1,4 +1,4 @@
-"""Recurrences computed by kernels of flash-linear-attention on a CUDA GPU in 16 bits, for `cd:` and named layers."""
+"""Recurrences by kernels of flash-linear-attention, on a CUDA GPU in 16 bits, for ``cd:`` labels and named layers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ MODULES = {
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Hide warnings of flash-linear-attention while it is imported, such as advice to install faster packages."""
+    """A context that hides the warnings of flash-linear-attention during its import, such as advice on faster packages.
+
+    It hides all warnings and log messages.
+    """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -43,9 +46,9 @@ def silence() -> Iterator[None]:
 
 
 def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the function ``name`` of flash-linear-attention.
+    """Return the function ``name`` of flash-linear-attention, one of the keys of ``MODULES``.
 
-    Raises ``TrainingError`` if the library or a GPU is missing.
+    Raises ``TrainingError`` if there is no CUDA GPU, or if the library cannot be imported.
     """
     if not torch.cuda.is_available():
         raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
@@ -58,9 +61,9 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """The dtype in which the kernels compute for an input x: that of autocast if it is on, else that of x.
+    """The dtype in which the kernels compute for an input x: that of autocast if it is enabled, else that of x.
 
-    Raises ``TrainingError`` unless it has 16 bits.
+    Raises ``TrainingError`` unless the dtype has 16 bits.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
@@ -70,11 +73,12 @@ def arithmetic(x: Tensor) -> torch.dtype:
 
 
 def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool) -> Tensor:
-    """The sums sum_j s_ij values_j, by the library's kernels: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
+    """Compute the sums over keys j of score times ``values`` by kernels of flash-linear-attention.
 
-    ``is_delta_rule`` is true if b_j is the strength beta_j of the mirror along key j. The library's delta rule takes
-    keys of length 1 and multiplies each value by beta_j. Before, each value is therefore multiplied by the length of
-    kbar_j and divided by beta_j.
+    values (B, H, T, V) -> (B, H, T, V) in ``dtype``. The scores are those of the dynamics ``d``. ``is_delta_rule`` is
+    true if the strength of each mirror, along the row's own key, also scales this key. The library has a delta rule for
+    keys of length 1, which multiplies each value by the strength. Values are therefore multiplied by the length of the
+    key and divided by the strength first.
     """
     if d.own is not None:  # earlier rows contribute through the state of the row before
         q = d.q if d.log_gate is None else d.q * d.log_gate.exp()
@@ -107,7 +111,7 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
 
 
 def _scalar(gate: Tensor | None) -> Tensor | None:
-    """Remove the last axis of one decay per head: (B, T, H, 1) -> (B, T, H)."""
+    """Remove the last axis, of length 1, of gates per head: (B, T, H, 1) -> (B, T, H). None stays None."""
     return None if gate is None else gate.squeeze(-1)
 
 

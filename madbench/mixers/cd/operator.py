@@ -1,4 +1,4 @@
-"""The mixer of every ``cd:`` label. It projects, gates, scores, reads out, normalizes and combines."""
+"""The mixer of every ``cd:`` label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense pa
 
 
 class Coefficients(NamedTuple):
-    """The coefficients by which a mixer multiplies the values, and their parts. Zero for j > i."""
+    """The coefficients by which a mixer multiplies the values, and the parts from which they are computed.
+
+    Row i has coefficients for the tokens j. Those with j > i are zero.
+    """
 
     score: Tensor  # (B, H, T, T) s_ij = qbar_i . h_ij
     alpha: Tensor  # (B, H, T, T) phi(s_ij)
@@ -46,13 +49,13 @@ class CoefficientMixer(Projections):
         s_ij = qbar_i . h_ij                       alpha_ij = phi(s_ij), or s_ij for a kernel readout
         y_i = sum_(j<=i) alpha_ij / eta_i v_j      out_i = concat_heads(y_i) W_o
 
-    With ``value_skip``, D v_i is added to y_i, where D is one number per head (as in Mamba-2). It is not part of the
+    qbar_i is the query and kbar_j the key times a scale b_j. A kernel readout applies its function psi to both. With
+    ``value_skip``, D v_i is added to y_i, where D is one number per head (as in Mamba-2). It is not part of the
     coefficients.
 
-    The label specifies phi, A, the scale b_j in kbar_j, and eta. It also specifies whether queries and keys are
-    convolved, scaled to unit length and rotated, and whether y is gated. Where the paper is open, sums run from 1, the
-    gate acts before the mirror, psi of a kernel acts before A, all gates read x_t, and sums smaller than 1e-12 are
-    replaced by 1e-12.
+    The label specifies phi, A, b and eta. It also specifies whether queries and keys are convolved, scaled to unit
+    length and rotated, and whether y is gated. Where the paper leaves a choice, sums run from 1, the gate acts before
+    the mirror, psi acts before A, all gates read x_t, and sums smaller than 1e-12 are replaced by 1e-12.
 
     Args:
         allocation: label, size and ranks, from :func:`madbench.mixers.cd.budget.solve`.
@@ -66,7 +69,8 @@ class CoefficientMixer(Projections):
             - ``sdpa``: torch's scaled dot product attention; exp with sum and A = I
             - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits; id and kernels
 
-    Parameters: exactly ``allocation.total``.
+    The mixer has exactly ``allocation.total`` parameters. Raises ``TrainingError`` for an unknown path, and for one
+    that cannot compute the label.
     """
 
     paths = ("auto", "reference", "dense", "chunked", "blocks", "sdpa", "fla")
@@ -94,9 +98,9 @@ class CoefficientMixer(Projections):
         self.path = path
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
+        """Mix the tokens of x: (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
 
-        Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
+        Raises ``TrainingError`` if x has another shape, is not in floating point, or has no tokens.
         """
         check_sequences(x, self.variant)
         path = self.resolve_path(*x.shape[:2])
@@ -116,19 +120,20 @@ class CoefficientMixer(Projections):
         return self._read_out(self._with_skip(y, d), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """The outputs of :meth:`forward` at the positions ``rows``, by loops in float64: (B, len(rows), D).
+        """Compute the rows ``rows`` of :meth:`forward`, with loops in float64: x (B, T, D) -> (B, len(rows), D).
 
-        All positions if ``rows`` is None.
+        If ``rows`` is None, all rows are computed. Raises ``TrainingError`` if a linear map is not an unchanged
+        ``nn.Linear``.
         """
         check_weights(self, "q", "k", "v", "o")
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
+        """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. Readout ``id`` and kernel readouts use the chunked form and keep its last state.
-        Other readouts keep the keys, evolved to the last row. With ``slide``, other readouts decode tokens beyond
-        ``max_len`` one by one.
+        The result equals that of T calls of :meth:`step`. Readout ``id`` and kernel readouts use the path ``chunked``
+        and keep its last state. Other readouts keep all keys, as they are after the last row. With ``slide``, other
+        readouts decode tokens beyond ``max_len`` one by one.
         """
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
@@ -152,9 +157,9 @@ class CoefficientMixer(Projections):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. Time and cache are O(1) for
-        readout ``id`` and kernel readouts. Other readouts keep every key, or the newest ``max_len`` keys with
-        ``slide``.
+        The output equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. For readout ``id``
+        and kernel readouts, time and cache are O(1). Other readouts keep every key, or with ``slide`` the newest
+        ``max_len`` keys.
         """
         if x.dim() != 2:
             shape = tuple(x.shape)
@@ -177,7 +182,7 @@ class CoefficientMixer(Projections):
         return self._read_out(self._with_skip(y, d), row)[:, 0], Cache(state, values, maximum, inputs, position)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         if self.variant.is_softmax and not needs_plain_operators():
@@ -191,7 +196,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Scores, coefficients and eta of every head for x (B, T, D), before output gates and without gradients."""
+        """The scores, coefficients and eta of every head for x (B, T, D), before output gates and without gradients."""
         label, (d, _) = self.variant, self.dynamics(x)
         with without_autocast(x):
             s = forms.scores(d).tril()
@@ -211,15 +216,16 @@ class CoefficientMixer(Projections):
 
     @property
     def is_delta_rule(self) -> bool:
-        """True if the label is a delta rule: the strength beta_j of the mirror along key j also scales the write."""
+        """True if the label is a delta rule: mirrors are along the row's own key, and their strength also scales it."""
         label = self.variant
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Normalized coefficients and scores of x (B, T, D), and its gates: lambda, beta, and the output gate.
+        """The normalized coefficients, scores and learned gates for x (B, T, D), without gradients.
 
-        With a ReLU, ``active`` is True where a coefficient is positive. Otherwise it is None: all are active.
+        Gates are lambda, beta and the output gate ``o``, if the label has them. With a ReLU, ``active`` is True where a
+        coefficient is positive. Otherwise it is None, because all are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": cast(Tensor, d.log_gate).exp()} if self.decay or self.decay_down else {}
@@ -234,7 +240,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:
-        """The matrices A_t by which each row and head changes the state: x (B, T, D) -> (B, T, H, n, n)."""
+        """The matrices A_t by which each row multiplies the state of each head: x (B, T, D) -> (B, T, H, n, n)."""
         d = self.ingredients(x)[0]
         gate = d.q.new_zeros(1, 1, 1, 1) if d.log_gate is None else d.log_gate
         a = torch.diag_embed(gate.exp().expand_as(d.q))
@@ -244,13 +250,13 @@ class CoefficientMixer(Projections):
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:
-        """The values (B, H, T, V). If eta needs the sum of the coefficients, a last column of ones is added."""
+        """The values (B, H, T, V), with a last column of ones if eta needs the sum of the coefficients."""
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
         """Divide the rows of y (B, H, T, V) by eta.
 
-        If eta needs the sums of coefficients, they are a further last column of y, from :meth:`_with_ones`.
+        If eta needs the sums of coefficients, y has them in a further last column (:meth:`_with_ones`).
         """
         sums = None
         if self.variant.norm in ("sum", "max"):
@@ -259,7 +265,7 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
-        """The normalized outputs (B, H, R, V) of R rows from their scores (B, H, R, S) with S keys.
+        """The outputs (B, H, R, V) of R rows, divided by eta, from their scores (B, H, R, S) with S keys.
 
         Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is None, all rows see all keys.
         """
@@ -268,9 +274,9 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine_rows(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
-        """The normalized outputs (B, H, T, V) on the path ``sdpa``, ``dense`` or ``blocks``.
+        """The outputs (B, H, T, V) of all rows, divided by eta, on the path ``sdpa``, ``dense`` or ``blocks``.
 
-        ``blocks`` are the rows, split for the path ``blocks``. If they are None, that path splits them here.
+        ``blocks`` has the blocks of the path ``blocks``. If it is None, they are computed. Other paths ignore it.
         """
         if path == "sdpa":
             q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
@@ -288,11 +294,11 @@ class CoefficientMixer(Projections):
         return self._combine_from(block * blocks.scores.shape[-1], forms.block_scores(blocks, block), d)
 
     def _combine_with_mirrors(self, d: Dynamics, blocks: forms.Blocks) -> tuple[Tensor, Tensor]:
-        """The normalized outputs (B, H, T, V) of a prompt, and the transposed keys (B, H, n, T) after its last row.
+        """Return the outputs (B, H, T, V) of a prompt, divided by eta, and its keys (B, H, n, T).
 
-        The keys of all earlier rows pass a block in one product. This takes fewer calls than
-        :func:`madbench.mixers.cd.forms.block_scores`, which lets queries pass, but keeps the keys of every block for
-        the backward pass.
+        The keys are transposed, as they are after the last row. Each block's mirrors are applied to the keys of all
+        earlier rows in one product. This takes fewer calls than :func:`madbench.mixers.cd.forms.block_scores`, which
+        applies them to queries, but keeps the keys of every block for the backward pass.
         """
         size, rows = blocks.scores.shape[-1], []
         for block, keys in enumerate(forms.keys_at_borders(blocks)):
@@ -302,9 +308,9 @@ class CoefficientMixer(Projections):
         return torch.cat(rows, dim=2), keys[:, :, : d.v.shape[2]].mT
 
     def _combine_from(self, start: int, s: Tensor, d: Dynamics) -> Tensor:
-        """The normalized outputs (B, H, R, V) of the rows from ``start`` on, from their scores (B, H, R, S).
+        """The outputs (B, H, R, V) of the rows from ``start`` on, divided by eta, from their scores (B, H, R, S).
 
-        Rows and keys behind the end of the sequence are left out.
+        Rows and keys beyond the end of the sequence, which fill the last block, are left out.
         """
         end = min(start + s.shape[2], d.v.shape[2])
         row_log, log_norm = (None if x is None else x[..., start:end] for x in (d.row_log, d.log_norm))
@@ -315,7 +321,7 @@ class CoefficientMixer(Projections):
         return y if self.skip is None else y + self.skip.to(y.dtype)[:, None, None] * d.v
 
     def _read_out(self, y: Tensor, x: Tensor) -> Tensor:
-        """Apply the output gate and projection: y (B, H, T, V) -> (B, T, D)."""
+        """Apply the output gate and the output projection: y (B, H, T, V) and the mixer's input x -> (B, T, D)."""
         if self.out_norm:
             y = self.out_norm(y.to(self.out_norm.weight.dtype))
         y = y.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype)

@@ -1,6 +1,6 @@
 """Parts of coefficient dynamics: readouts, gates, normalizations, unit vectors and a running maximum.
 
-All functions compute in the precision of their inputs. The operator ensures that it is float32 or wider.
+All functions compute in the precision of their inputs. The mixer ensures that it is float32 or wider.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GATE_ROOT = 16  # sg and dg take this root of a sigmoid
 
 
 def softplus(x: Tensor) -> Tensor:
-    """ln(1 + e^x), exact in float64 too. The default of torch returns x if x is above 20."""
+    """ln(1 + e^x), exact in float64 too. The default of torch returns x already for x above 20."""
     return F.softplus(x, threshold=40)
 
 
@@ -47,15 +47,18 @@ READOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def read_out(readout: str, s: Tensor) -> Tensor:
-    """Apply the function phi of ``readout`` to each of the scores s.
+    """Apply the function phi of the readout to each of the scores s.
 
-    Return s unchanged for ``id``, and for a kernel readout, whose function psi was applied to queries and keys.
+    Return s unchanged for ``id``, which has none, and for a kernel readout, which was applied to queries and keys.
     """
     return READOUTS[readout](s) if readout in READOUTS else s
 
 
 def log_readout(readout: str, s: Tensor) -> Tensor:
-    """log phi(s) for readout ``sigmoid``, ``elu`` or ``softplus``. It is finite even if phi(s) underflows."""
+    """The logarithm of phi(s) for readout ``sigmoid``, ``elu`` or ``softplus``.
+
+    It is finite even if phi(s) underflows.
+    """
     if readout == "sigmoid":
         return F.logsigmoid(s)
     if readout == "elu":
@@ -64,20 +67,20 @@ def log_readout(readout: str, s: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """x / sqrt(|x|^2 + 1e-12) over the last axis."""
+    """Divide x by its length over the last axis: x / sqrt(|x|^2 + 1e-12)."""
     return x / length(x)
 
 
 def length(x: Tensor) -> Tensor:
-    """sqrt(|x|^2 + 1e-12) over the last axis, which is kept."""
+    """The length of x over the last axis, which is kept: sqrt(|x|^2 + 1e-12)."""
     return (x.square().sum(-1, keepdim=True) + EPS).sqrt()
 
 
 def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t.
+    """Return log lambda_t of a learned gate, computed from its logits (B, H, T, 1 or n), and its step Delta_t.
 
-    Delta_t is None for a gate other than ``sm`` and ``dm``. These gates also need ``a_log``, (H, 1, 1 or n). The
-    logarithm is computed directly, so that no gate underflows.
+    Only the gates ``sm`` and ``dm`` have a step, and need ``a_log`` (H, 1, 1 or n). Delta_t is None for other gates.
+    The logarithm is computed directly, so that no gate underflows.
     """
     if gate in ("sm", "dm"):
         delta = softplus(logits)
@@ -88,11 +91,11 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
 
 
 def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The running maxima m_t = max(f_t + m_(t-1), i_t) of all rows t, and m_(t-1), (..., T) each.
+    """The running maxima m_t = max(f_t + m_(t-1), i_t) of all rows t, and m_(t-1), each (..., T) in float64.
 
-    f is the logarithm of the gate (..., T, C), or its largest coordinate if C > 1. i (..., T) is the logarithm of the
-    key's scale. ``before`` is m_0; if it is None, m_1 = i_1 and m_0 = m_1 - f_1. The coefficients do not depend on m,
-    so they need no gradient of it.
+    f_t is the row's ``log_gate`` (..., T, C), or its largest channel if C > 1, and 0 if it is None. i_t is the row's
+    ``log_scale`` (..., T), the logarithm of the scale of the key. ``before`` is m_0. If it is None, m_1 = i_1 and m_0 =
+    m_1 - f_1. The coefficients do not depend on m, so they need no gradient of it.
     """
     i = log_scale.double()
     f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
@@ -108,11 +111,11 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) or None for 1.
+    """Compute coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) of rows or None for 1.
 
-    The normalized coefficient a_ij is the coefficient times the scale of its row. The scores of a row may lack a factor
-    e^row_log, which the scale then contains. ``log_norm`` is log eta, if eta does not depend on scores. Row r sees the
-    keys 0 to ``first_row`` + r. If ``first_row`` is None, it sees all keys.
+    The coefficient divided by eta is the returned coefficient times the scale of its row. If ``row_log`` is given, the
+    scores of a row lack the factor e^row_log, and the scale contains it. ``log_norm`` is log eta. It is None if eta is
+    1 or depends on scores. Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is None, it sees all keys.
     """
 
     def mask(a: Tensor) -> Tensor:
@@ -135,9 +138,10 @@ def activate(
 
 
 def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
-    """The scale e^row_log / eta_i of each row, (B, H, T). None if it is 1.
+    """The scale e^row_log / eta of each row, (B, H, T). None if it is 1.
 
-    ``sums`` are the sums of a row's coefficients without the factor e^row_log, for eta ``sum`` and ``max``.
+    ``row_log`` and ``log_norm``, which is log eta, count as 0 if they are None. If eta depends on the sums of a row's
+    coefficients (``sum`` and ``max``), it is computed from ``sums``, which lack the factor e^row_log.
     """
     if label.norm == "sum":
         return 1 / away_from_zero(cast(Tensor, sums), EPS if row_log is None else EPS * (-row_log).exp())
@@ -151,7 +155,7 @@ def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_nor
 
 
 def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
-    """x where |x| is at least ``least``. Elsewhere ``least`` with the sign of x, which is + for zero."""
+    """Replace numbers of x with an absolute value below ``least`` by ``least`` with their sign, which is + for zero."""
     floor = torch.where(x < 0, -least, least).to(x.dtype)
     return torch.where(x.abs() < least, floor, x)
 

@@ -1,4 +1,4 @@
-"""The parameters of a mixer of coefficient dynamics. They map a sequence to queries, keys, values and gates."""
+"""The linear maps of a mixer of coefficient dynamics, which compute queries, keys, values and gates of a sequence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g
 
 @dataclass(frozen=True)
 class Cache:
-    """The state of token-by-token decoding. It grows with the sequence only if the readout is not linear."""
+    """The cache of token-by-token decoding.
+
+    It grows with the sequence only if the readout is not linear in the state.
+    """
 
     state: Tensor  # (B, H, n, V) Z, with one more column for a sum; or (B, H, n, S) the keys h_tj, oldest first
     values: Tensor | None  # (B, H, S, V) values of the keys
@@ -34,9 +37,9 @@ class Cache:
 
 
 class Projections(nn.Module):
-    """The linear maps, convolutions and gates of a label's mixer, from x (B, T, D) to :class:`Dynamics`.
+    """The linear maps, convolutions and gates of a label's mixer, which map x (B, T, D) to :class:`Dynamics`.
 
-    Parameters: exactly ``allocation.total``. The channels of a head are adjacent.
+    They have exactly ``allocation.total`` parameters. The channels of a head are adjacent.
     """
 
     def __init__(self, allocation: CdAllocation, init_std: float):
@@ -70,9 +73,10 @@ class Projections(nn.Module):
     def reset_parameters(self) -> None:
         """Initialize the parameters. With the same seed, the values equal those of a new mixer.
 
-        q, k, v and o: N(0, init_std^2). Gain and D: 1. Other weights: N(0, 0.02^2). Biases are 0 except for gates,
-        which start open. Gate ss: lambda evenly from 0.9 to 0.99 over heads. Gates sm, dm: Delta log-uniform in [0.001,
-        0.1] (Example 2) and e^a uniform in [1, 16]. Gate se: c = -0.05.
+        The projections q, k, v and o are drawn from N(0, init_std^2), and other weights from N(0, 0.02^2). The gain of
+        the RMSNorm and the factor D of the value skip are 1. Biases are 0 except for gates, which start open. Gate ss:
+        lambda evenly from 0.9 to 0.99 over heads. Gates sm, dm: Delta log-uniform in [0.001, 0.1] (Example 2 of the
+        paper) and e^a uniform in [1, 16]. Gate se: a bias of -0.05.
         """
         redraw_parts(self)
         self._draw()
@@ -98,10 +102,10 @@ class Projections(nn.Module):
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
-        """The :class:`Dynamics` of x (B, T, D), and the tensors that the next tokens need besides the state.
+        """Return the :class:`Dynamics` of x (B, T, D), and two tensors that the next tokens need besides the state.
 
-        These are the running maximum and the last inputs of the convolutions, or None if the label has none. ``cache``
-        is that of the tokens before x, or None at the start of a sequence.
+        These are the running maximum and the last inputs of the convolutions. Each is None if the label has none.
+        ``cache`` is the cache after the tokens before x. It is None at the start of a sequence.
         """
         position, before, maximum = (cache.position, cache.inputs, cache.maximum) if cache else (0, None, None)
         d, log_scale, inputs = self.ingredients(x, position, before)
@@ -127,11 +131,11 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Return the dynamics of x (B, T, D), the logarithm of a factor, and the last inputs of convolutions.
+        """Return the dynamics of x (B, T, D), the logarithm of a missing factor of keys, and inputs of convolutions.
 
-        The factor is the part of b_j by which the keys are not multiplied yet, because it may be huge. Its logarithm is
-        (B, H, T), or None if there is no such factor. The first row of x is at ``position``. ``before`` has the inputs
-        of the convolutions before x.
+        Keys are not multiplied by the factor yet, because it may be huge. Its logarithm is (B, H, T), or None for a
+        factor of 1. The returned inputs of the convolutions are the last three, or None if there are no convolutions.
+        ``before`` has those before x, or None at the start of a sequence. The first row of x is at ``position``.
         """
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
@@ -167,9 +171,10 @@ class Projections(nn.Module):
         return Dynamics(q, k, v, log_gate, w, beta, length, row_log, log_norm), log_b, inputs
 
     def _project(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """q and k (B, T, N) and v (B, T, M) of x (B, T, D), and the last three inputs of the convolutions.
+        """Return q and k (B, T, N) and v (B, T, M) of x (B, T, D), and the last three inputs of the convolutions.
 
-        The convolutions of the next token read these inputs. They are None if the label has no convolutions.
+        The convolutions of the next token read these inputs. They are None if the label has no convolutions. ``before``
+        has the last inputs before x, or None at the start of a sequence.
         """
         q, k, v = project(x, self.q, self.k, self.v)
         if not self.q_conv:
@@ -187,9 +192,10 @@ class Projections(nn.Module):
         return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """log lambda of x: (B, H, T, 1 or n), or (1, 1, T, 1) if it is constant. Also returns Delta (B, H, T, 1).
+        """Return the logarithm of the gates of x, and their steps Delta (B, H, T, 1).
 
-        Each of them is None if the label does not have it.
+        The logarithm is (B, H, T, 1 or n), or (1, 1, T, 1) for a constant gate. Each is None if the label does not have
+        it.
         """
         label = self.variant
         if not label.gate:
@@ -216,10 +222,10 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """Return the scale b_j of the keys as two factors: the first, and the logarithm of the second.
+        """Return the scale b_j of the keys as two factors: the first factor, and the logarithm of the second.
 
-        The first is a number or (B, H, T, 1). The logarithm is None, for a factor of 1, unless b_j may be huge. In that
-        case the logarithm is (B, H, T), and the first factor is 1 or 1 / sqrt(n).
+        The first is a number or (B, H, T, 1). The logarithm is None for a factor of 1. Only if b_j may be huge, it is
+        (B, H, T), and the first factor is 1 or 1 / sqrt(n) for keys of width n.
         """
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
@@ -239,9 +245,9 @@ class Projections(nn.Module):
         return b * norm, None
 
     def log_pow(self, length: int, position: int, like: Tensor) -> Tensor:
-        """log lambda^i of a constant gate lambda, for ``length`` rows from ``position`` on: (1, 1, T).
+        """The logarithms (1, 1, T) of the powers lambda^i of a constant gate lambda.
 
-        i is counted from 1: the first row of a sequence has i = 1.
+        They belong to ``length`` rows from ``position`` on. i is counted from 1: the first row of a sequence has i = 1.
         """
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
         return (rows * math.log(float(self.variant.gate)))[None, None]

@@ -1,4 +1,7 @@
-"""The range of a label's coefficients. Checks in float64 or float32 do not apply to labels that leave this range."""
+"""The range of the numbers in mixers of a ``cd:`` label.
+
+Checks do not apply to labels that leave the range of a dtype.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +18,8 @@ def leaves_float64(label: Label, length: int) -> bool:
 
 
 def growth(label: Label, length: int) -> float:
-    """The factor lambda^length by which a constant gate multiplies scores of readout ``exp``. 0 for other labels."""
+    """The factor lambda^length by which a constant gate lambda multiplies scores over ``length`` tokens.
+
+    0 for labels without a constant gate, and for readouts other than ``exp``.
+    """
     return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0

@@ -1,4 +1,4 @@
-"""Coefficient dynamics computed directly from eq. 1-3: float64, one row and one head at a time, without the fast forms.
+"""Coefficient dynamics computed directly from eq. 1-3 (arXiv 2510.09389): in float64, one row and one head at a time.
 
 Tests and checks use it as the independent reference. Nothing is stabilized, so it overflows where the equations do.
 """
@@ -19,10 +19,11 @@ from madbench.mixers.cd.grammar import Label
 def reference(
     parameters: Mapping[str, Tensor], label: Label, n_head: int, x: Tensor, rows: Sequence[int] | None = None
 ) -> Tensor:
-    """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
+    """Compute the output of a mixer of coefficient dynamics with loops in float64: x (B, T, D) -> (B, T, D).
 
-    ``parameters`` is the state dict of a ``CoefficientMixer``, in any floating dtype. If ``rows`` is not None, only the
-    outputs at these positions are returned, (B, len(rows), D).
+    The output is differentiable in ``x`` and in the parameters. ``parameters`` is the state dict of a
+    ``CoefficientMixer``, in any floating dtype. If ``rows`` is not None, only the outputs at these positions are
+    returned, (B, len(rows), D).
     """
     p = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -53,7 +54,7 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
 def _head(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
 ) -> dict[int, Tensor]:
-    """The outputs y_i of head number ``head`` before output gates, by row i, for the rows in ``wanted``.
+    """The outputs of head number ``head`` before output gates, by row, for the rows in ``wanted``.
 
     ``sides`` are q, k and v of all heads, before normalization and rotation.
     """
@@ -103,10 +104,10 @@ def _head(
 def _gate(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Return lambda_t and Delta_t of one head for the token x_t (D,).
+    """Return the gate lambda_t and the step Delta_t of one head for the token x_t (D,).
 
-    lambda_t is a scalar, or (n,) if each key channel has its own value. Delta_t is a scalar, or None if the gate has
-    none.
+    lambda_t is a scalar, or (n,) if each key channel has its own gate. Delta_t is a scalar, or None if the gate has no
+    step.
     """
     kind = label.gate
     if kind[:1] in ("", "0", "1"):
@@ -176,14 +177,17 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """The causal convolution of x (T, C): row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
+    """The causal convolution of x (T, C) with taps (C, 4).
+
+    Row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3.
+    """
     return torch.stack(
         [cast(Tensor, sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t)) for t in range(x.shape[0])]
     )
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Rotate coordinates r and r + n/2 of row t of x (T, n) by the angle t 10000^(-2r/n), with t from 0."""
+    """Apply RoPE to x (T, n): rotate coordinates r and r + n/2 of row t by the angle t 10000^(-2r/n), with t from 0."""
     half, rows = x.shape[1] // 2, []
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-r / half) for r in range(half)]

@@ -19,7 +19,7 @@ WIDTH, HEADS, LENGTH, LONGER, LONG, CHECK_SEEDS = 32, 2, 16, 64, 1024, (0, 1, 2)
 
 @dataclass(frozen=True)
 class SampleMixers:
-    """Makes small mixers of one label with random weights, one per seed, on which checks measure residuals."""
+    """A maker of small mixers of one label with random weights, one per seed, on which checks measure residuals."""
 
     family: Any
     label: Label
@@ -27,9 +27,9 @@ class SampleMixers:
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
     ) -> tuple[CoefficientMixer, Tensor]:
-        """A mixer in float64 with random weights, and an input (batch, length, d).
+        """A mixer in float64 with weights drawn from ``seed``, and an input (batch, length, 32).
 
-        ``chunk`` is the number of rows per block. If it is 0, the mixer keeps its own number.
+        ``chunk`` is the mixer's number of rows per block. If it is 0, the mixer keeps its default.
         """
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with kept_random_state(), torch.no_grad():
@@ -43,16 +43,18 @@ class SampleMixers:
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
 
     def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """A function that returns the largest number in ``measure(mixer, x)`` over the seeds.
+        """A function that returns the largest number in ``measure(mixer, x)`` over three seeds.
 
-        It returns NaN if any number is NaN.
+        NaN if any number is NaN.
         """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """A function that returns the smallest number in ``measure(mixer, x)`` over the seeds.
+        """A function that returns the smallest number in ``measure(mixer, x)`` over three seeds.
 
-        It is for checks that two results differ.
+        NaN if any number is NaN.
+
+        Checks that two results differ use it.
         """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
@@ -60,11 +62,11 @@ class SampleMixers:
 def is_positive(label: Label) -> bool:
     """True if no coefficient of the label's mixers can be negative.
 
-    That is the case for phi >= 0, and for features >= 0 with A >= 0.
+    This holds for a readout that is not negative, and for a kernel readout without mirrors.
     """
     return not label.mirror if label.is_kernel else label.readout != "id"
 
 
 def relative(actual: Tensor, expected: Tensor) -> Tensor:
-    """The largest absolute difference, divided by 1 + the largest absolute expected number."""
+    """The largest absolute difference, divided by 1 + the largest absolute number of ``expected``."""
     return (actual - expected).abs().max() / (1 + expected.abs().max())

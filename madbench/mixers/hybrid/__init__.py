@@ -1,1 +1,1 @@
-"""The family of hybrids: models whose layers have different mixers, with labels such as 3xKDA/S-p."""
+"""The family of hybrids: models whose layers have different mixers, with labels such as ``3xKDA/S-p``."""

@@ -1,4 +1,4 @@
-"""Classes for the label of a hybrid, and for the ranks and costs of its layers."""
+"""The label of a hybrid, and the ranks and costs of the layers of its pattern."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from madbench.mixers.sequence import MixerSequence
 class HybridLabel:
     """A pattern of labels, one per layer, that repeats over the layers of a model.
 
-    The pattern is not itself a repetition of a shorter one.
+    The pattern is the shortest one: it is not itself a repetition.
     """
 
     layers: tuple[Label, ...]
@@ -32,7 +32,10 @@ class HybridLabel:
         return tuple(dict.fromkeys(self.layers))
 
     def at(self, depth: int) -> tuple[Label, ...]:
-        """The label of each of ``depth`` layers. Raises ``ConfigError`` if the pattern does not fit the depth."""
+        """The labels of the mixers of a model with ``depth`` layers, in order.
+
+        Raises ``ConfigError`` if ``depth`` is not a multiple of the pattern's length, unless ``is_cut`` is true.
+        """
         length = len(self.layers)
         if depth % length and not self.is_cut:
             below, above = depth // length * length, (depth // length + 1) * length
@@ -44,9 +47,9 @@ class HybridLabel:
         return tuple(self.layers[index % length] for index in range(depth))
 
     def numbers(self, kind: Label) -> str:
-        """A text with the numbers of the pattern's layers whose label is ``kind``, counted from 1.
+        """The numbers of the pattern's layers with the label ``kind``, as a text such as ``layers 1 to 3``.
 
-        Examples are ``layers 1 to 3`` and ``layer 4``.
+        Layers are counted from 1.
         """
         numbers = [index + 1 for index, layer in enumerate(self.layers) if layer == kind]
         is_run = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -56,13 +59,13 @@ class HybridLabel:
 
 @dataclass(frozen=True)
 class HybridAllocation(MixerSequence):
-    """The allocations of the layers of one pattern. Every cost is the sum over these layers."""
+    """The allocations (ranks and costs) of the layers of one pattern. Every cost is the sum over these layers."""
 
     label: HybridLabel
 
     @property
     def size(self) -> Size:
-        """The size for which the layers were solved."""
+        """The size for which the ranks of the layers were chosen."""
         return self.blocks[0].size
 
     @property
@@ -72,9 +75,9 @@ class HybridAllocation(MixerSequence):
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """The number of parameters of each term of each mixer, summed over the mixer's layers.
+        """The number of parameters of each term of each mixer, summed over the layers with this mixer.
 
-        A key is the mixer's label, a space and the term.
+        A term is a part of a mixer. A key is the mixer's label, a space and the name of the term.
         """
         return {
             f"{kind.label} {name}": number * count for kind, count in self.kinds for name, number in kind.terms.items()

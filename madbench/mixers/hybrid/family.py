@@ -40,9 +40,9 @@ class HybridFamily(Family[Any, HybridAllocation]):
 
     @functools.cached_property
     def Settings(self) -> type:
-        """The class of the settings of all other families.
+        """A dataclass with the settings of all other families.
 
-        A setting enters a run's id if a layer uses it and it is not at its default.
+        A setting enters a run's id only if a layer uses it and it differs from its default.
         """
         own: dict[str, tuple[str, Any, Any]] = {}
         for settings in _settings_of_others():
@@ -53,7 +53,10 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return dataclasses.make_dataclass("Settings", own.values(), frozen=True)
 
     def parse(self, text: str) -> Label:
-        """Parse a pattern such as 3xKDA/S-p. If all layers have the same mixer, returns the mixer's own label."""
+        """Parse a pattern such as ``3xKDA/S-p``. If all layers have the same label, return this label.
+
+        Raises ``LabelError`` for a text that is not a pattern, and for an invalid label in the pattern.
+        """
         text = text.removeprefix(PREFIX)
         if not is_pattern(text):
             raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
@@ -72,17 +75,21 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return shortest[0] if len(shortest) == 1 else HybridLabel(shortest, is_cut)
 
     def blocks(self, label: HybridLabel, count: int) -> tuple[Label, ...]:
-        """The labels of the mixers of ``count`` layers, one per layer."""
+        """The labels of the mixers of a model with ``count`` layers, in order.
+
+        Raises ``ConfigError`` if the pattern does not fit this number.
+        """
         return label.at(count)
 
     def block_period(self, label: HybridLabel) -> int:
-        """The number of layers of the pattern."""
+        """The number of layers after which the mixers repeat: the length of the pattern."""
         return len(label.layers)
 
     def factors(self, label: HybridLabel) -> dict[str, str]:
-        """The label's different mixers, under the letters a, b, ..., and ``pattern``, the order of the letters.
+        """The levels of the label's factors, by name of the factor: ``pattern``, and a letter for each different mixer.
 
-        Mixers whose state has a fixed size come first.
+        The level of a letter a, b, ... is the label of this mixer, and that of ``pattern`` is the pattern in these
+        letters. Mixers whose decoding state has a fixed size get the first letters.
         """
         kinds = _ordered(label.kinds)
         letters = {kind: _letter(index) for index, kind in enumerate(kinds)}
@@ -90,18 +97,20 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
     def factors_of_other(self, other: Label) -> dict[str, str]:
-        """The factors of a model that has the label ``other``, of another family, in every layer.
+        """The levels of the factors of a model with one label, ``other``, in all layers, to compare it with hybrids.
 
-        The pattern of its layers has the letter ``b`` if the cache of ``other`` grows with the text, else ``a``.
+        The factor of the label is ``b`` if its decoding cache grows with the text, else ``a``. The level of ``pattern``
+        is this letter.
         """
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 
     def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
-        """All hybrids that differ in one factor because one mixer is replaced by one of its own neighbors.
+        """All hybrids in which one mixer is replaced by a neighbor in its own family, so that only one factor differs.
 
-        A replacement is left out if it changes the order of the mixers, because the factor ``pattern`` then differs
-        too. For example, StickBreaking has a growing cache and is sorted behind S-p, but KDA is sorted before it.
+        A replacement is left out if it changes the letters of the mixers, because the factor ``pattern`` then differs
+        too. Such a replacement puts a mixer whose cache grows, which has a late letter, in place of one whose state has
+        a fixed size.
         """
         mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
         for kind in label.kinds:
@@ -113,7 +122,10 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return tuple(other for other, theirs in others if sum(theirs[name] != mine[name] for name in mine) == 1)
 
     def explain(self, label: HybridLabel) -> list[Explanation]:
-        """A row for the pattern, and then for each mixer a row with its layers, followed by its own explanation."""
+        """The explanation of a label: a row for the pattern, and then rows for each mixer.
+
+        The first row of a mixer has its layers. The rows that explain its own label follow.
+        """
         length = len(label.layers)
         what = "The last repetition may be incomplete." if label.is_cut else f"The depth is a multiple of {length}."
         rows = [
@@ -126,7 +138,10 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return rows
 
     def traits(self, label: HybridLabel) -> Traits:
-        """The traits of the label as a whole, combined from those of its mixers."""
+        """The traits of the label as a whole, combined from the traits of its mixers.
+
+        A trait such as ``has_heads`` is true if it is true for at least one mixer.
+        """
         each = [label_traits(kind) for kind in label.kinds]
         used = {name for kind in label.kinds for name in used_settings(kind)}
         return Traits(
@@ -140,7 +155,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
         )
 
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer other than through its ranks.
+        """The settings that change a mixer of the pattern although its ranks are fixed by the allocation.
 
         A key is the mixer's label, a space and the name of the setting.
         """
@@ -151,14 +166,14 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return effective
 
     def solve(self, label: HybridLabel, size: Size, settings: Any) -> HybridAllocation:
-        """Allocate ranks to the layers of one pattern. Raises ``BudgetError`` if a mixer cannot meet its budget."""
+        """Choose the ranks of the layers of one pattern. Raises ``BudgetError`` if a mixer cannot meet its budget."""
         own = {name: getattr(settings, name) for kind in label.kinds for name in used_settings(kind)}
         sizes = size.d_model, size.n_head, size.max_len, size.budget
         whole = HybridLabel(label.layers)
         return HybridAllocation(solve_blocks(whole, len(label.layers), *sizes, **own).blocks, label)
 
     def build(self, allocation: HybridAllocation, settings: Any, path: str = "auto") -> nn.Module:
-        """Raise ``ConfigError``: a hybrid has no mixer of its own."""
+        """Raise ``ConfigError``, because a hybrid is not a single mixer."""
         raise ConfigError(
             f"{allocation.label} has several mixers, one per layer; name one of them, or build a model: "
             "madbench.mixers.sequence.build_blocks"
@@ -172,7 +187,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
 
 
 def _settings_of_others() -> Iterator[type]:
-    """The settings classes of all other families that can be loaded."""
+    """Yield the ``Settings`` class of each other family that can be loaded."""
     for name in families():
         if name != HybridFamily.name:
             with suppress(LabelError):
@@ -181,7 +196,7 @@ def _settings_of_others() -> Iterator[type]:
 
 @dataclasses.dataclass(frozen=True)
 class _Letter:
-    """A letter that is written in place of a mixer's label in the factor ``pattern`` of a hybrid label."""
+    """A letter that stands for a mixer's label in the level of the factor ``pattern``."""
 
     letter: str
 
@@ -204,7 +219,7 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
 
 
 def _grows(label: Label) -> bool:
-    """True if a label's mixer caches keys and values of tokens, so that its cache grows with the text.
+    """True if the decoding cache of the label's mixer grows with the text, because it keeps keys and values of tokens.
 
     False for users' code, which is not imported here.
     """
@@ -212,7 +227,7 @@ def _grows(label: Label) -> bool:
 
 
 def _layer_type(label: Label) -> str:
-    """The value that ``layer_types`` of a transformers config has for layers with this label's mixer."""
+    """The value for a layer with this label in the list ``layer_types`` of a transformers config."""
     if not _grows(label):
         return "linear_attention"
     is_limited = _cache_bytes(label, 2 * MEASURED.max_len) == _cache_bytes(label, MEASURED.max_len)

@@ -1,4 +1,7 @@
-"""Arguments in the label of a user's module, such as ``my:my_mixers.MyMixer(beta=2,mode=fast)``. Imports no module."""
+"""Arguments in the label of a user's module, such as ``my:my_mixers.MyMixer(beta=2,mode=fast)``.
+
+No user's module is imported here.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,24 @@ _PLAIN = r"[A-Za-z_][\w.+-]*"
 
 
 def dotted(path: str) -> str:
-    """The dotted path in a label, without its arguments. ``my_mixers.MyMixer(beta=2)`` gives ``my_mixers.MyMixer``."""
+    """The dotted path without arguments, such as ``my_mixers.MyMixer`` for ``my_mixers.MyMixer(beta=2)``."""
     return path.partition("(")[0]
 
 
 def arguments_of(path: str) -> dict[str, Value]:
-    """The arguments in the canonical path of a label, by name. Empty if the path has no arguments."""
+    """The arguments at the end of a label's path, by name. Empty if the path has none.
+
+    The path must be canonical, as in a parsed label.
+    """
     _, opening, inner = path.partition("(")
     return dict(map(_argument, _words(inner[:-1]))) if opening else {}
 
 
 def read_arguments(text: str, start: int) -> str:
-    """Parse the arguments of the label ``text``, whose parenthesis opens at ``start``. Return their canonical text.
+    """Parse the arguments in the label ``text``, whose parenthesis opens at index ``start``.
 
-    A value is a number, true, false, null or a word. The text is empty if there are no arguments. Raises
-    ``LabelError`` with a caret at the error.
+    Return their canonical text with its parentheses, or an empty text if there are no arguments. A value is a number,
+    true, false, null or a word. Raises ``LabelError`` with a caret at the error.
     """
     inner = text[start + 1 : -1]
     if not text.endswith(")") or "(" in inner or ")" in inner:
@@ -43,7 +49,7 @@ def read_arguments(text: str, start: int) -> str:
 
 
 def written(arguments: Mapping[str, Value]) -> str:
-    """Join arguments to a text in canonical order and spelling, such as ``beta=2,mode=fast``."""
+    """Join arguments to a text such as ``beta=2,mode=fast``, sorted by name and in canonical spelling."""
     return ",".join(f"{name}={_text(arguments[name])}" for name in sorted(arguments))
 
 
@@ -65,7 +71,7 @@ def _argument(word: str) -> tuple[str, Value]:
 
 
 def _value(text: str) -> Any:
-    """The value of a YAML scalar without brackets and quotes. None for any other text."""
+    """The value of ``text`` as YAML, if it is a number, a boolean or a word. None for any other text."""
     if not re.fullmatch(r"[\w.+-]+", text):
         return None
     try:

@@ -1,7 +1,7 @@
 """The code on which a user's module depends: the definitions that its class uses, and the files that it opens.
 
-To find them, the module is imported, built and run once on a few tokens. A process cannot know all of them if it
-imported the module before madbench, for example. A new process then determines them.
+To find them, the module is imported, built and run once on a few tokens. If this process cannot find all of them, for
+example because it imported the module before madbench, they are determined in a new process.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ SECONDS = 300  # time limit of the new process
 
 
 class UsersCode:
-    """The code on which the module of a label ``my:path`` depends: a listing of files and digests, and its hash.
+    """The code on which the module of a label ``my:path`` depends: a listing of its files with digests, and a hash.
 
-    :mod:`madbench.identity.listing` describes the listing.
+    :mod:`madbench.identity.listing` describes the listing. Raises ``LabelError`` if the path names no module, or if a
+    file was edited after this process imported it. If ``in_new_process`` is true, no further process is started.
     """
 
     def __init__(self, path: str, in_new_process: bool = False):
@@ -64,7 +65,7 @@ class UsersCode:
 
     @property
     def identity(self) -> str:
-        """A hash of the code listing.
+        """A hash of the listing of the code.
 
         Raises ``LabelError`` if a file was edited after this process imported it.
         """
@@ -86,12 +87,15 @@ class UsersCode:
 
 @functools.cache
 def users_code(path: str) -> UsersCode:
-    """The :class:`UsersCode` of the class or function at a dotted path. Raises ``LabelError`` if there is none."""
+    """The :class:`UsersCode` of the class or function at a dotted path, computed once per process.
+
+    Raises ``LabelError`` if the path names no class or function that makes a module.
+    """
     return UsersCode(path)
 
 
 def _definitions(made: Source) -> Iterator[tuple[str, str]]:
-    """Pairs (module, top-level name) of the definitions with which the search for dependencies starts.
+    """Yield the definitions with which the search for dependencies starts, as pairs (Python module, top-level name).
 
     They are the name in the label, and the class with its base classes.
     """
@@ -111,9 +115,9 @@ def _probe_name(path: str) -> str:
 
 
 def _try(path: str) -> list[tuple[str, str]]:
-    """Build the module and run it once. Return pairs (module, top-level name) of its submodules' classes.
+    """Build the module and run it once. Return the classes of its submodules as pairs (Python module, top-level name).
 
-    Empty if the module fails at all ``SIZES``.
+    Empty if this fails at all ``SIZES``.
     """
     for size in SIZES:
         with watch.watch_files(_probe_name(path)), kept_random_state(), torch.device("cpu"):
@@ -132,7 +136,7 @@ def _classes(module: nn.Module) -> list[tuple[str, str]]:
 
 
 def _from_new_process(path: str) -> dict[str, Any] | None:
-    """The code listing that a new process determines. None if that fails."""
+    """The listing of the code at a dotted path, determined in a new process. None if this fails."""
     if is_importing_scripts():  # a script that plans runs when imported would start processes without end
         return None
     folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in standard_first(sys.path))
@@ -148,7 +152,10 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
 
 
 def write_listing() -> None:
-    """Write the code listing of the dotted path in the first argument to the file in the second argument."""
+    """Write the listing of the code at a dotted path to a JSON file. This is the program of the new process.
+
+    The path is the first command-line argument, and the file is the second.
+    """
     path, file = sys.argv[1:]
     trust.allow([f"my:{path}"])  # the parent process was allowed to import it
     with importing_scripts():

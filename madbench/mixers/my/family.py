@@ -1,4 +1,7 @@
-"""The family of a user's own modules, such as my:my_mixers.GatedMean. Parameters are counted, and no rank is chosen."""
+"""The family of users' own modules, with labels such as ``my:my_mixers.GatedMean``.
+
+Parameters are counted, and no rank is chosen.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ PREFIX = "my:"
 
 @dataclass(frozen=True)
 class Label:
-    """The dotted path of a class or function that makes a module, followed by its arguments in parentheses."""
+    """A ``my:`` label: the dotted path of a class or function that makes a module, and its arguments in parentheses."""
 
     path: str
 
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
     """The family of users' own modules.
 
-    If ``is_refused`` is true, ``solve`` rejects modules that are not causal.
+    If ``is_refused`` is true, ``solve`` raises ``BudgetError`` for a module that is not causal.
     """
 
     is_refused: bool = True
@@ -61,7 +64,11 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
     example = "my:mean"
 
     def text_of(self, value: Any) -> str | None:
-        """The label of a class or function that makes a module. None for any other value."""
+        """The label of a class or function that makes a module, as text. None for a value that cannot be called.
+
+        Code of the label may be imported from then on. Raises ``LabelError`` if other processes cannot import the
+        value.
+        """
         if not callable(value):
             return None
         label = f"{PREFIX}{path_of(value)}"
@@ -69,9 +76,10 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return label
 
     def parse(self, text: str) -> Label:
-        """Parse ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry, with arguments.
+        """Parse ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` with the name of an entry.
 
-        Import nothing.
+        Arguments in parentheses may follow. Nothing is imported. Raises ``LabelError`` for an invalid label or unknown
+        name.
         """
         place, opening, _ = text.partition("(")
         arguments = read_arguments(text, len(place)) if opening else ""
@@ -85,27 +93,33 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return Label(f"{path}{arguments}")
 
     def identity(self, label: Label) -> str:
-        """A hash of the code on which the module's results depend."""
+        """A hash of the code on which the module's results depend.
+
+        Raises ``LabelError`` if a file of this code was edited after this process imported it.
+        """
         from madbench.mixers.my.code import users_code
 
         return users_code(label.path).identity
 
     def code(self, label: Label) -> dict[str, Any]:
-        """The files on which the module's results depend, with digests (:mod:`madbench.identity.listing`)."""
+        """A listing of the files on which the module's results depend, with digests.
+
+        :mod:`madbench.identity.listing` describes it.
+        """
         from madbench.mixers.my.code import users_code
 
         return users_code(label.path).listing
 
     def may_import(self, label: Label) -> bool:
-        """True if the user allowed the label, or if an entry names its module.
+        """True if the code of the label may be imported: the user allowed the label, or an entry names its class.
 
-        An entry is a line of ``mixers.yaml``, or an entry point of an installed package.
-        Entries do not count if they are not trusted (:func:`madbench.labels.trust.trusts_entries`).
+        An entry is a line of ``mixers.yaml``, or an entry point of an installed package. Entries count only if
+        :func:`madbench.labels.trust.trusts_entries` is true.
         """
         return may_import(label.path)
 
     def labels(self) -> list[Label]:
-        """The labels of all entries whose module can be imported."""
+        """The labels of all entries whose class or function can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
@@ -116,17 +130,23 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return importable
 
     def preset_spelling(self, label: Label) -> str:
-        """``my:NAME`` if the label has an entry, otherwise ``my:`` and its path. Arguments are kept."""
+        """The label's text with the name of an entry in place of the path, as ``my:NAME``. Arguments are kept.
+
+        The unchanged text if no entry has this path.
+        """
         place, arguments = dotted(label.path), label.path[len(dotted(label.path)) :]
         name = next((name for name, path in entries().items() if path == place), place)
         return f"{PREFIX}{name}{arguments}"
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The dotted path of the module, and its arguments as one text."""
+        """The levels of a label's factors: ``module``, the dotted path, and ``arguments``, all arguments as a text."""
         return {"module": dotted(label.path), "arguments": written(arguments_of(label.path))}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """Rows for the first line of the module's docstring and its file, each argument, the budget and decoding."""
+        """The explanation of a label: rows for the module, for each argument, for the budget and for decoding.
+
+        The row of the module has the first line of its docstring and the name of its file.
+        """
         from madbench.mixers.my.operator import check_arguments, own_fit, takes_steps
 
         check_arguments(label.path)
@@ -152,19 +172,25 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         ]
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the module. Its output maps are measured, and its own initialization is kept."""
+        """The traits of the module. Weights that write to the residual stream are found by measurement.
+
+        All initial values that the module sets are kept.
+        """
         from madbench.mixers.my.measures import traits
 
         return traits(label)
 
     def takes_layer(self, label: Label) -> bool:
-        """True if the module requires its layer's index or the number of layers as an argument."""
+        """True if the module requires the index of its layer, or the number of layers, as an argument."""
         from madbench.mixers.my.operator import takes_layer
 
         return takes_layer(label.path)
 
     def solve(self, label: Label, size: Size, settings: OwnSettings) -> ModuleAllocation:
-        """The cost of the module. Raises ``BudgetError`` if it cannot be built or is not causal."""
+        """The cost of the module at a size. Raises ``BudgetError`` if it cannot be built or is not causal.
+
+        Mixing the examples of a batch and keeping state between calls count as not causal.
+        """
         from madbench.mixers.my.measures import measure_cost
 
         allocation = measure_cost(label, size)
@@ -178,7 +204,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return ModuleMixer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """The checks of every mixer, a check for leaks between rows, and a check that every parameter has an effect."""
+        """Yield the checks of every mixer, one for leaks between rows, and one that every parameter has an effect."""
         from madbench.mixers.my.operator import make, takes_steps
 
         family = dataclasses.replace(self, is_refused=False)

@@ -42,7 +42,7 @@ SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
 
 @dataclass(frozen=True)
 class ModuleAllocation:
-    """The measured cost of a user's module. No rank is chosen, so it may be far from the budget."""
+    """The measured cost of a user's module. No rank is chosen, so that the cost may be far from the budget."""
 
     label: Any
     size: Size
@@ -52,7 +52,7 @@ class ModuleAllocation:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Empty: no rank is chosen."""
+        """Always empty, because no rank is chosen for a user's module."""
         return {}
 
     @property
@@ -66,22 +66,23 @@ class ModuleAllocation:
         return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token: the result of the module's own ``flops_per_token(seq_len)``, or else a count.
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens.
 
-        :mod:`madbench.mixers.my.operations` describes the count.
+        If the module has a method of this name, its result is returned. Otherwise the FLOPs are counted as
+        :mod:`madbench.mixers.my.operations` describes.
         """
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that decoding keeps per token.
+        """Bytes that each token adds to the decoding cache, for numbers of ``bytes_per_element`` bytes.
 
-        Measured as the growth of the state of the module's ``step``. Without a ``step``, decoding keeps the inputs of
-        the module.
+        They are measured as the growth of the state that the module's method ``step`` returns. If it has no such
+        method, decoding keeps all inputs of the module.
         """
         return kept_per_token(self.label.path, self.size) * bytes_per_element
 
     def state(self, seq_len: int) -> int:
-        """The number of elements that decoding carries, as the module's own ``state(seq_len)`` returns it.
+        """The count of numbers in the decoding state, which the module's own method ``state(seq_len)`` returns.
 
         Raises ``UnknownStateError`` if the module has no such method, and ``BudgetError`` if the result is not a whole
         number of at least 0.
@@ -99,9 +100,10 @@ class ModuleAllocation:
 
 @functools.lru_cache(maxsize=1000)
 def measure_cost(label: Any, size: Size) -> ModuleAllocation:
-    """Measure the cost of a label's module at a size: build it and run it once on the CPU.
+    """Measure the cost of a label's module at a size: build it twice, and run it on the CPU.
 
-    Raises ``BudgetError`` if the module cannot be built or run, changes the shape, or shares parameters between calls.
+    Raises ``BudgetError`` if the module cannot be built or run, if its output has another shape or dtype than its input
+    or is not finite, if it changes its input, or if the two modules share parameters.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
         torch.manual_seed(0)
@@ -121,10 +123,11 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
 
 
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
-    """A predicate such as "is not causal: ..." if rows depend on later tokens, other examples or earlier calls.
+    """Return a predicate such as "is not causal: ..." if output rows depend on more than the tokens up to their own.
 
-    Empty if they do not. The module is measured in training and in evaluation mode. Both are measured with the initial
-    weights and with slightly changed weights, because an output map that starts at zero would hide every leak.
+    This may be later tokens, other examples of the batch or earlier calls. Empty if there is no such dependence. The
+    module is measured in training and in evaluation mode, with the initial weights and with slightly changed weights,
+    because an output map that starts at zero would hide every dependence.
     """
     if not _run(label, module, x).isfinite().all():
         raise BudgetError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
@@ -145,7 +148,7 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
     y = _run(label, module, x)
 
     def change(other: Tensor) -> Tensor:
-        """The largest change in each row of the first example, (T,)."""
+        """The largest change of each row of the first example, (T,), if the input is ``other``."""
         return (_run(label, module, other) - y)[0].abs().amax(dim=-1)
 
     least = LEAK * y.abs().max()
@@ -173,7 +176,10 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
 
 
 def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
-    """The module's output, with the same random numbers at every call."""
+    """Return the module's output. Random numbers that the module draws are the same in every call.
+
+    Raises ``BudgetError`` for an error of the module, and for an invalid output.
+    """
     torch.manual_seed(1)
     own = x.clone()
     with working_folder_on_path(), wrap_user_errors(f"{label}: its forward fails on an input {tuple(x.shape)}"):
@@ -189,7 +195,7 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
-    """Forward FLOPs per token: the number that the module states, or else a count.
+    """Forward FLOPs per token of the module at a dotted path: the number that the module states, or else a count.
 
     The count uses tensors without data if the module allows it.
     """
@@ -206,7 +212,7 @@ def flops(path: str, size: Size, seq_len: int) -> float:
 
 @functools.lru_cache(maxsize=1000)
 def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
-    """The number that a module's own method ``name(seq_len)`` returns. None if there is no such method.
+    """The number that the method ``name(seq_len)`` of a user's module returns. None if there is no such method.
 
     Raises ``BudgetError`` if the method fails, or if its result is not a finite number of at least 0.
     """
@@ -224,9 +230,10 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
 
 @functools.lru_cache(maxsize=1000)
 def kept_per_token(path: str, size: Size) -> float:
-    """Number of elements that decoding keeps per token.
+    """The count of numbers that each token adds to the decoding cache of the module at a dotted path.
 
-    Measured as the growth of the state of the module's ``step``. ``d_model`` if there is no ``step`` or if it fails.
+    It is measured as the growth of the state that the module's method ``step`` returns. If there is no such method, or
+    if it fails, the count is ``d_model``.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()
@@ -246,7 +253,7 @@ def kept_per_token(path: str, size: Size) -> float:
 def traits(label: Any) -> Traits:
     """The traits of a user's module.
 
-    Its output maps are found by measurement, and its own initialization is kept.
+    Weights that write to the residual stream are found by measurement, and the module's initial values are kept.
     """
     with kept_random_state(), torch.device("cpu"):
         try:

@@ -4,8 +4,8 @@
   all pairs of tokens, because this is what its operations compute.
 - Every other operation on floating-point numbers counts one per element of its largest input or output: elementwise
   operations, reductions, sums along the sequence, softmax and norms. A complex element counts as two.
-- A Fourier transform of n points counts 5 n log2(n), half of it if one side is real.
-- Views, copies, constants, masks of booleans and integers, and the indexing of elements count nothing.
+- A Fourier transform of n complex points counts 5 n log2(n), and half of this if its inputs or outputs are real.
+- Views, copies, constants, the indexing of elements, and operations on booleans and integers count nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOURIER = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
 
 
 def count_flops(module: nn.Module, x: Tensor) -> float:
-    """The FLOPs of one forward pass of a module on an input, which may be on the device ``meta``."""
+    """The FLOPs of one forward pass of a module on the input x. Both may be on the device ``meta``."""
     products = FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU)
     with _OtherOperations(products) as others, products:  # ``products`` splits composite operations for ``others``
         module(x)
@@ -42,7 +42,10 @@ def count_flops(module: nn.Module, x: Tensor) -> float:
 
 
 class _OtherOperations(TorchDispatchMode):
-    """Counts the FLOPs of all operations that torch's counter of products does not count."""
+    """A mode that counts the FLOPs of all operations that torch's counter of matrix products does not count.
+
+    ``products`` is this counter.
+    """
 
     def __init__(self, products: FlopCounterMode):
         super().__init__()
@@ -57,7 +60,7 @@ class _OtherOperations(TorchDispatchMode):
 
 
 def _is_copy(function: Any, packet: Any) -> bool:
-    """True for views, which share the memory of an input and do not write to it, and for :data:`COPIES`."""
+    """True for operations that only move or set numbers: views that do not write, and those in :data:`COPIES`."""
     schema = getattr(function, "_schema", None)  # higher-order operations have no schema
     aliases = [returned.alias_info for returned in schema.returns] if schema else []
     is_view = any(alias is not None and not alias.is_write for alias in aliases)
@@ -78,7 +81,7 @@ def _flops(name: str, args: Any, result: Any) -> float:
 
 
 def _attention_flops(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
-    """FLOPs of the scores and the readout of all pairs, from the shapes (B, H, T, channels) of q, k and v."""
+    """The FLOPs of scores and weighted values for all pairs of tokens. q, k and v are shapes (B, H, T, channels)."""
     return 2 * math.prod(q[:-1]) * k[-2] * (k[-1] + v[-1])
 
 

@@ -1,4 +1,4 @@
-"""The mixer that wraps a user's module: builds it with the arguments that it accepts, and validates its outputs."""
+"""The mixer that wraps a user's module. It builds the module with the arguments it accepts, and validates outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", 
 
 
 class ModuleMixer(nn.Module):
-    """A mixer that wraps a user's module. The module must map (B, T, D) to the same shape."""
+    """A mixer that wraps a user's module, which must map (B, T, D) to the same shape."""
 
     def __init__(self, allocation: Any, path: str = "auto"):
         super().__init__()
@@ -47,7 +47,10 @@ class ModuleMixer(nn.Module):
         self.has_own_step = takes_steps(self.module)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the module to x (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
+        """Apply the module to x (B, T, D).
+
+        Raises ``TrainingError`` if the input is invalid, or the output has another shape.
+        """
         check_sequences(x, self.allocation.label)
         y = self.module(x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -55,10 +58,11 @@ class ModuleMixer(nn.Module):
         return y
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decode x (B, D). Return the row (B, D) and the cache: the module's state, or all inputs so far (B, T, D).
+        """Decode one token x (B, D). Return the output (B, D) and the next cache.
 
-        A module with ``step(x, state) -> (y, state)`` takes one step; the first state is None. Otherwise all rows are
-        recomputed, and the result is the last row of :meth:`forward` on the inputs so far.
+        If the module has ``step(x, state) -> (y, state)``, this method is called, and the cache is its state. The first
+        state is None. Otherwise the cache is all inputs so far, or the last ``max_len`` inputs if ``slide`` is true,
+        and the output is the last row of :meth:`forward` for these.
         """
         if self.has_own_step:
             answer = cast(Any, self.module).step(x, cache)
@@ -75,10 +79,10 @@ class ModuleMixer(nn.Module):
         return self(seen)[:, -1], seen
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decode a prompt (B, T, D). Return its rows (B, T, D) and the cache, as in :meth:`step`.
+        """Compute a prompt x (B, T, D). Return the outputs (B, T, D) and the next cache, as in :meth:`step`.
 
-        The last row equals that of T steps. The other rows also equal those of the steps, unless rows depend on the
-        length of the input.
+        The last row equals that of T calls of :meth:`step`. The other rows equal those of the calls too, unless the
+        module's rows depend on the length of the input.
         """
         if self.has_own_step:
             first, state = self.step(x[:, 0])
@@ -93,7 +97,7 @@ class ModuleMixer(nn.Module):
 
 
 def wrong_output(y: Any, x: Tensor) -> str:
-    """The error message for an output ``y`` that is invalid for a mixer with the input ``x``."""
+    """The error message for an output ``y`` with another type, shape or dtype than the input ``x`` of a mixer."""
     expected = f"a mixer must return the shape of its input, {tuple(x.shape)} of batch, tokens and d_model"
     if isinstance(y, Tensor) and y.shape == x.shape:
         return f"its output has dtype {y.dtype} and its input {x.dtype}; both must be equal: end with .to(x.dtype)"
@@ -127,10 +131,10 @@ def make(path: str, size: Size) -> nn.Module:
 
 
 def arguments(path: str, size: Size) -> dict[str, Any]:
-    """The keyword arguments with which a class or function is called, under the names that it uses.
+    """The keyword arguments with which the class or function of a label's path is called, under the names it uses.
 
     - The arguments of the label, which take precedence over all others.
-    - The sizes that the class accepts.
+    - The sizes that the class accepts, such as ``d_model``.
     - The layer's index and the number of layers, if they are required. An argument with a default keeps its default.
     - The arguments that the class's ``fit`` returns, unless the budget is ``paper``.
 
@@ -153,10 +157,11 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 
 
 def check_arguments(path: str) -> None:
-    """Raise ``BudgetError`` for an argument of a label that the module does not have, or that the model sets.
+    """Raise ``BudgetError`` if an argument in a label is invalid for the module's class or function.
 
-    Also raises it for a value that the argument's annotation excludes, if the annotation is one of ``WORDS`` or a union
-    of them.
+    The class may lack the argument, or the model may set it, such as a size. If the annotation of the argument is one
+    of ``WORDS`` or a union of them, it may exclude the value. An argument that cannot be passed by name is an error,
+    too.
     """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
@@ -181,7 +186,10 @@ def check_arguments(path: str) -> None:
 
 
 def _expected(value: Any, parameter: inspect.Parameter) -> str:
-    """The values that an argument's annotation allows, in words. Empty if it allows ``value`` or is not understood."""
+    """The values that an argument's annotation allows, in words.
+
+    Empty if the annotation allows ``value``, or has types that are not in ``WORDS``.
+    """
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     kinds = [kind.strip() for kind in text.split("|")]
@@ -191,7 +199,7 @@ def _expected(value: Any, parameter: inspect.Parameter) -> str:
 
 
 def _size_arguments(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    """The names of the arguments for sizes, each with the field of ``Size`` that provides its value."""
+    """The arguments of a class that stand for sizes: name of the argument to name of the field of ``Size``."""
     own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
     if not own["d_model"] and _takes_any(parameters):
         own["d_model"] = "d_model"
@@ -204,11 +212,12 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns.
+    """The arguments that the method ``fit(d_model, n_head, max_len, budget)`` of a class chooses for a budget.
 
-    Empty if the class has no ``fit`` or if the budget is ``paper``. ``budget`` is a number of parameters. If another
-    quantity is matched, ``fit`` also receives its name as ``match``, and ``budget`` is in that quantity. Raises
-    ``BudgetError`` if there is no ``fit`` that accepts ``match``.
+    Empty if the class has no ``fit``, or if the budget is ``paper``. ``fit`` receives the budget as a number of
+    parameters. If another quantity is matched, ``fit`` also receives its name as ``match``, and the budget is in that
+    quantity. Raises ``BudgetError`` if ``match`` is needed and there is no ``fit`` that accepts it, and if ``fit``
+    fails or returns something else than arguments of the class.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -234,9 +243,9 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
 
 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The method ``fit`` of a class, which chooses its arguments for a budget. None without such a method.
+    """The method ``fit`` of a class, which chooses the class's arguments for a budget. None if there is none.
 
-    A property and a plain method without an argument ``budget`` do not count.
+    A property does not count, nor does a plain method without an argument ``budget``.
     """
     fit = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
@@ -246,7 +255,10 @@ def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
-    """True if a module or class has a method that can be called as ``step(x, state)``. A submodule does not count."""
+    """True if a module or class has a method that can be called as ``step(x, state)``.
+
+    A submodule ``step`` does not count.
+    """
     step = inspect.getattr_static(module, "step", None)
     if not isinstance(step, FunctionType | MethodType | classmethod | staticmethod):
         return False
@@ -269,12 +281,12 @@ def states_cost(module: nn.Module, name: str) -> bool:
 
 
 def takes_layer(path: str) -> bool:
-    """True if a class or function requires its layer's index or the number of layers as an argument."""
+    """True if the class or function at a path requires its layer's index, or the number of layers, as an argument."""
     return bool(_layer_arguments(path))
 
 
 def _layer_arguments(path: str) -> dict[str, str]:
-    """The required arguments for the layer's index or the number of layers, each with its field of ``Layer``."""
+    """The required arguments for the layer's index and the number of layers: name to name of the field of ``Layer``."""
     fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
     return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}
 
@@ -299,13 +311,19 @@ def _is_unnamed(parameter: inspect.Parameter) -> bool:
 
 
 def asks_for(path: str, name: str) -> bool:
-    """True if the class or function at a path has an argument for the size ``name``, such as ``n_head``."""
+    """True if the class or function at a path has an argument for the size ``name``, under one of its names.
+
+    ``name`` is a key of ``SPELLINGS``, such as ``n_head``.
+    """
     return bool(set(SPELLINGS[name]) & set(_parameters(path) or {}))
 
 
 @contextmanager
 def wrap_user_errors(where: str) -> Iterator[None]:
-    """Turn any exception of a user's code in the block, even an exit, into a one-line ``BudgetError``."""
+    """A context for a user's code that replaces every exception, even an exit, by a ``BudgetError``.
+
+    The message is one line and begins with ``where``. ``KeyboardInterrupt`` and ``BudgetError`` are not replaced.
+    """
     try:
         yield
     except (KeyboardInterrupt, BudgetError):

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class GatedMean(nn.Module):
-    """The mean of the values so far, gated by the current token."""
+    """An example of a user's module: the mean of the values so far, gated by the current token."""
 
     def __init__(self, d_model: int):
         super().__init__()
         self.value, self.gate, self.out = (nn.Linear(d_model, d_model) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
+        """Mix the tokens of x: (B, T, D) -> (B, T, D)."""
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
         total = self.value(x).cumsum(1, dtype=torch.promote_types(x.dtype, torch.float32))
         return self.out(torch.sigmoid(self.gate(x)) * (total / count).to(x.dtype))

@@ -1,4 +1,8 @@
-"""Finds the dotted path of a user's module, from a class or an entry, and imports what the path names."""
+"""Search and import of the classes and functions that labels ``my:...`` name.
+
+An entry gives a name to the dotted path of a class or function that makes a module. It is a line of ``mixers.yaml``, or
+an entry point of an installed package.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +37,18 @@ _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 
 
 def entries() -> dict[str, str]:
-    """The dotted paths of all entries, by name. ``mixers.yaml`` takes precedence over installed packages.
+    """The dotted paths of classes and functions by name, from ``mixers.yaml`` and installed packages.
 
-    A ``mixers.yaml`` in a results folder or in an unpacked archive is ignored, because it may come from somebody else.
-
-    Raises ``ConfigError`` for an invalid file.
+    ``mixers.yaml`` takes precedence. In a results folder or an unpacked archive it is ignored, because it may come from
+    somebody else. The built-in sample is not included. Raises ``ConfigError`` for an invalid file.
     """
     return _entries_of_packages() | _entries_of_file(Path(FILE))
 
 
 def may_import(path: str) -> bool:
-    """True if the code at a dotted path may be imported: its label was allowed, or an entry names it.
+    """True if the code at a dotted path may be imported: its label was allowed, or a trusted entry names the path.
 
-    :mod:`madbench.labels.trust` says which labels and entries are allowed.
+    :mod:`madbench.labels.trust` decides which labels are allowed, and if entries are trusted.
     """
     if trust.is_allowed(f"my:{path}"):
         return True
@@ -62,15 +65,18 @@ def _entries_of_packages() -> dict[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all entries, including the sample."""
+    """The names of all entries for labels ``my:NAME``: of the built-in sample, ``mixers.yaml`` and installed packages.
+
+    Raises ``ConfigError`` for an invalid ``mixers.yaml``.
+    """
     return tuple(dict.fromkeys((*SAMPLE, *entries())))
 
 
 def entry_sources() -> dict[str, tuple[str, str]]:
-    """The entries for modules, by name: the dotted path of the class, and where the entry comes from.
+    """The entries, by name: for each the dotted path of the class or function, and the origin of the entry.
 
-    It comes from ``mixers.yaml``, or from the package whose name begins the path. An invalid ``mixers.yaml`` counts as
-    empty.
+    The origin is ``mixers.yaml``, or the first part of the path for an installed package and for the built-in sample.
+    An invalid ``mixers.yaml`` counts as empty.
     """
     of_packages = _entries_of_packages()
     try:
@@ -82,10 +88,10 @@ def entry_sources() -> dict[str, tuple[str, str]]:
 
 
 def broken_modules() -> dict[str, str]:
-    """The reasons why entries for modules cannot be used, by name of the entry.
+    """The reasons why entries cannot be used, by name of the entry.
 
-    The name is ``mixers.yaml`` if the whole file cannot be used: it is invalid, or lies in a results folder or an
-    unpacked archive.
+    The name is ``mixers.yaml`` if the whole file cannot be used, because it is invalid, or lies in a results folder or
+    an unpacked archive.
     """
     failed = dict(REGISTRY.refused)
     try:
@@ -119,9 +125,9 @@ def _entries_of_file(path: Path) -> dict[str, str]:
 
 
 def fault_of_name(name: Any) -> str:
-    """A text that says why ``name`` cannot be the name of a module. Empty if it is valid.
+    """The reason why an entry cannot have this name. Empty if the name is valid.
 
-    Names are given to modules by the entries of ``mixers.yaml`` and of installed packages.
+    Entries are lines of ``mixers.yaml`` and entry points of installed packages.
     """
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
@@ -143,15 +149,15 @@ def _dotted(value: str) -> str:
 
 
 def is_path(text: str) -> bool:
-    """True if a text can be the dotted path of a class or function in a module."""
+    """True if the text has the form of a dotted path to a class or function, such as ``my_mixers.MyMixer``."""
     return bool(re.fullmatch(_PATH, text))
 
 
 def path_of(value: Any) -> str:
-    """The dotted path by which other processes import a class or function.
+    """The dotted path by which other processes can import a class or function.
 
-    Raises ``LabelError`` for objects that they cannot import: an instance, a lambda, a class or function defined inside
-    a function, at the prompt or in a notebook.
+    Raises ``LabelError`` for objects that they cannot import: an instance, a lambda, and a class or function that is
+    defined inside a function, at the prompt or in a notebook.
     """
     name = getattr(value, "__qualname__", None)
     is_of_object = inspect.ismethod(value) and not isinstance(value.__self__, type)
@@ -171,9 +177,10 @@ def path_of(value: Any) -> str:
 
 
 def _name_of_main(name: str) -> str:
-    """The module name by which other processes can import the running script, which defines ``name``.
+    """The module name by which other processes can import the running script, which defines the class ``name``.
 
-    It is the script's path below the working folder, or else the file's name. Raises ``LabelError`` if there is none.
+    It is the script's path below the working folder, or else the file's name. Raises ``LabelError`` if there is no
+    file, or if its path is not a valid module name.
     """
     main = sys.modules["__main__"]
     if spec := getattr(main, "__spec__", None):
@@ -195,7 +202,7 @@ def _name_of_main(name: str) -> str:
 
 
 class Source:
-    """An imported class or function that makes a user's module."""
+    """A user's class or function that makes a module, imported from a dotted path, and the place of its code."""
 
     def __init__(self, path: str):
         with working_folder_on_path():
@@ -214,8 +221,8 @@ class Source:
 def source(path: str) -> Source:
     """Import and return the class or function at a dotted path. Arguments after the path are ignored.
 
-    Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`), and ``LabelError``
-    if nothing is found.
+    Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`). Raises
+    ``LabelError`` if the path names no class or function that makes a module, or if its import fails.
     """
     if not may_import(path):
         module, _, name = dotted(path).rpartition(".")
@@ -231,7 +238,7 @@ def _source(path: str) -> Source:
 
 @contextmanager
 def working_folder_on_path() -> Iterator[None]:
-    """Let code in the block import modules of the working folder.
+    """A context in which code can import modules of the working folder.
 
     The folder is searched last, so that it hides no other module.
     """
@@ -248,10 +255,10 @@ def working_folder_on_path() -> Iterator[None]:
 
 
 def _package_of(path: str) -> list[Path]:
-    """The files that count as the user's code: the folder of the path's package, or the file of its module.
+    """The folders or files that count as the user's code: the top-level package or module of a dotted path.
 
-    A namespace package may have several folders. For torch and madbench, only the file of the module counts, because
-    records have their versions. Empty if nothing is found.
+    For torch and madbench, it is only the file of the module, because records have the versions of both. A namespace
+    package may have several folders. Empty if nothing is found.
     """
     parts = path.split(".")
     is_library = parts[0] in ("torch", "madbench")
@@ -268,9 +275,11 @@ def _package_of(path: str) -> list[Path]:
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
-    """Import a dotted path. Return the module, its class or function, and how many parts of the path name the module.
+    """Import a dotted path.
 
-    Raises ``LabelError`` if there is no such class or function that makes a module.
+    Return the Python module, the class or function, and how many parts of the path name the module.
+
+    Raises ``LabelError`` if the path names nothing that makes a torch module, or if the import fails.
     """
     folder, where = os.getcwd(), f"my:{path}"
     parts = path.split(".")
@@ -306,19 +315,22 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
 
 
 def _modules_in(module: Any) -> list[str]:
-    """The names of the ``torch.nn.Module`` subclasses that a Python module defines. Empty for any other value."""
+    """The names of the subclasses of ``torch.nn.Module`` that a Python module defines. Empty for any other value."""
     values = getattr(module, "__dict__", {}).items()
     classes = [(name, value) for name, value in values if isinstance(value, type) and _is_of_modules(value)]
     return [name for name, value in classes if value.__module__ == getattr(module, "__name__", "")]
 
 
 def _is_of_modules(cls: type) -> bool:
-    """True if a class derives from ``torch.nn.Module``. Compare names, in order not to import torch."""
+    """True if a class derives from ``torch.nn.Module``. Names are compared, so that torch is not imported."""
     return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in cls.__mro__)
 
 
 def _module(name: str) -> Any:
-    """Import a module by name, except the running script, which is already loaded. None if there is no such module."""
+    """Import and return a Python module by name. None if there is no such module.
+
+    The running script is returned without importing it again.
+    """
     importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)
