@@ -18,12 +18,15 @@ from madbench.analysis.inference import LEVEL
 DRAWS = 2000
 """The number of bootstrap draws of the labels."""
 LEAST_LABELS = 4
-"""The smallest number of labels for a statistic. The order of fewer labels has almost no information."""
+"""The smallest number of labels for which a statistic is computed. The order of fewer labels means almost nothing."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A rank correlation or an intraclass correlation, with its 95% interval over ``labels`` labels. NaN if unknown."""
+    """A rank correlation or an intraclass correlation over a number of labels, with its 95% interval.
+
+    ``value`` is the correlation, ``low`` and ``high`` are the ends of the interval. They are NaN if unknown.
+    """
 
     value: float = math.nan
     low: float = math.nan
@@ -32,9 +35,10 @@ class Agreement:
 
 
 def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
-    """Spearman's correlation of two columns, each a mapping from label to mean, over the labels in both.
+    """Spearman's rank correlation of two columns of a table, over the labels that have a number in both columns.
 
-    Ties share their mean rank. NaN for fewer than :data:`LEAST_LABELS` labels, and if all means of a column are equal.
+    ``ours`` and ``theirs`` map each label to its number in one column. Equal numbers share their mean rank. The result
+    is NaN for fewer than :data:`LEAST_LABELS` common labels, and if all numbers of a column are equal.
     """
     labels = [label for label in ours if label in theirs]
     x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))
@@ -42,10 +46,14 @@ def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> 
 
 
 def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
-    """ICC(1): the share of the variance between runs that is due to their labels. NaN if no label has two seeds.
+    """The intraclass correlation ICC(1): the share of the variance between runs that is due to their labels.
 
-    ``values`` has one array per label with one value per seed. The method is a one-way analysis of variance. If labels
-    have different numbers of seeds, it uses the effective number of seeds per label (Donner and Koval 1980).
+    The result is NaN for fewer than :data:`LEAST_LABELS` labels, and if no label has two seeds. The method is a one-way
+    analysis of variance, so the estimate can be negative. If labels have different numbers of seeds, the method uses
+    the effective number of seeds per label (Donner and Koval 1980).
+
+    Args:
+        values: one array (seeds,) per label, with one value per seed.
     """
     counts, means = (np.array([measure(label_values) for label_values in values], float) for measure in (len, np.mean))
     squares = np.array([label_values.size * label_values.var() for label_values in values], float)
@@ -53,9 +61,12 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
 
 
 def _bootstrap(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
-    """Return a statistic of ``labels`` labels with its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS`.
+    """Compute a statistic over labels and its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS` labels.
 
-    ``statistic`` maps an array (draws, labels) of indices of labels to an array (draws,) of its values.
+    Args:
+        statistic: a function from label indices, an array (draws, labels), to the statistic of each draw, an array
+            (draws,).
+        labels: the number of labels.
     """
     if labels < LEAST_LABELS:
         return Agreement(labels=labels)

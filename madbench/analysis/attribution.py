@@ -31,7 +31,7 @@ from madbench.analysis.samples import count_left_out, samples_of, select_columns
 from madbench.errors import StoreError
 
 EFFECTS_SHARE = 0.8
-"""The share of a table's error rate of 5% that its effects get in Holm's correction. Its interactions get the rest."""
+"""The share of the table's error rate of 5% that effects get in Holm's correction. Interactions get the rest."""
 
 Cases = Mapping[tuple[Contrast, ...], Sequence[LabelPair | Square]]
 """The pairs of labels by contrast, or the squares of labels by pair of contrasts. A key has one or two contrasts."""
@@ -40,17 +40,22 @@ _SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the four labels of a square; a pai
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of a contrast on a quantity, or the interaction of two contrasts."""
+    """The mean effect of a contrast on one column of results, or the interaction of two contrasts in this column.
+
+    A contrast is a difference in one factor of a label, such as with or without a convolution.
+    """
 
     contrasts: tuple[Contrast, ...]
     """One for an effect, two for an interaction."""
     quantity: str
-    """A task, mad_average or loss_l5."""
+    """The name of the column, such as a task, ``mad_average`` or ``loss_l5``."""
     estimate: Difference
     cases: Mapping[LabelPair | Square, Difference | None]
-    """The pairs of an effect, or the squares of an interaction, with their differences."""
+    """The pairs of labels of an effect, each with its difference, or the squares of an interaction, each with None."""
     p_holm: float = math.nan
-    """The p-value, adjusted for all effects, or for all interactions, of the table."""
+    """The p-value after Holm's correction over all effects of the table, or over all its interactions.
+
+    NaN without a test."""
 
     @property
     def is_significant(self) -> bool:
@@ -66,7 +71,7 @@ class Effect:
 
     @property
     def pairs(self) -> dict[LabelPair, Difference]:
-        """The pairs of an effect with their differences. Empty for an interaction."""
+        """The pairs of labels of an effect, each with the difference of its means. Empty for an interaction."""
         return {case: gap for case, gap in self.cases.items() if len(case) == 2 and gap is not None}
 
     @property
@@ -75,9 +80,10 @@ class Effect:
 
 
 def attribute(scores: pd.DataFrame) -> list[Effect]:
-    """All effects, followed by all interactions, of the labels in ``scores``. Both are sorted by quantity and contrast.
+    """The effects of all single factors of the labels in ``scores``, then the interactions of two factors.
 
-    ``scores`` has one protocol per suite (:mod:`madbench.analysis.scores`).
+    There is one :class:`Effect` per contrast and column. Each of the two parts is sorted by column and contrast.
+    ``scores`` must have one protocol per suite (:mod:`madbench.analysis.scores`).
     """
     samples = samples_of(select_columns(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
@@ -96,9 +102,10 @@ def _effects(
     cases_by_contrasts: Cases,
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """The effects or interactions on one quantity, without corrected p-values. ``samples`` has the seeds of each label.
+    """The effects or interactions on the column ``quantity``, with ``p_holm`` NaN.
 
-    A case without samples of all its labels is left out, and so is an interaction with too few seeds for a test.
+    A pair or square without samples of all its labels is left out, and so is an interaction that is not tested.
+    ``samples`` has the seeds of each label in the column.
     """
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
@@ -121,11 +128,14 @@ class AttributionTable(Listing):
 
     @property
     def quantities(self) -> list[str]:
-        """The columns of results with at least one pair, in the order of tables."""
+        """The names of the columns of results with at least one effect, in the order of tables."""
         return in_order(effect.quantity for effect in self.rows)
 
     def require_rows(self, results: Path) -> Self:
-        """Return the table itself. Raises ``StoreError``, which names the store ``results``, if it has no rows."""
+        """Return the table. Raises ``StoreError`` if it has no rows.
+
+        ``results`` is the folder of the run store. The message of the error names it.
+        """
         if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "
@@ -137,13 +147,13 @@ class AttributionTable(Listing):
 def attribution_table(
     scores: pd.DataFrame, protocol: Sequence[str] = (), shows_pairs: bool = False
 ) -> AttributionTable:
-    """The effect of every factor on the main results of every suite, and the interactions of every two factors.
+    """The table of the effect of each factor on the main columns of each suite, and of the significant interactions.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done.
         protocol: sentences about the protocols, which begin the notes.
-        shows_pairs: True if the printed table also has one row per pair.
+        shows_pairs: True if the printed table also has one row per pair of labels.
     """
     effects = attribute(scores)
     caption = (
@@ -158,9 +168,10 @@ def attribution_table(
 
 
 def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
-    """The cells of the printed table as text: one line per effect, then one per significant interaction.
+    """The cells of the printed table as text, one list per line.
 
-    With ``shows_pairs`` the pairs of an effect follow it, one line each.
+    There is one line per contrast, then one line per pair of contrasts with a significant interaction in any column.
+    With ``shows_pairs``, the line of a contrast is followed by one line per pair of labels.
     """
     rows: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
     for effect in all_effects:
@@ -185,9 +196,9 @@ def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs
 
 
 def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """The records of all effects and interactions, also of those that are not significant.
+    """One dictionary for programs per effect, pair of labels and interaction, whether significant or not.
 
-    The key ``kind`` is ``effect``, ``pair`` or ``interaction``. The records of an effect's pairs follow the effect.
+    The key ``kind`` is ``effect``, ``pair`` or ``interaction``. An effect is followed by its pairs.
     """
     records = []
     for effect in effects:

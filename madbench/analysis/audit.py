@@ -1,7 +1,7 @@
 """The audit of a profile: how well each column of its table ranks labels, and whether the column is worth its time.
 
-For each column it has the agreement of the seeds, the shares of labels that all fail or all solve the task, and rank
-correlations with other columns and with published numbers.
+For each column, the audit has the agreement of the seeds, the shares of labels that fail and that solve the task, and
+rank correlations with other columns and with published numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class ColumnAudit:
     """The audit of one column under one protocol.
 
     ``at_chance``, ``at_heuristic``, ``solved`` and ``split`` are shares of labels, from 0 to 1. They are NaN if the
-    column has no threshold above which a task is solved.
+    column has no threshold above which a task is solved. A label counts in ``at_chance`` or ``at_heuristic`` if its
+    mean exceeds the score of a random guess, or of the best answer that ignores the context, by at most the share
+    ``UNLEARNED_SHARE`` of the distance to the ceiling.
     """
 
     column: str
@@ -100,7 +102,10 @@ class ColumnAudit:
 
     @property
     def nearest(self) -> str:
-        """The other column with the largest absolute rank correlation. Empty for an average, or if none is known."""
+        """The column whose rank correlation with this one has the largest absolute value.
+
+        Empty if this column is an average, or if no correlation is known.
+        """
         agreements = self.correlations.items()
         numbers = {name: abs(agreement.value) for name, agreement in agreements if not math.isnan(agreement.value)}
         return max(numbers, key=numbers.__getitem__) if numbers and not is_average(self.column) else ""
@@ -150,7 +155,10 @@ def audit(results: Results) -> list[ColumnAudit]:
 
 
 def audit_table(results: Results) -> Listing:
-    """:func:`audit` as a table, one row per column. Raises ``StoreError`` if no label has a complete seed."""
+    """The audit of ``results`` as a table with one row per column. Raises ``StoreError`` if no seed is complete.
+
+    A seed of a label is complete in a column if all its runs for this column are done.
+    """
     rows, published = audit(results), published_columns(results)
     if not rows:
         raise StoreError(f"{results.store.root}: no label has a seed with all of its runs; madbench ls sweeps says why")
@@ -227,7 +235,10 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 
 
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
-    """The published numbers by column and row, even if the sizes of the profile differ from those of the paper."""
+    """The published numbers of the rows of ``results``, by the name of the column and then of the row.
+
+    Numbers are included even if the sizes of the profile differ from those of the paper.
+    """
     numbers: dict[str, dict[str, float]] = {}
     for row in results.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
@@ -236,10 +247,10 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The first main column, among the suites trained by default, of another suite than that of the column ``name``.
+    """The name of the outcome that the audit predicts from the column ``name``, a column of another suite.
 
-    The audit measures how well column ``name`` predicts it. For a MAD task it is the language model's loss. Empty if
-    there is none.
+    For a MAD task, it is the loss of the language model. In general, it is the first main column, among the suites that
+    are trained by default, that belongs to another suite than ``name``. Empty if there is no such column.
     """
     suite_here = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not suite_here), "")
@@ -272,9 +283,10 @@ def _tasks_of(name: str) -> tuple[str, ...]:
 
 
 def _is_unlearned(sample: Sample, line: float) -> bool:
-    """True if the mean is at most :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling.
+    """True if the mean exceeds ``line`` by at most the share :data:`UNLEARNED_SHARE` of the distance to the ceiling.
 
-    ``line`` is the score of chance or of the heuristic. False for NaN.
+    ``line`` is the score of a random guess or of the heuristic. The ceiling is the best score that the data allow.
+    False if a number is NaN.
     """
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 

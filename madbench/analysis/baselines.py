@@ -38,10 +38,11 @@ def baseline_values(
     averages: bool = True,
     known: Mapping[SettingKey, UntrainedScores] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """The score of ``baseline`` by column: for each task, the mean over the settings in ``jobs``.
+    """The score of ``baseline`` by the name of the column. Columns whose score is unknown are left out.
 
-    Unknown scores are left out. With ``averages``, an average is included if the scores of all its tasks are known.
-    ``known`` has the scores of settings that were computed before. Scores of other settings are computed.
+    The score of a task is the mean over the task settings in ``jobs``. With ``averages``, the averages whose tasks all
+    have a known score are included. ``known`` has scores that were computed before, by task setting. Missing scores
+    are computed.
     """
     jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # many jobs share few settings
     suites = {job.task: suite_of(job) for job in jobs}

@@ -13,10 +13,10 @@ TEST_NOTE = (
 
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
-    """Sentences for the notes of a grid's table, on its baseline (the first of ``rows``) and the column "vs baseline".
+    """Sentences for the notes of a grid's table, on the baseline and on the column "vs baseline".
 
-    ``of_what`` names the quantity and the unit of this column, such as ``the mean over the tasks, in percentage
-    points``.
+    The baseline is the first of ``rows``. ``of_what`` names the quantity and the unit of the column, such as ``the mean
+    over the tasks, in percentage points``.
     """
     baseline, keys = rows[0], [change.key for row in rows for change in row.changes]
     unnamed_changes = [str(change) for change in baseline.changes if change not in baseline.named_changes]

@@ -32,7 +32,7 @@ class Cell:
     done: int = 1
     """The number of jobs with a result."""
     expected: int = 1
-    """The number of jobs from which the mean is computed once all of them are done."""
+    """The number of jobs from which the final mean is computed, finished or not."""
     diverged: int = 0
     """The number of jobs whose training diverged: it ended in NaN or Inf."""
     is_over_budget: bool = False
@@ -88,11 +88,16 @@ class Cell:
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
-        """The cell as text.
+        """The cell as text, or ``column.missing`` if no job is done.
 
         Examples: ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss
-        that 2 of 3 seeds reach. ``n`` is the number of seeds of the row. A cell with fewer seeds than ``n``, but more
-        than one, ends in its own number, such as ``n=3``.
+        that 2 of 3 seeds reach; ``3 [1,7]`` for a rank with its interval.
+
+        Args:
+            column: the column of the cell.
+            n: the number of seeds of the row. If the cell has fewer seeds, but more than one, the text ends in the
+                number of seeds of the cell, such as ``n=3``.
+            shows: the content of the cell. Columns in which no direction is better always show the number alone.
         """
         if shows == "rank" and column.better:
             return self.rank.text if self.rank else "-"
@@ -122,10 +127,13 @@ class Cell:
     def numbers(self, column: Column) -> dict[str, Any]:
         """The numbers of the cell by name, for programs. A number that does not exist is ``None``.
 
-        Among them are ``mean``, ``low`` and ``high`` (its 95% interval), ``deviation`` (the standard deviation), ``n``,
-        ``solved`` (a number of seeds), ``mark``, and ``done`` and ``expected`` jobs. ``solved_low`` and
-        ``solved_high`` are 95% confidence bounds of the probability that a seed solves the task. ``diverged_high`` is
-        the upper bound of the probability that a seed diverges.
+        - ``mean``, ``low`` and ``high``: the mean over seeds and its 95% interval. ``spread``: the standard deviation.
+        - ``n``: the number of seeds. ``done``, ``expected``, ``diverged``: numbers of jobs.
+        - ``rank``, ``rank_low`` and ``rank_high``: the rank and its interval, only if the cell has a rank.
+        - ``solved``: the number of seeds that solve the task. ``solved_low``, ``solved_high``: the 95% interval of the
+          probability that a seed solves it.
+        - ``diverged_high``: the upper end of the 95% interval of the probability that a seed diverges.
+        - ``mark``: :attr:`mark`.
         """
         low, high = self.interval
         deviation = self.deviation if column.better else math.nan
@@ -170,10 +178,10 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, by row and column, without marks and ranks.
+    """The cells of a frame of scores, by the name of the row and of the column, without marks and ranks.
 
-    A seed without a finished job is left out of means, but its jobs count as expected. If one of the ``columns`` is an
-    average, ``scores`` must contain its tasks, because its interval is computed from them.
+    A seed without a finished job is left out of the mean, but its jobs count as expected. If one of the ``columns`` is
+    an average, ``scores`` must contain its tasks, because the interval of the average is computed from them.
     """
     samples = samples_of(scores[scores.done > 0], is_whole=False)
     own_scores = scores[scores.column.isin([column.name for column in columns])]
@@ -187,10 +195,11 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 
 
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """The cells that compete to be the best, by column and row.
+    """The cells that compete to be the best of their column, by the name of the column and then of the row.
 
-    A cell competes if its row is in ``names``, it has at least ``LEAST_SEEDS`` seeds, and no job is missing. A column
-    is left out if fewer than two cells compete, or if none of their labels has learned the task.
+    A cell competes if its row is in ``names``, it has at least ``LEAST_SEEDS`` seeds, and all its jobs are done. If the
+    column counts the steps to a loss, at least one seed must reach the loss. A column is left out if fewer than two
+    cells compete, or if none of the competing labels has learned the task.
     """
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
@@ -206,7 +215,7 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """A copy of ``cells`` with the rank of each cell that competes. :func:`with_marks` says which cells compete."""
+    """A copy of ``cells`` with the rank of each cell that competes. The conditions are those of :func:`with_marks`."""
     new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
@@ -218,10 +227,11 @@ def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """A copy of ``cells`` with marks on the best cell of each column and on cells that are not significantly worse.
 
-    A cell of the rows ``names`` competes if it has at least three seeds and no job is missing. Nothing is marked in a
-    column in which no label has learned the task. Means that are equal at the resolution of the column are all marked
-    as the best. The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is over all columns with
-    ``is_compared``, and separately over all other columns.
+    A cell of the rows ``names`` competes if it has at least ``LEAST_SEEDS`` seeds and all its jobs are done. In a
+    column of steps to a loss, at least one seed must also reach the loss. A column has no marks if fewer than two cells
+    compete, or if no competing label has learned the task. All competing means that equal the best at the resolution of
+    the column are marked as the best. The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is
+    over all columns with ``is_compared``, and separately over all other columns.
     """
     new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     if not competing:
@@ -245,10 +255,10 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
-    """The cells of one row as text, one text per column.
+    """The cells of one row as text, one text per column. A missing cell has the text ``column.missing``.
 
-    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. Only cells of
-    columns for which the same direction is better are compared.
+    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. The cells of
+    accuracies (higher is better) and of losses or steps (lower is better) are compared separately for this.
     """
     seeds: dict[str, int] = {}
     for column in columns:

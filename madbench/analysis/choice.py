@@ -15,16 +15,18 @@ from madbench.suites.options import FidelityOption, ProfileOption, budget_option
 
 @dataclass(frozen=True)
 class Choice:
-    """The stored runs that a user chose.
+    """The options with which a user chooses stored runs.
 
-    The fields are the options of the verbs that show stored runs, and the arguments of the Python functions that do.
-    Both have the defaults and the sentences that stand here. The words of a command give the labels and overrides.
+    Commands that show stored runs have these fields as options, except ``labels`` and ``overrides``, which are words of
+    the command. Python functions that show stored runs have all fields as arguments. Defaults and help are defined
+    here.
     """
 
     labels: Sequence[str] = ()
     """The labels in canonical form. If empty, all labels in the store."""
     overrides: Sequence[Override] = ()
-    """Changes to the profile. A change to a suite that does not lead begins with its name."""
+    """Changes to the profile. A change that does not begin with the name of a suite belongs to the leading suite, the
+    first suite that has one of the requested tasks."""
     profile: ProfileOption = None
     """The profile of the leading suite. None for its default profile, or for the only profile with stored runs."""
     tasks: Annotated[Sequence[str] | None, tasks_option("the six of MAD, and language_model where stored")] = None

@@ -65,7 +65,7 @@ class Comparison:
     def equivalence_verdict(self) -> str:
         """The verdict on the margin: ``equivalent``, ``no worse``, ``no better`` or ``not shown``.
 
-        If nothing is tested, the reason. Empty without a margin.
+        It is the reason in words if nothing is tested. Empty if the column has no margin.
         """
         if self.equivalence is None or self.equivalence.reason:
             return self.equivalence.reason if self.equivalence else ""
@@ -78,10 +78,10 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float:
-        """The p-value of :attr:`equivalence_verdict`. NaN without a margin.
+        """The p-value of :attr:`equivalence_verdict`. NaN without a margin or a test.
 
-        For ``no worse`` and ``no better`` it is the p-value of the test that rejects, otherwise the larger one of both
-        tests.
+        For ``no worse`` and ``no better``, it is the smaller of the p-values of the two one-sided tests. Otherwise, it
+        is the larger one.
         """
         tests = self.equivalence
         if tests is None:
@@ -92,7 +92,7 @@ class Comparison:
     def verdict(self) -> str:
         """The verdict on the difference: ``higher``, ``lower`` or ``not significant``.
 
-        If nothing is tested, the reason.
+        It is the reason in words if nothing is tested.
         """
         if self.difference.reason:
             return self.difference.reason
@@ -122,7 +122,8 @@ def comparison_table(
         has_deviations: True to show means with standard deviations in place of the counts of solved seeds.
         matched: the quantity that the budget makes equal for all mixers, such as ``parameters``.
 
-    Raises ``ConfigError`` for a margin that is not above 0, and for a margin of a column that is not in the table.
+    Raises ``ConfigError`` for a margin that is not a finite number above 0, for a margin of a column that is not in the
+    table, and for a single number if no column is in points.
     """
     samples_by_column = samples_of(select_columns(scores, lambda column: column.is_compared))
     margins = _margins(within, samples_by_column)
@@ -196,7 +197,7 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The budget ratio of ``label`` by suite, only for suites in which it differs from the ratio of ``baseline``."""
+    """The budget ratio of ``label`` by suite, only for suites in which the ratio of ``baseline`` differs from it."""
     return {
         suite: by_label[label]
         for suite, by_label in ratios.items()
@@ -227,7 +228,11 @@ def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, An
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """True if two budget ratios differ by more than ratios that match one budget. False if one is unknown."""
+    """True if two budget ratios differ too much for a fair comparison. False if a ratio is None.
+
+    Two ratios from ``LEAST_MATCHED`` to ``MOST_MATCHED`` never differ too much. Other ratios do if the larger one
+    divided by the smaller one exceeds ``MOST_MATCHED``.
+    """
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))
@@ -235,9 +240,10 @@ def _budgets_differ(first: float | None, second: float | None) -> bool:
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:
-    """The margin of each column that has one, in the units of the column. Empty if ``within`` is None.
+    """The margin of equivalence by column, in the units of the column. Empty if ``within`` is None.
 
-    ``within`` has the margins by column. A single number is the margin of all columns whose unit is points.
+    ``within`` has the margins by column. A single number is the margin of all columns whose unit is points. ``columns``
+    are the names of all columns of the table.
 
     Raises ``ConfigError`` for a margin that is not a finite number above 0, for a column that is not in ``columns``,
     and for a single number if no column is in points.
@@ -264,7 +270,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
 
 
 def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with adjusted p-values. One Holm correction is over all tests of differences and of margins."""
+    """The rows with p-values adjusted by one Holm correction over all tests of differences and of margins."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
         of_row = [row.difference.p]

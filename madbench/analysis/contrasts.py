@@ -21,7 +21,7 @@ Square = tuple[str, str, str, str]
 
 @dataclass(frozen=True, order=True)
 class Contrast:
-    """A difference in one factor: its level ``given`` against its level ``against``. Factors are parts of a label.
+    """A comparison of two levels, ``given`` and ``against``, of one factor. A factor is a part of a label.
 
     In the S/R/G family the level of a mixing includes its layout, so mixing in the lag layout (``1o``) and in the
     position layout (``1``) are separate contrasts. ``!`` against rank q and ``!`` against rank v are separate, too.
@@ -32,7 +32,7 @@ class Contrast:
     prefix: str
     """Prefix of the family, such as ``lin:``. Empty for S/R/G."""
     position: tuple[int, int, int]
-    """Sort key among the contrasts of the family."""
+    """Sort key among the contrasts of the family: the positions of the factor, of ``against`` and of ``given``."""
     factor: str
     given: str
     """Level of the first label (:mod:`madbench.labels.levels`)."""
@@ -47,7 +47,7 @@ class Contrast:
 
     @property
     def short_name(self) -> str:
-        """The name in interactions: ``c`` for c vs. none, or ``G/R`` for G vs. R."""
+        """The name of the contrast within that of an interaction: ``c`` for c vs. none, or ``G/R`` for G vs. R."""
         return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 
@@ -85,9 +85,10 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[LabelPair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """For every two contrasts in ``pairs``, the squares: four labels that have both factors, either one, or neither.
+    """The squares of labels for every two contrasts in ``pairs``. Two contrasts without a square are left out.
 
-    Pairs of contrasts without a square are left out.
+    A square has four labels: with both given levels, with the second only, with the first only, and with neither.
+    ``pairs`` has the pairs of labels of each contrast, as :func:`find_pairs` returns them.
     """
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
@@ -101,9 +102,9 @@ def find_squares(pairs: Mapping[Contrast, Sequence[LabelPair]]) -> dict[tuple[Co
 
 
 def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yield ``(i, j, factor)`` for labels i < j that differ in exactly one of the factors that both have.
+    """Yield ``(i, j, factor)`` for labels with indices i < j that differ in exactly one of the factors that both have.
 
-    ``labels`` has the level of each factor, by the name of the factor, for each label.
+    ``labels`` has a mapping from factor to level for each label.
     """
     names = list(dict.fromkeys(name for label in labels for name in label))
     values = np.array([[label.get(name) for name in names] for label in labels], dtype=object).reshape(-1, len(names))
@@ -115,5 +116,5 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
 
 
 def _sort_order(positions: Mapping[str, int], level: str) -> tuple[int, str]:
-    """The sort key of a level: its position. Levels that are not in ``positions`` come last, sorted by name."""
+    """The key that sorts levels by their ``positions``. Levels without a position come last, sorted by name."""
     return positions.get(level, len(positions)), level

@@ -59,10 +59,10 @@ NOTES = (
 
 @dataclass
 class RowCosts:
-    """The costs of one row.
+    """The costs of one row of the table.
 
-    ``values`` are by name of the column. ``by_length`` has the parameters, FLOPs and state that are counted at each
-    input length in tokens.
+    ``values`` has the costs by the name of the column. ``by_length`` has the counted parameters, FLOPs and state for
+    each input length in tokens.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -74,15 +74,18 @@ class RowCosts:
 
 
 def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:
-    """The table of costs of each suite with a result, by its name. The arguments are those of :func:`cost_table`."""
+    """The table of costs of each suite with a result, by the name of the suite.
+
+    The arguments are those of :func:`cost_table`.
+    """
     return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites_with_result}
 
 
 def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Sequence[str] = ()) -> Listing:
     """The table of costs of one suite. Each cost has its ratio to the first row of ``results``.
 
-    With ``all_pairs``, FLOPs of causal mixers count all T pairs per token, not only those with earlier tokens. The
-    rows named in ``rows`` come first, in this order.
+    With ``all_pairs``, the FLOPs of causal mixers include the pairs of each token with all tokens, not only with
+    earlier ones. The rows named in ``rows`` come first, in this order. The other rows follow.
     """
     by_row = _runs_by_row(results, suite)
     costs = {name: _count_row_costs(outcomes, all_pairs) for name, outcomes in by_row.items()}
@@ -110,10 +113,10 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
 
 
 def counted_costs(results: Results, suite: Suite) -> dict[str, dict[str, float]]:
-    """The counted costs by name of the row and name of the column. An unknown cost is missing.
+    """The counted costs by the name of the row and then of the column. An unknown cost is missing.
 
-    They are parameters, FLOPs per token, state in numbers, and state in bytes. FLOPs and state are those of the longest
-    training inputs.
+    The columns are ``parameters``, ``flops_per_token``, ``state`` (in numbers) and ``state_bytes``. FLOPs and state
+    are those of the longest training inputs.
     """
     return {name: _count_row_costs(outcomes, False).values for name, outcomes in _runs_by_row(results, suite).items()}
 
@@ -126,10 +129,11 @@ def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
 
 
 def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
-    """The counted costs of the mixers of one row. ``values`` has the counts at the longest input of its jobs.
+    """The counted costs of the mixers of one row, whose jobs have the given ``outcomes``.
 
-    ``all_pairs`` is the argument of :func:`cost_table`. If the costs cannot be counted on this machine, ``unknown`` has
-    the reason. Then ``values`` has only the number of parameters, or nothing if no record has it.
+    ``values`` has the counts at the longest input of these jobs. If the costs cannot be counted on this machine,
+    ``unknown`` has the reason. Then ``values`` has only the number of parameters, or is empty if no record has it.
+    ``all_pairs`` is the argument of :func:`cost_table`.
     """
     costs = RowCosts()
     try:
@@ -159,10 +163,10 @@ def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCost
 
 
 def check_countable(job: Job) -> None:
-    """Raise ``ConfigError`` if counting the costs of ``job`` would import code that the user did not name.
+    """Raise ``ConfigError`` if counting the costs of ``job`` would import code that the user did not allow.
 
-    The user names code with a command that contains its label. Counting builds the mixers of a label, and the label of
-    somebody else's stored run may name any code. Also raises if code named by the label was edited after the run.
+    Counting builds the mixers of the job's label. The label of somebody else's stored run may name any code, so a label
+    with code must also stand in the user's command. Also raises if this code was edited after the run.
     """
     parts_with_code = [part for part in part_texts(job.label) if family_of(part).names_code]
     if not all(map(trust.is_allowed, parts_with_code)):
@@ -174,8 +178,9 @@ def check_countable(job: Job) -> None:
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
     """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Return a note on them.
 
-    Both are left out if the runs differ in device, threads, processes or compilation. The note names the device, or
-    the reason why the numbers are left out. It is empty if no run recorded a time.
+    Only runs with a known time per step are used. If they differ in device, threads, processes or compilation, both
+    columns are left out and the note has the reason. Otherwise the note names the device. It is empty if no time is
+    known, or if the rows have no task setting in common.
     """
     runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
     kinds = {_kind(run): run.row for run in runs}
@@ -200,7 +205,8 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
 def _step_ms(run: JobOutcome) -> float | None:
     """Milliseconds per training step of a run.
 
-    None if no time is recorded, if several runs shared their steps, or if the run was trained in several places.
+    None if no time is recorded, if several runs shared their steps (``--group``), or if the run was interrupted and
+    resumed in another place.
     """
     seconds, steps = run.details.get("seconds"), run.details.get("steps")
     is_alone = run.details.get("group", 1) == 1 and len(run.details.get("places", [])) < 2
@@ -208,7 +214,10 @@ def _step_ms(run: JobOutcome) -> float | None:
 
 
 def _kind(run: JobOutcome) -> str:
-    """The device of a run with its threads, processes and compilation, as text. Times of different kinds differ."""
+    """The device of a run with its threads, processes and compilation, as text.
+
+    Times of runs with different texts cannot be compared.
+    """
     details = run.details
     kind = str(details.get("device", "an unnamed device"))
     if "processor" in details and "threads" in details:
@@ -251,13 +260,16 @@ def _caption(
 
 
 def _short_list(texts: Collection[str], separator: str = ", ") -> str:
-    """The first :data:`MOST_REASONS` texts joined, followed by the number of further texts."""
+    """The first :data:`MOST_REASONS` texts joined, followed by the number of the other texts if there are more."""
     and_more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *and_more])
 
 
 def _by_length(costs: Mapping[str, RowCosts]) -> str:
-    """A sentence with FLOPs per token and state at all input lengths but the longest. Empty for a single length."""
+    """A sentence with the FLOPs per token and the state of each row at all input lengths but the longest.
+
+    Empty if there is only one length.
+    """
     lengths = sorted({length for row in costs.values() for length in row.by_length})
     texts = []
     for length in lengths[:-1]:

@@ -59,15 +59,16 @@ class Finding:
 
     claim: Claim
     quantity: str
-    """A MAD task, ``mad_average``, ``loss_l5`` or ``steps_to_x``."""
+    """The name of the column: a task, or a name such as ``mad_average`` or ``loss_l5``."""
     options: str
-    """Options of the command that select the protocol."""
+    """The options of ``madbench run`` that select the protocol of the runs, as text."""
     threshold: float
     """The gain has to be above this threshold, or below it for a claim of "no gain"."""
     published: float
-    """Smallest published gain of the tested pairs, or of all pairs if none is tested. NaN if unknown."""
+    """The published gain, or the smallest if the claim needs several. It is that of the tested pairs, or of all pairs
+    if none is tested. NaN if unknown."""
     ours: Difference | None
-    """The measured gain, or the smallest if several are needed. None without a stored pair."""
+    """The measured gain, or the smallest if the claim needs several. None without a stored pair."""
     gain_name: str
     """The rival or the pair to which ``ours`` belongs. Empty if there is only one gain."""
     p: float
@@ -111,27 +112,27 @@ class Finding:
 
     @property
     def published_agrees(self) -> bool:
-        """True if the published gain is on the claim's side of the threshold. False if it is unknown."""
+        """True if the published gain is on the claim's side of the threshold. False if no published gain is known."""
         threshold = self.threshold if math.isnan(self.published_threshold) else self.published_threshold
         return (self.published - threshold) * self.claim.sign(self.quantity) > 0
 
     @property
     def is_at_threshold(self) -> bool:
-        """True if the claim was tested without a verdict, and the gain equals the threshold in the printed digits."""
+        """True if the claim is tested but not decided, and its gain equals the threshold in the printed digits."""
         if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
             return False
         return round(self.ours.estimate - self.threshold, column(self.quantity).digits) == 0
 
     @property
     def suite(self) -> str:
-        """The name of the suite of the quantity."""
+        """The name of the suite to which the column :attr:`quantity` belongs."""
         return suite_of_known(self.quantity).name
 
     @property
     def task_words(self) -> list[str]:
-        """The words ``-t TASKS`` with which ``madbench run`` trains the tasks of the quantity.
+        """The words ``-t TASKS`` with which ``madbench run`` trains the tasks of the column :attr:`quantity`.
 
-        Empty for the default tasks.
+        Empty if these tasks are trained by default.
         """
         suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
@@ -140,7 +141,10 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains the labels with :data:`ADVISED_SEEDS` seeds. Empty if so many are stored."""
+        """The command that trains :attr:`labels` with :data:`ADVISED_SEEDS` seeds.
+
+        Empty if the tested labels have at least so many stored seeds.
+        """
         if self.n >= ADVISED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ADVISED_SEEDS)), *self.task_words]
@@ -148,7 +152,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """The reason of the verdict in sentences, for example with p-value and threshold."""
+        """The reason of the verdict in sentences, with the p-value and the threshold if the claim was tested."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):
@@ -183,21 +187,19 @@ def findings(
     thresholds: Thresholds = MappingProxyType({}),
     chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
-    """One finding per claim and quantity, in the order of ``claims``.
-
-    A claim on the steps to a loss is judged only if ``scores`` has these steps. Only language models of the size in the
-    paper have them.
+    """Judge claims by stored runs. Return one finding per claim and column of the claim, in the order of ``claims``.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
-            are done. None without stored runs.
+            are done. None if there are no stored runs.
         quantities: the columns to judge. Default: the columns of ``scores``, or all columns of the claims if no claim
-            is about a column of ``scores``.
+            is about a column of ``scores``. Runs have steps to a loss only at the size of language model in the paper.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if thresholds that are shares of published accuracies are scaled to the profile.
         thresholds: registered thresholds, which replace the thresholds of the claims.
-        chosen_on: the name of the set of labels whose published order was used to choose settings, by the suite's name.
+        chosen_on: by the suite's name, the name of the set of labels whose published order was used to choose the
+            settings of the runs. Suites without such a set are missing or have an empty name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
@@ -242,7 +244,7 @@ def findings_by_paper(
 
 
 def choice_note(sets: Iterable[str]) -> str:
-    """The note that settings were chosen by the published order of labels. ``sets`` are names of sets of labels.
+    """The note that settings were chosen by the published order of the labels in ``sets``, names of sets of labels.
 
     Empty if all names are empty.
     """
@@ -252,7 +254,7 @@ def choice_note(sets: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class _Question:
-    """A claim on one quantity, and the stored seeds that answer it."""
+    """A claim about one column, and the stored seeds by which it is judged."""
 
     claim: Claim
     quantity: str
@@ -261,13 +263,15 @@ class _Question:
 
 
 def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, tested: int) -> Finding:
-    """The finding for a claim on a quantity, from the result ``test`` of its test.
+    """The finding for a claim about one column.
 
-    The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if both
-    labels of a pair solve the task, or if neither learns it. Otherwise it is ``not enough data``.
+    The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if all
+    labels solve the task, or if no label has learned it. Otherwise it is ``not enough data``.
 
     Args:
+        question: the claim with its column and its samples.
         options: the options of ``madbench run`` that select the protocol.
+        test: the result of testing the claim.
         p_holm: the p-value of ``test`` after Holm's correction.
         tested: the number of tests in Holm's correction.
     """

@@ -35,7 +35,10 @@ CHOSEN = "§"
 
 
 class FindingsTable(Listing):
-    """A table with one row per :class:`madbench.analysis.findings.Finding`, below headings for papers and groups."""
+    """A table with one row per :class:`madbench.analysis.findings.Finding`, below headings for papers and groups.
+
+    A group has the claims with the same ``Claim.group``.
+    """
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal of ``width`` columns, with one line per finding.
@@ -63,11 +66,14 @@ class FindingsTable(Listing):
 
 
 def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of the findings ``rows``.
+    """The table of findings, one row per finding.
 
-    If all findings with marks have the same marks, the caption has them in place of the cells. The notes begin with
-    ``protocol``, which has sentences about the protocols of the runs. They also give ``left_out``, the number of
-    unfinished results that are left out.
+    If all findings with marks have the same marks, the marks are in the caption and not in the cells.
+
+    Args:
+        rows: the findings. Those of one paper, and in it those of one group, must follow each other.
+        protocol: sentences about the protocols of the runs, which begin the notes.
+        left_out: the number of unfinished results that are left out, for the notes.
     """
     papers, marks = dict.fromkeys(row.paper for row in rows), dict.fromkeys(row.marks for row in rows if row.marks)
     shared = next(iter(marks)) if len(marks) == 1 else ()
@@ -100,9 +106,9 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
 
 
 def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
-    """True if each claim in the group of ``row`` is about one column, and these columns differ.
+    """True if each claim in the group of ``row`` is about a single column, and not all about the same column.
 
-    Then the heading of the group names no column.
+    Then the heading of the group names no column. ``rows`` has all findings of the table.
     """
     group = row.paper, row.claim.group
     columns = {other.claim.quantities for other in rows if (other.paper, other.claim.group) == group}
@@ -118,9 +124,9 @@ def _published_caption(rows: Sequence[Finding]) -> str:
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
-    """The explanation of one claim, as pairs (heading, text). ``rows`` has its findings, one per quantity.
+    """The explanation of one claim, as pairs (heading, text). ``rows`` has the findings on this claim, one per column.
 
-    It has the sentence of the claim, its test, and for each quantity the verdict and the gain of each pair.
+    The explanation has the sentence of the claim, its test, and per column the verdict and the gain of each pair.
     """
     claim = rows[0].claim
     sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
@@ -160,7 +166,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
 def _verdict(row: Finding, is_bare: bool) -> str:
     """The verdict of a finding as text in a cell, with the sign :data:`CHOSEN` if it applies, and marks in brackets.
 
-    A bare verdict has no marks.
+    With ``is_bare``, the marks are left out.
     """
     sign = f" {CHOSEN}" if row.chosen_on else ""
     if is_bare:
@@ -169,7 +175,7 @@ def _verdict(row: Finding, is_bare: bool) -> str:
 
 
 def _bare(cell: str) -> str:
-    """The plain verdict in a text of :func:`_verdict`, without sign and marks."""
+    """The plain verdict in a text that :func:`_verdict` returns, without sign and marks."""
     return cell.partition(" (")[0].removesuffix(f" {CHOSEN}")
 
 
@@ -210,7 +216,10 @@ def _interval(row: Finding) -> str:
 
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
-    """The notes of the table: sentences on how to read it, and commands that train missing runs."""
+    """The notes of the table of findings: sentences on how to read it, and commands that train missing runs.
+
+    ``left_out`` is the number of unfinished results that are left out.
+    """
     texts = []
     if scaled_row := next((row for row in rows if not math.isnan(row.published_threshold)), None):
         scaling = scaled_row.threshold / scaled_row.published_threshold
@@ -237,16 +246,19 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
 
 
 def _tests(rows: Sequence[Finding]) -> str:
-    """The number of tests in each Holm correction, such as ``33 tests`` or ``33 tests (PAPER) and 9 tests (OTHER)``."""
+    """The number of tests in each Holm correction, as text.
+
+    Examples: ``33 tests``, or ``33 tests (PAPER) and 9 tests (OTHER)`` for findings of two papers.
+    """
     counts = {row.paper: row.tested for row in rows} or {"": 0}
     texts = {paper: f"{count} test{'s' if count != 1 else ''}" for paper, count in counts.items()}
     return " and ".join(f"{text} ({paper})" if len(texts) > 1 else text for paper, text in texts.items())
 
 
 def _margins(rows: Sequence[Finding]) -> list[str]:
-    """Sentences on the margins of claims of no difference, one per paper.
+    """Sentences that state the margins of claims of no difference, one sentence per paper.
 
-    Only claims whose margin is a share of a published gain are included.
+    Claims that state a margin of their own are left out. The others have a share of a published gain as margin.
     """
     margins: dict[str, tuple[Reference, dict[str, None]]] = {}
     for row in rows:
@@ -271,7 +283,7 @@ def _margin(reference: Reference, quantity: str) -> str:
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """The commands that train the seeds without which findings have no verdict, one per suite.
+    """The commands that train more seeds for findings with too few seeds for a verdict, one command per suite.
 
     Equal commands are listed once. Empty if every finding has at least ``LEAST_SEEDS`` seeds.
     """

@@ -1,4 +1,4 @@
-"""Iteration over pandas frames. The names and the types of their columns are known at run time only."""
+"""Iteration over pandas frames, typed as ``Any`` because the types of columns are known only at run time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pandas as pd
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
-    """Yield each row of ``frame`` as a named tuple, whose attributes are the columns."""
+    """Yield each row of ``frame`` as a named tuple, whose attributes are ``Index`` and the names of the columns."""
     yield from frame.itertuples()
 
 
 def groups_of(frame: pd.DataFrame, by: str | Sequence[str]) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield each value of the column ``by``, or each tuple of values of several columns, with its rows.
+    """Yield each value of the column ``by`` with the rows that have it, or each tuple of values of several columns.
 
-    The order is that of the first rows.
+    Groups are in the order of their first rows. Rows with a missing value in ``by`` are left out.
     """
     yield from frame.groupby(by if isinstance(by, str) else list(by), sort=False)
 
 
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of ``frame`` as dictionaries, column to value."""
+    """The rows of ``frame`` as dictionaries from the name of a column to its value."""
     return cast("list[dict[str, Any]]", frame.to_dict("records"))

@@ -86,9 +86,10 @@ def examples_for(length: int) -> int:
 
 
 def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[Mixer, Tensor]]:
-    """The mixers with a method ``probe``, in the order in which they run, each with its input (B, T, D).
+    """Run ``model`` on ``inputs``, a tensor (B, T). Return its mixers with a method ``probe`` and their inputs.
 
-    Raises ``TrainingError`` if there are none.
+    The result has a pair (mixer, input of shape (B, T, D)) per call of a mixer, in the order of the calls. Raises
+    ``TrainingError`` if no mixer has a method ``probe``.
     """
     mixers_and_inputs: list[tuple[Mixer, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]
@@ -111,12 +112,12 @@ def _add_noise(x: Tensor) -> Tensor:
 
 
 def _visible(rows: int, device: torch.device) -> Tensor:
-    """The number of slots of each row except the first: 2 to ``rows``, as a tensor (rows - 1,)."""
+    """The number of visible slots of each row except the first: 2 to ``rows``, as a tensor (rows - 1,)."""
     return torch.arange(2, rows + 1, device=device)
 
 
 def _mean(values: Tensor) -> list[float]:
-    """The mean of ``values``, (B, H, ...), for each head, ignoring NaN: H numbers."""
+    """The mean of ``values``, a tensor (B, H, ...), for each of the H heads. NaN is ignored."""
     return values.double().nanmean(dim=[i for i in range(values.dim()) if i != 1]).tolist()
 
 
@@ -203,8 +204,9 @@ def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
     """Statistics of the interaction matrices of a probe, with one row of a table per matrix and head.
 
-    ``norm`` is the Frobenius norm. ``rank`` is (sum of singular values)^2 / (sum of their squares), the effective rank.
-    ``symmetric`` and ``diagonal`` are the shares of the sum of squares in the symmetric part and on the diagonal.
+    - ``norm``: the Frobenius norm;
+    - ``rank``: (sum of singular values)^2 / (sum of their squares), the effective rank;
+    - ``symmetric``, ``diagonal``: the shares of the sum of squares in the symmetric part and on the diagonal.
     """
     rows = []
     for name, matrices in probe.matrices.items():
@@ -221,11 +223,13 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def means_by_lag(probe: Probe) -> dict[str, Tensor]:
-    """Means of two quantities per head and lag, as tensors (H, L) by the name of the quantity.
+    """Means of two quantities per head and lag, as tensors (H, L) on the CPU, by the name of the quantity.
 
-    The mean is over all inputs, and over all rows that see a token at this lag. ``active`` is the share of rows in
-    which the slot of the lag is active. ``weights`` is the slot's share of the sum of the absolute weights of a row. A
-    quantity that the probe lacks is left out.
+    - ``active``: the share of rows in which the slot at this lag is active;
+    - ``weights``: the mean share of the slot in the sum of the absolute weights of a row.
+
+    Means are over all inputs and over all rows that see a token at this lag. A quantity that the probe lacks is left
+    out.
     """
     by_name = {}
     if probe.active is not None:

@@ -28,18 +28,27 @@ RANDOM_QUANTILE = 0.95  # quantile of the shares of random kernels; a larger sha
 
 
 def mixing_matrices(kernel: LagKernel, lags: int) -> Tensor:
-    """K = A Diag(s) B^T of each head over the first L = ``lags`` lags, (H, L, L), indexed by token and slot.
+    """The matrix K = A Diag(s) B^T of each head of a kernel, over the first L = ``lags`` lags.
 
-    The strengths s are means over the inputs.
+    The result has the shape (H, L, L) and is indexed by head, token and slot. The strengths s are means over the
+    inputs.
     """
     a, b = kernel.A[:, :lags], kernel.B[:, :lags]
     return (a * kernel.s[:, None]) @ b.transpose(-1, -2)
 
 
 def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """For each n of the N ``offsets``, the share in the sum of squares of K of a constant diagonal j = i + n.
+    """The shares of constant diagonals in a kernel K, one share per offset.
 
-    j is the token (row) and i the slot (column) of K, which is ``k`` (..., L, L). The shares are (..., N).
+    The share of the offset n is the sum of squares of the best constant diagonal j = i + n, divided by that of K. Here
+    j is the token (row of K) and i is the slot (column of K).
+
+    Args:
+        k: the kernel, (..., L, L).
+        offsets: the N offsets.
+
+    Returns:
+        The shares, (..., N).
     """
     length = k.shape[-1]
     sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
@@ -47,10 +56,11 @@ def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Return the N offsets n = 1, -1, 2, -2, ..., and for each n the share in K of the shift by n tokens.
+    """Return the N offsets n = 1, -1, 2, -2, ..., and the shares (..., N) of shifts by n tokens.
 
-    K is ``k`` (..., L, L), and the shares are (..., N). A share is divided by the largest share that a kernel of this
-    ``rank`` can have. Offsets go up to ``MOST_SHIFT``, or L - 1 if it is smaller.
+    The shares are those in the sum of squares of a kernel. The kernel ``k`` has the shape (..., L, L). A share is
+    divided by the largest share that a kernel of this ``rank`` can have. The absolute value of n is at most
+    ``MOST_SHIFT``, and at most L - 1.
     """
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
@@ -59,10 +69,11 @@ def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
-    """Return the M widths m = 2, 4, 8, ..., L, and for each m the share in K of an average over the m newest tokens.
+    """Return the M widths m = 2, 4, 8, ..., L, and the shares (..., M) of averages over the m newest tokens.
 
-    K is ``k`` (..., L, L), and the shares are (..., M). An average has the same weight for all m tokens in each column,
-    and zero for older tokens. L is the last width, even if it is not a power of two.
+    The shares are those in the sum of squares of a kernel. The kernel ``k`` has the shape (..., L, L). An average has
+    the same weight for all m tokens in each column, and zero for older tokens. L is the last width, even if it is not a
+    power of two.
     """
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]
@@ -71,13 +82,14 @@ def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure_shares(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """The shares of structures in the sum of squares of a kernel K of the given ``rank`` (see the module).
+    """The shares of shifts and averages in the sum of squares of a kernel K of the given ``rank``.
 
     - ``shift_1``, ``best_shift``: a shift by one token, and the shift with the largest share;
     - ``average``, ``best_window``: an average over all tokens, and over the window with the largest share;
-    - ``by_offset``: the part that depends only on the offset of two tokens.
+    - ``by_offset``: the part of K that depends only on the offset between token and slot.
 
-    K has the shape (..., L, L) with L > 1, and each share the shape (...,).
+    K is ``k``, of shape (..., L, L) with L > 1. Each share has the shape (...,). The shares of shifts are divided by
+    the largest share that a kernel of this rank can have.
     """
     length = k.shape[-1]
     of_shift, of_window = shift_shares(k, rank)[1], window_shares(k)[1]
@@ -95,12 +107,15 @@ def _mass(k: Tensor) -> Tensor:
 
 
 def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
-    """The measurements of a lag kernel, with one row of a table per head. Empty for a single lag.
+    """The measurements of a lag kernel I + Diag(p) + K, with one row of a table per head. Empty for a single lag.
 
-    They use the first ``length`` lags, at most ``MOST_LAGS``. ``size`` is the norm of K divided by the norm of
-    I + Diag(p), and ``p`` is the root mean square of p. The shares are those of :func:`structure_shares`. For each
-    share there is a column ``..._random`` with its ``RANDOM_QUANTILE`` quantile in random kernels. ``shift`` is the
-    offset of the best shift, and ``window`` the width of the best average, both in tokens.
+    The first ``length`` lags are measured, at most ``MOST_LAGS``. The columns are:
+
+    - ``head``: the number of the head, from 1;
+    - ``size``: the norm of K divided by the norm of I + Diag(p); ``p``: the root mean square of p;
+    - the shares of :func:`structure_shares`, and for each share a column ``..._random`` with the ``RANDOM_QUANTILE``
+      quantile of this share in random kernels;
+    - ``shift``: the offset of the best shift; ``window``: the width of the best average, both in tokens.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -120,9 +135,10 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
 
 
 def random_structure_shares(lags: int, s: Tensor) -> dict[str, Tensor]:
-    """The shares of :func:`structure_shares` in ``RANDOM_TABLES`` random kernels over ``lags`` lags.
+    """The shares of shifts and averages (:func:`structure_shares`) in random kernels over ``lags`` lags.
 
-    The kernels are drawn with a fixed seed. ``s`` is their strengths, (rank,). Each share is of shape (RANDOM_TABLES,).
+    The tables A and B of ``RANDOM_TABLES`` kernels are drawn with a fixed seed. ``s``, a tensor (rank,), has the
+    strengths of all kernels. Each share has the shape (RANDOM_TABLES,).
     """
     generator = torch.Generator().manual_seed(0)
     shares: list[dict[str, Tensor]] = []

@@ -71,7 +71,7 @@ class _Form(NamedTuple):
         return 2.0 if self.is_broken else 3.0
 
     def points(self, headings: Sequence[str], lines: Lines, is_monospaced: bool) -> float:
-        """An upper bound of the width of the table in points. Row names are monospaced if ``is_monospaced`` is True."""
+        """An upper bound of the width of the table in points. ``is_monospaced`` says if row names are monospaced."""
         names, *columns = _columns(headings, lines)
         of_names = [
             max(map(len, text.split("\n"))) * _MONOSPACED_EM
@@ -156,10 +156,10 @@ def latex(text: str) -> str:
 
 
 def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
-    """The best layout in which the table fits, or the narrowest one if it fits in none.
+    """The best form in which the table fits into its width, or the narrowest form if it fits in none.
 
     Unbroken cells are preferred most, then a single column of the page, then large letters. ``width`` is the required
-    width, or None.
+    width. If None, both widths are tried.
     """
     widths = [width] if width else [*_WIDTHS]
     forms = [_Form(each_width, size, False) for each_width in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
@@ -169,9 +169,9 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
 
 
 def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
-    """The headings and lines of a table of one row, turned so that its columns are rows of a heading and a cell.
+    """Transpose a table with a single row: each column becomes a row with the heading and the cell.
 
-    None if the table has several rows or only two columns.
+    Return the new headings and lines. None if the table has no row or several rows, or fewer than three columns.
     """
     rows = [line for line in lines if any(cell.text for cell in line[1:])]
     if len(rows) != 1 or len(headings) < 3:
@@ -246,9 +246,10 @@ def _mark(text: str, mark: str) -> str:
 
 
 def _in_lines(words: Sequence[str], side: str, place: str) -> str:
-    """LaTeX code for a cell with each word on its own line. ``side`` is its alignment, such as ``l``.
+    """LaTeX code for a cell with each of ``words``, which are LaTeX code, on its own line.
 
-    ``place`` is ``t`` if the first line is level with the row of the table, and ``b`` if the last line is.
+    ``side`` is the alignment of the lines, such as ``l``. ``place`` is ``t`` if the first line is level with the row of
+    the table, and ``b`` if the last line is.
     """
     if len(words) == 1:
         return words[0]

@@ -22,12 +22,12 @@ class MarkedText(NamedTuple):
 
 
 def with_minus(number: str) -> str:
-    """A number with a minus sign in place of a hyphen, for text that people read."""
+    """The text of a number with a minus sign in place of a hyphen, for people."""
     return number.replace("-", MINUS)
 
 
 def with_hyphens(text: str) -> str:
-    """Text with hyphens in place of minus signs, for text that programs read."""
+    """A text with hyphens in place of minus signs, for programs."""
     return text.replace(MINUS, "-")
 
 

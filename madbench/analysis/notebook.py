@@ -16,9 +16,10 @@ SECONDS = 0.5  # seconds between two updates
 
 
 class NotebookProgress:
-    """Shows the progress of ``jobs`` in a notebook cell. Used as a context, within which ``on_event`` gets events.
+    """A context that shows the progress of ``jobs`` in a notebook cell.
 
-    It has a progress bar, the number of finished jobs, the time left, and one line per running job.
+    The cell shows a progress bar, the number of finished jobs, the time left, and one line per running job. Within the
+    context, call :meth:`on_event` with each event of the executor.
     """
 
     def __init__(self, jobs: Sequence[Job]):
@@ -44,7 +45,7 @@ class NotebookProgress:
             self._handle.update(self._html(self.html()))
 
     def html(self) -> str:
-        """The progress as HTML."""
+        """The progress until now as HTML."""
         self.state.advance_to(time.monotonic() - self._began)
         content = self.state.content()
         words = [f"{content['done']}/{content['total']} jobs done"]

@@ -37,23 +37,25 @@ def power_table(
     tracked: Callable[[list[Any]], Iterable[Any]] = iter,
     true_gain: float | None = None,
 ) -> Listing:
-    """The table of the claims with a stored pair of labels, and the seeds that they need.
+    """The table of the number of seeds that claims need. Claims without a stored pair of labels are left out.
 
-    There is one record per claim, quantity and gain that has to exceed the threshold. Its keys are:
+    There is one record per claim, column, and gain that has to exceed the threshold of the claim. Its keys are:
 
+    - ``paper`` (only if it has a name), ``claim``, ``title``, ``quantity``: the claim and the column;
     - ``threshold``: the threshold;
     - ``gain``: the stored gain, or the smallest one if several have to exceed the threshold; ``n``: its stored seeds;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
-    - ``true_gain``: the assumed true gain; if several gains have to exceed the threshold, that of ``gain_name``;
+    - ``gain_name``: the name of the gain of this record, empty if the claim has a single gain;
+    - ``true_gain``: the assumed true value of this gain;
     - ``power_seeds`` and ``power``: like ``seeds`` and ``probability``, if the true gain is ``true_gain``.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
         claims: the claims of each paper, by its name. The level is divided by the number of tests of the paper.
         protocol: sentences about the protocols, which begin the notes.
-        tracked: iterates over the claims, for example with a progress bar.
-        true_gain: the true gain for which power is computed; by default :func:`default_gain`.
+        tracked: wraps the list of tests in an iterator, for example with a progress bar.
+        true_gain: the true gain for which power is computed. If None, :func:`default_gain`.
     """
     samples = samples_of(scores)
     tests = [
@@ -120,12 +122,11 @@ def _texts(seeds: int, power: float) -> list[str]:
 
 
 def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
-    """The true gain for which power is computed by default.
+    """The true gain for which power is computed by default, in the units of the column ``quantity``.
 
-    It is 0 for a claim of no difference. For a claim of a gain it is twice the threshold: at the threshold itself the
-    power would only be the level of the test. If the threshold is half of the published gain, twice the threshold is
-    the published gain. If the threshold is 0, the default is the published gain, or the size of the stored gain if no
-    positive one is published.
+    For a claim of no difference, it is 0. For a claim of a gain, it is twice the threshold, because at the threshold
+    itself the power is only the level of the test. If the threshold is 0, it is the published gain, or the absolute
+    value of the stored gain if no positive gain is published. ``test`` must have at least one tested pair.
     """
     if claim.expectation(quantity) != "gain":
         return 0.0
@@ -138,12 +139,11 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
 
 
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
-    """Return ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
-
-    ``terms``, ``distance`` and ``level`` are those of :func:`power_at`.
+    """Return ``(n, power)``: the smallest number of seeds per label whose power is at least :data:`ENOUGH_POWER`.
 
     If :data:`MOST_SEEDS` seeds are not enough, n is 0 and the power is that of :data:`MOST_SEEDS` seeds. If a label has
-    fewer than two seeds, n is 0 and the power is NaN.
+    fewer than two stored seeds, n is 0 and the power is NaN. ``terms``, ``distance`` and ``level`` are the arguments of
+    :func:`power_at`.
     """
     if min(sample.n for _, sample in terms) < 2:
         return 0, math.nan
@@ -156,9 +156,12 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
     """The probability that a test with ``n`` seeds per label rejects the threshold, in the direction of the true gain.
 
-    ``terms`` has a pair for each label: its weight in the gain (1 and -1 for a difference) and its seeds so far.
-    ``distance`` is the true gain minus the threshold of the claim. ``level`` is the p-value below which the two-sided
-    test rejects.
+    Args:
+        terms: a pair (weight, sample) for each label: its weight in the gain, such as 1 and -1 for a difference, and
+            its stored seeds, at least two.
+        distance: the true gain minus the threshold of the claim, in the units of the column.
+        n: the number of seeds per label, at least two.
+        level: the p-value below which the two-sided test rejects.
     """
     planned_terms = VarianceTerms.sum_of([_future(sample, n).times(weight) for weight, sample in terms])
     freedom, error = float(planned_terms.freedom.item()), math.sqrt(planned_terms.variance.item())
@@ -167,7 +170,7 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> VarianceTerms:
-    """The terms of the variance of a mean of ``n`` future seeds of the same label and column as ``sample``.
+    """The variance terms of the mean of ``n`` future seeds with the same label and column as ``sample``.
 
     The variance per seed is the one that the test uses for ``sample``.
     """

@@ -19,7 +19,7 @@ from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recog
 
 
 class NothingStored(StoreError):
-    """Raised if no run of the requested protocol is stored.
+    """Raised if no stored run has the requested protocol.
 
     ``reason`` is the message without the list of the stored protocols.
     """
@@ -28,9 +28,9 @@ class NothingStored(StoreError):
 
 
 def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
-    """The error for a query whose profile ``name`` has no stored run in the suite.
+    """Make the error for a query whose profile ``name`` has no stored run in the suite.
 
-    Its message has the command that trains such a run, and commands that show the stored protocols.
+    The message has a command that trains such a run, and commands that show the stored protocols.
     """
     stored_jobs, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
@@ -52,10 +52,10 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = RESULTS) -> str:
-    """The protocols of ``runs`` of a suite as text, one line per protocol with its labels.
+    """The protocols of ``runs``, which belong to one suite, as text with one line per protocol.
 
-    If the runs were trained on a corpus, a line has the id and the settings of the protocol. Otherwise it has the
-    command that shows the protocol.
+    A line ends with the labels of the protocol. It begins with the id and the settings of the protocol if runs were
+    trained on a corpus, otherwise with the command that shows the protocol in the store ``results``.
     """
     runs = list(runs)
     has_corpus = any(suite.corpus_of(run.job) for run in runs)
@@ -76,7 +76,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     """One line per protocol of ``runs``, with the command that shows the protocol, and its labels.
 
     If a label was trained at learning rates that its profile does not try, the command names all rates of the label. If
-    the label was also trained at all rates of the profile, there is a line for the unchanged profile too.
+    this label was also trained at all rates of the profile, it is in the line of the unchanged profile, too.
     """
     tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)

@@ -24,9 +24,9 @@ NUM_SEEDS = Column("n", "n", digits=0)
 
 
 def column(name: str) -> Column:
-    """The column with this name in any suite, such as that of a task or an average.
+    """The column of results with the name ``name``, such as that of a task or an average, from any suite.
 
-    If no suite has the column, the result is a new column in which higher is better.
+    If no suite has the column, a new column is returned, in which higher is better.
     """
     if name == TASK_MEAN:
         return Column.percent(TASK_MEAN, "Mean", title="mean over the tasks")
@@ -35,18 +35,18 @@ def column(name: str) -> Column:
 
 
 def is_average(name: str) -> bool:
-    """True if a column is the mean of other columns."""
+    """True if the column ``name`` is the mean of other columns."""
     return bool(parts_of(name)) or name == TASK_MEAN
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The tasks of an average of a suite. Empty for other columns, also for :data:`TASK_MEAN`."""
+    """The tasks that the average ``name`` of a suite is over. Empty for other columns, also for :data:`TASK_MEAN`."""
     averages = (suite.averages.get(name) for suite in suites().values())
     return next((average.tasks for average in averages if average), ())
 
 
 def averages_of(name: str) -> list[str]:
-    """The names of the averages that contain the column ``name``."""
+    """The names of the averages that include the task ``name``. Empty if there are none."""
     return [key for suite in suites().values() for key, average in suite.averages.items() if name in average.tasks]
 
 
@@ -63,14 +63,14 @@ def unknown_column(name: str) -> str:
 
 
 def suite_of_known(name: str) -> Suite:
-    """The suite that has the column ``name``. For callers that know that there is one."""
+    """The suite that has the column ``name``. Some suite must have it: fails with an ``AssertionError`` otherwise."""
     suite = suite_of_column(name)
     assert suite is not None, name
     return suite
 
 
 def heading(name: str) -> str:
-    """The heading of a column in a table. For steps to a loss it is the title, which also says what is counted."""
+    """The heading of the column ``name`` in a table. For steps to a loss, the longer title, which says what counts."""
     quantity = column(name)
     return quantity.title if quantity.is_steps else quantity.heading
 
@@ -101,30 +101,42 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def differences_text(names: Iterable[str]) -> str:
-    """The units of differences in the named columns, such as ``percentage points of accuracy``, joined by commas."""
+    """The units of differences in the columns ``names``, such as ``percentage points of accuracy``, joined by commas.
+
+    Each unit is named once.
+    """
     return ", ".join(dict.fromkeys(column(name).difference for name in in_order(names)))
 
 
 def direction_text(names: Iterable[str]) -> str:
-    """A sentence for the notes that names the columns in which lower is better. Empty if there are none."""
+    """A sentence, with a space at its end, that names those of the columns ``names`` in which lower is better.
+
+    Empty if there are none.
+    """
     lower = [heading(name) for name in in_order(names) if column(name).better == "lower"]
     return f"Lower is better: {', '.join(lower)}. " if lower else ""
 
 
 def unit(name: str) -> str:
-    """The unit of a difference in a column as a word for programs, such as ``points``."""
+    """The unit of a difference in the column ``name`` as a word for programs, such as ``points``."""
     return column(name).unit
 
 
 def mean_text(sample: Sample, name: str) -> str:
-    """Mean, standard deviation and number of seeds as text, such as ``84.8±0.9(5)``, with the digits of the column."""
+    """Mean, standard deviation and number of seeds as text, such as ``84.8±0.9(5)``.
+
+    Numbers have the digits of the column ``name``. A single seed has no standard deviation.
+    """
     digits = column(name).digits
     deviation = "" if math.isnan(sample.deviation) else f"±{sample.deviation:.{digits}f}"
     return with_minus(f"{sample.mean:.{digits}f}") + f"{deviation}({sample.n})"
 
 
 def signed_text(value: float, name: str, digits: int | None = None) -> str:
-    """A difference as text, such as ``+12.3``. By default it has the digits of the column ``name``."""
+    """A difference in the column ``name`` as text with its sign, such as ``+12.3``.
+
+    ``digits`` is the number of decimal digits, by default that of the column.
+    """
     digits = column(name).digits if digits is None else digits
     return with_minus(f"{round(value, digits) + 0.0:+.{digits}f}")
 
@@ -145,7 +157,10 @@ def difference_text(difference: Difference, name: str) -> str:
 
 
 def interval_text(difference: Difference, name: str) -> str:
-    """The 95% interval of a difference as text, such as ``[+3.0,+21.4]``. Empty without an interval."""
+    """The 95% interval of a difference in the column ``name`` as text, such as ``[+3.0,+21.4]``.
+
+    Empty if the difference has no interval.
+    """
     return (
         ""
         if math.isnan(difference.low)

@@ -32,17 +32,18 @@ from madbench.tasks import is_built_in, task_problem
 class Query(Choice):
     """A choice of stored runs, and the store from which they are read.
 
-    The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
+    Raises ``ConfigError`` if an option has an unknown value, has no effect on the requested tasks, or contradicts
+    ``--protocol``. The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
     """
 
     given: Collection[str] = ()
-    """The names of fields that the user gave, although the value may be the default."""
+    """The names of the fields that the user gave explicitly, even if the value is the default."""
     given_store: Store | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter
     """Wraps an iteration over many runs, for example to show a progress bar."""
     warn: Callable[[str], None] = field(default=lambda _: None)
-    """Called with one sentence for each damaged run and each label that is left out."""
+    """Called with one sentence per warning, such as a damaged run or a label that is left out."""
 
     def __post_init__(self) -> None:
         requested_tasks, names = self.requested_tasks, self.suite_names
@@ -132,7 +133,7 @@ class Query(Choice):
         return self._of_present_families(jobs)
 
     def is_known(self, job: Job) -> bool:
-        """True if this package has the code of the stored run and can show the run.
+        """True if the store's index says that this package has the code of the stored run of ``job`` and can show it.
 
         If False, the code of the label and the task must be loaded to find out.
         """
@@ -144,7 +145,7 @@ class Query(Choice):
 
     @functools.cached_property
     def known_labels(self) -> frozenset[str]:
-        """The labels of stored runs that are known (:meth:`is_known`)."""
+        """The labels of the stored runs that this package can show without loading other code (:meth:`is_known`)."""
         return known_labels(self.store)
 
     @functools.cached_property
@@ -153,9 +154,10 @@ class Query(Choice):
         return frozenset(job.label for job in self.jobs.values())
 
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
-        """The labels that no installed family can read, with a warning for each if all labels are shown.
+        """Those of ``labels`` that no installed family can read.
 
-        Raises ``LabelError`` if such a label was requested.
+        If the query requests no label, there is a warning for each of them. Raises ``LabelError`` if such a label was
+        requested.
         """
         unreadable = set()
         for label in labels:
@@ -205,7 +207,8 @@ class Query(Choice):
     def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
         """True if the installed version of the label's family is the version that trained the run of ``job``.
 
-        ``identity(label)`` is the installed version. It is called only if the store's index does not have the answer.
+        ``identity`` maps a label to the installed version of its family. It is called only if the store's index does
+        not have the answer.
         """
         entry = self.store.index_entries[job.id]
         if entry.is_known:
@@ -214,7 +217,10 @@ class Query(Choice):
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The versions of code outside of this package among :attr:`jobs`. Each of its warnings is given only once."""
+        """The choice between versions of code outside of this package among :attr:`jobs`.
+
+        Each of its warnings is given only once.
+        """
         given_warnings: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:
@@ -226,9 +232,9 @@ class Query(Choice):
 
     @functools.cached_property
     def is_shown_as_stored(self) -> Callable[[str], bool]:
-        """A version of :func:`madbench.labels.is_shown_as_stored` that is computed only once per label.
+        """A function of a label: True if its stored runs are shown without importing the code of the label.
 
-        It is True for labels whose stored runs are shown without importing the code of the label.
+        It is :func:`madbench.labels.is_shown_as_stored`, computed once per label, and False for known labels.
         """
         return functools.cache(lambda label: label not in self.known_labels and is_shown_as_stored(label))
 
@@ -264,10 +270,10 @@ class Query(Choice):
         return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
 
     def every_run(self) -> list[Run]:
-        """The stored runs of the requested labels that were trained with all overrides, without curves.
+        """The stored runs of the requested labels that were trained with all requested overrides, without curves.
 
-        They are sorted by label, task and seed. The other fields of the query have no effect: runs of any protocol are
-        included, also runs whose label or task is not installed.
+        They are sorted by label, task and seed. Only the labels and the overrides of the query have an effect: runs of
+        any protocol are included, also runs whose label or task is not installed.
         """
         runs = [run for run in self.store.runs(with_curves=False) if not self.labels or run.job.label in self.labels]
         changes = set(map(str, self.overrides))
@@ -280,15 +286,18 @@ class Query(Choice):
         return by_protocol(suite, runs, lambda run: run.job)
 
     def is_stored(self, protocol: str) -> bool:
-        """True if a run with a result of the suites in question follows the protocol with this id."""
+        """True if a stored run with a result follows the protocol with the id ``protocol``.
+
+        Only the suites of the requested tasks are searched, or all suites if no task was requested.
+        """
         named_suites = [suite for suite in suites().values() if suite.name in self.suite_names]
         return any(protocol in self.protocols(suite) for suite in named_suites)
 
 
 def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
-    """Expand words as :func:`madbench.labels.expand` does, but keep the known labels of ``store``.
+    """Expand words to labels as :func:`madbench.labels.expand` does, but keep words that are known labels of ``store``.
 
-    ``store`` is given if it is open.
+    ``store`` is None if no store is open.
     """
     known_words = set(words) & known_labels(store) if store and words else set()
     if not known_words:
@@ -298,7 +307,7 @@ def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
 
 
 def known_labels(store: Store) -> frozenset[str]:
-    """The labels of the runs in ``store`` that are known (:class:`madbench.store.columns.IndexEntry`)."""
+    """The labels of those runs in ``store`` that this package can show without loading other code."""
     return frozenset(job.label for name, job in store.jobs().items() if store.index_entries[name].is_known)
 
 
@@ -309,7 +318,7 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
 
 
 def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """Labels as sorted text. If there are more than ``most``, the first ones and the number of the others."""
+    """The sorted, distinct labels as text. If there are more than ``most``, only the first ones and how many follow."""
     distinct = sorted(set(labels))
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 

@@ -31,15 +31,18 @@ class Reference:
 
     @functools.cached_property
     def gains(self) -> Scores:
-        """The published numbers with the sign for which more is better, by label and then by column."""
+        """The published numbers with the sign for which more is better, by label and then by column.
+
+        Losses and steps are negated.
+        """
         return {
             label: {name: gain_sign(name) * value for name, value in row.items()} for label, row in self.scores.items()
         }
 
     def margin(self, quantity: str) -> float:
-        """The default margin of a claim of no difference on a column, in points, nats per token, or steps.
+        """The default margin of a claim of no difference in the column ``quantity``, in the units of the column.
 
-        For a task it is the margin of the average that contains the task. NaN if the paper has no gain of
+        For a task, it is the margin of the average that contains the task. NaN if the paper has no numbers of
         ``margin_labels``.
         """
         if not self.margin_labels:
@@ -49,9 +52,9 @@ class Reference:
         return self.margin_share * (first - second)
 
     def headroom(self, quantity: str) -> float:
-        """The distance from the heuristic's score to 100 at the sizes in the paper, for an average its mean over tasks.
+        """The distance from the heuristic's score to 100 in the column ``quantity``, at the task sizes of the paper.
 
-        NaN if a score is unknown.
+        For an average, it is the mean distance over the tasks. NaN if a score is unknown.
         """
         parts = parts_of(quantity) or (quantity,)
         return float(np.mean([100.0 - self.heuristics.get(name, math.nan) for name in parts]))
@@ -75,9 +78,9 @@ def references() -> Mapping[str, Reference]:
 
 
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
-    """The published numbers of the paper with the name ``paper``.
+    """The published numbers of the paper with the name ``paper``. Without numbers if the paper has none.
 
-    If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If there is none, they
+    If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If no paper has, they
     are those of the first paper.
     """
     all_references = references()

@@ -64,11 +64,12 @@ class Registration:
     stored: tuple[str, ...]
     """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """The result of :func:`madbench.analysis.verdict_inputs.verdict_inputs`: the values that verdicts depend on."""
+    """All values that verdicts depend on and that are in no job, not only thresholds: the result of
+    :func:`madbench.analysis.verdict_inputs.verdict_inputs`."""
     id: str
     """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)
-    """The name and the version of the test that judges the claims. Empty in form 2."""
+    """The name and the version of the statistical test that judges the claims. Empty in form 2."""
     analysis: str = ""
     """In form 2 a hash of the code that tested the claims. Otherwise empty."""
     claims_from: str = ""
@@ -135,8 +136,8 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
     """Read the registration in the file ``path`` and the results of its runs in the store ``results``.
 
-    Raises ``ConfigError`` if the file is no registration or was changed, and if this installation would train other
-    runs. Raises ``StoreError`` if the store has no runs.
+    Raises ``ConfigError`` if the file is no registration, has an unknown version of the format, or was changed, and if
+    this installation would train other runs. Raises ``StoreError`` if the store has no runs.
     """
     try:
         content = parse_json(read_file(path))
@@ -174,9 +175,9 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
 
 
 def _resolve_claims(path: Path, claims_from: str) -> str:
-    """Resolve ``claims_from`` of the grid in the file ``path``: a file of claims is relative to the folder of the grid.
+    """The source of claims that the grid in the file ``path`` names with ``claims_from``.
 
-    The name of a paper is returned unchanged.
+    The path of a file of claims is relative to the folder of the grid. The name of a paper is returned unchanged.
     """
     return str(path.parent / claims_from) if claims_from.endswith((".yaml", ".yml")) else claims_from
 
@@ -219,8 +220,9 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
     """The findings on the registered claims, followed by exploratory findings on the other claims of the same source.
 
     The two groups have separate Holm corrections. Registered claims are tested against the registered thresholds. Their
-    verdicts have marks if a run is missing, if a registered value changed, if a run existed before the registration, or
-    if the registration names another test.
+    verdicts have marks if a run is missing, if a registered value changed, if a run ended or may have ended before the
+    registration, or if the registration names another test. Exploratory findings without a stored pair of labels are
+    left out.
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
@@ -245,10 +247,10 @@ def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
 
 
 def early_runs(registration: Registration, results: Results) -> dict[str, str]:
-    """The registered runs that ended or may have ended before the registration: ``earlier`` or ``unknown``, by id.
+    """The stored runs that ended before the registration (``earlier``) or may have (``unknown``), by the id of the job.
 
     The end of a run is read from its record. If the record has no time, the value is ``unknown``. The date of the file
-    is not used, as an import changes it.
+    is not used, as an import changes it. Failed runs are left out.
     """
     began, early = _moment(registration.registered), {}
     for name, record in results.store.records(set(registration.jobs)).items():
@@ -262,7 +264,7 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
 
 
 def _moment(text: Any) -> datetime | None:
-    """The time that an ISO text gives, in UTC if it names no time zone. None if ``text`` is no such text."""
+    """The time in an ISO text, which is in UTC if the text names no time zone. None if ``text`` is no ISO text."""
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -288,7 +290,10 @@ def _registered_findings(
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
-    """The jobs without a result, by id: ``not stored``, ``failed``, or ``damaged`` if the stored run cannot be read."""
+    """The reason why a job of ``results`` has no result, by the id of each such job.
+
+    The reason is ``not stored``, ``failed``, or ``damaged`` if the stored run cannot be read.
+    """
     jobs = [job.id for job in results.jobs]
     stored_ids, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
@@ -301,9 +306,10 @@ def lacking_runs(results: Results) -> dict[str, str]:
 
 
 def changed_values(registration: Registration, table: TableRows) -> list[str]:
-    """The values that verdicts depend on and that have changed since the registration.
+    """The registered values that verdicts depend on and that have changed since the registration, as texts.
 
-    Each is a text with the registered and the present value. ``table`` has the present rows and jobs.
+    A text has the name of the value, the registered value and the present value. ``table`` has the present rows and
+    jobs. If another test was registered, only values that both tests have are compared.
     """
     registered_values, present_values = registration.thresholds, verdict_inputs(registration.claims, table)
     if has_other_test(registration):  # another test has other values, so only names that both have are compared
@@ -313,7 +319,7 @@ def changed_values(registration: Registration, table: TableRows) -> list[str]:
 
 
 def has_other_test(registration: Registration) -> bool:
-    """True if the claims were registered with another test or with another version of the test."""
+    """True if the claims were registered with another statistical test than the present one, or another version."""
     return registration.test != TEST
 
 
@@ -350,7 +356,10 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
 
 
 def changed_sentence(changes: Sequence[str]) -> str:
-    """A sentence on values that changed after a registration, given as texts. It has the first :data:`MOST_CHANGES`."""
+    """A sentence that names the values that changed after a registration, and that the verdicts are provisional.
+
+    ``changes`` are the texts of :func:`changed_values`. The sentence has the first :data:`MOST_CHANGES` of them.
+    """
     and_more = f"; and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return f"Changed values: {'; '.join(changes[:MOST_CHANGES])}{and_more}. The verdicts are provisional."
 
@@ -358,9 +367,13 @@ def changed_sentence(changes: Sequence[str]) -> str:
 def registration_notes(registration: Registration, path: Path, results: Results) -> list[str]:
     """Sentences on the registration in the file ``path``, for readers of its findings.
 
-    They say when it was registered, and which runs ended before that or have no end time. They say whether the
-    statistical test is another one, which values have changed and with which effect on verdicts, and which claims have
-    changed. If registered runs are missing, they say which and why, and that verdicts are provisional.
+    The first sentence has the time and the id of the registration. The others are there only if they apply:
+
+    - which runs ended before the registration or have no end time;
+    - that the present statistical test is another one, which values have changed, and which verdicts would be
+      different with the present thresholds;
+    - which claims have changed;
+    - which registered runs are missing and why, and that verdicts are provisional until then.
     """
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.jobs}
@@ -412,10 +425,11 @@ def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experimen
 
 
 def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str:
-    """The name of the paper that has all claims with these names.
+    """The name of the only paper whose claims can be registered for the grid of ``experiment``.
 
-    If ``names`` is empty: the paper with a claim on the labels and tasks of ``experiment``. Raises ``ConfigError`` if
-    there is no such paper or several. The message begins with ``where``.
+    With ``names``, the paper has claims of all these names; a paper is preferred if the grid can decide these claims.
+    Without ``names``, the grid can decide at least one claim of the paper. Raises ``ConfigError`` if there is no such
+    paper or several. The message begins with ``where``.
     """
     papers = claims_by_paper()
     if names:
@@ -443,10 +457,10 @@ def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], experiment: Experiment, where: str) -> list[Claim]:
-    """The claims among ``claims`` with these names, or all that ``experiment`` can decide if ``names`` is empty.
+    """Those of ``claims`` with the given ``names``, or if ``names`` is empty all that the grid can decide.
 
-    A grid can decide a claim if it has the claim's labels and at least one of its columns. Raises ``ConfigError`` if it
-    cannot decide a named claim or any claim. The message begins with ``where``.
+    The grid of ``experiment`` can decide a claim if it has the claim's labels and at least one of its columns. Raises
+    ``ConfigError`` if the grid cannot decide a named claim, or no claim at all. The message begins with ``where``.
     """
     problems = _problems(claims, experiment)
     for name in names:

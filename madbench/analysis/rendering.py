@@ -68,7 +68,10 @@ class TextTable(ABC):
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The content of the table for programs, as a list of mappings. A number that does not exist is ``None``."""
+        """The content of the table for programs, as a list of mappings. A number that does not exist is ``None``.
+
+        The keys depend on the table. A row of the printed table may have several records.
+        """
 
     def content(self) -> dict[str, Any]:
         """The table for programs: ``caption``, ``notes``, and :meth:`records` as ``cells``."""
@@ -76,9 +79,9 @@ class TextTable(ABC):
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
-        """The mark of each cell, such as ``best``. A key is the first text of the row and the index of the column.
+        """The mark of each cell, such as ``best``. Cells without a mark may be missing.
 
-        Cells without a mark may be missing.
+        A key is (first text of the row, index of the column), with the index 0 for the first column.
         """
         return {}
 
@@ -110,7 +113,10 @@ class TextTable(ABC):
         return table
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
-        """True if each column is still a column when :meth:`to_rich` prints the table for ``width`` characters."""
+        """True if the terminal table of :meth:`to_rich` for ``width`` characters has the columns of this table.
+
+        On a narrower terminal, :meth:`to_rich` prints each cell on a line of its own.
+        """
         return _width(*_stack(*self._entries(has_styles))) <= width + 1  # no gap after the last
 
     def to_markdown(self) -> str:
@@ -124,7 +130,11 @@ class TextTable(ABC):
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{markdown(self.below)}\n"
 
     def to_latex(self, label: str = "", width: Width | None = None) -> str:
-        r"""The table in LaTeX (:func:`madbench.analysis.latex.latex_table`). ``label`` is its name for ``\ref``."""
+        r"""The table in LaTeX (:func:`madbench.analysis.latex.latex_table`).
+
+        ``label`` is the name of the table for ``\ref``, by default :attr:`latex_label`. ``width`` is ``single`` for one
+        column of a two-column page, ``double`` for the page, and None to choose.
+        """
         headings, lines = self._entries()
         names = [heading.text for heading in headings]
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
@@ -147,7 +157,10 @@ class TextTable(ABC):
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
     def to_csv(self, tables_below: Sequence[TextTable] = ()) -> str:
-        """The records of this table, followed by those of ``tables_below``, as CSV with one line per record."""
+        """The records of this table, followed by those of ``tables_below``, as CSV with one line per record.
+
+        Without any record, the CSV has only the headings of this table.
+        """
         frame = pd.DataFrame([record for table in (self, *tables_below) for record in table.records()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
@@ -218,7 +231,7 @@ def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
 
 
 def _stack(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """Headings and rows with each word of a cell on its own line. The first column is not changed."""
+    """Headings and rows with each word of a cell on its own line. Cells of the first column are not changed."""
     rows = [
         [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
     ]

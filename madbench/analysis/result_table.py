@@ -106,7 +106,7 @@ class ResultTable(TextTable):
 
     @property
     def with_notes(self) -> str:
-        """The notes, followed by those sentences of the caption that the notes do not already explain."""
+        """The notes, followed by the sentences of the caption whose content the notes do not have."""
         signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
         if self.other_code:
             signs.append(_OTHER_CODE)
@@ -119,14 +119,14 @@ class ResultTable(TextTable):
 
     @property
     def _sentences(self) -> list[str]:
-        """Sentences for both caption and notes: on cells whose seeds split, and on the rows of baselines."""
+        """Sentences for both caption and notes: on tasks that only some seeds solve, and on the rows of baselines."""
         return [self._split_sentence, *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property
     def _split_sentence(self) -> str:
-        """A sentence that names the cells in which only some seeds solve the task.
+        """A sentence that names, per column, the labels with some seeds that solve the task and some that do not.
 
-        Empty if there are no such cells, or if the table shows ranks.
+        Empty if there are no such labels, or if the table shows ranks.
         """
         if self.shows == "rank":
             return ""
@@ -160,7 +160,10 @@ class ResultTable(TextTable):
         return " ".join(filter(None, parts))
 
     def texts(self, name: str) -> list[str]:
-        """The cells of the row ``name`` as text. If there is a baseline, the last text is the difference from it."""
+        """The cells of the row ``name`` as text, without the first cell, which has the name.
+
+        If the table compares its rows with a baseline, the last text is the difference from the baseline.
+        """
         texts = row_texts(self.columns, self.cells.get(name, {}), self.shows)
         if self.compared is None:
             return texts
@@ -169,16 +172,19 @@ class ResultTable(TextTable):
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
-        """The published numbers of the row ``name`` as texts, one per cell. A text is empty if there is no number.
+        """The published numbers of the row ``name`` as text, one per text of :meth:`texts`.
 
-        There is one text per column, and an empty one for the difference to the baseline if the table has it.
+        A text is empty if no number was published, and below the difference from the baseline.
         """
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return [*texts, ""] if self.compared else texts
 
     def baseline_texts(self) -> list[tuple[str, list[str]]]:
-        """The rows of the baselines that are shown: for each its name, and one text per column."""
+        """The rows of scores that need no learning, as pairs (name of the baseline, one text per column).
+
+        Empty if the table does not show them.
+        """
         texts = []
         for baseline in self._shown_baselines:
             values = self.baselines[baseline]
@@ -246,7 +252,11 @@ class ResultTable(TextTable):
         return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """For each column, by its name: the number of each row, and True if the largest number is sorted first."""
+        """The keys that sort the rows by a column, by the name of the column.
+
+        Each value is a pair: the number of each row that has a cell, by the name of the row, and True if the row with
+        the largest number comes first.
+        """
         return {
             column.name: (
                 {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
@@ -258,7 +268,8 @@ class ResultTable(TextTable):
     def sorted_by(self, key: str) -> ResultTable:
         """A copy of the table, sorted by the column with the name ``key``, the best row first.
 
-        The key ``label`` keeps the order. Raises ``ConfigError`` for an unknown column.
+        Rows without a number come last. The key ``label`` keeps the order. Raises ``ConfigError`` for an unknown
+        column.
         """
         if key == "label":
             return self

@@ -18,10 +18,11 @@ Samples = dict[str, dict[str, Sample]]
 
 
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
-    """The samples of a frame of scores of one protocol (:mod:`madbench.analysis.scores`).
+    """The samples in a frame of scores (:mod:`madbench.analysis.scores`), by the name of the column and then by label.
 
-    A seed counts if all its jobs are done, or with ``is_whole=False`` if it has a number. The sample of an average has
-    the samples of its tasks on the same seeds as ``parts``, so ``scores`` must have these tasks.
+    A seed counts if all its jobs are done, or with ``is_whole=False`` if it has a number. All scores of a column must
+    have one protocol. The ``parts`` of the sample of an average are the samples of its tasks on the same seeds, so
+    ``scores`` must have these tasks.
     """
     complete_scores = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     complete_scores = complete_scores.sort_values("seed", kind="stable")
@@ -48,9 +49,10 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
 
 
 def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], seeds: np.ndarray) -> tuple[Sample, ...]:
-    """The samples of the tasks of an average, restricted to the ``seeds`` of the average.
+    """The samples of the ``tasks`` of an average, restricted to the ``seeds`` of the average.
 
-    ``rows`` has the scores of one label: by the name of the column, arrays with one value per seed.
+    ``rows`` has the scores of one label in each task. The scores of a task are arrays with one value per seed, by the
+    name of a column of the frame of scores, such as ``seed`` or ``value``.
     """
     assert set(tasks) <= rows.keys(), "scores with an average lack one of its tasks"
     shared = {task: np.isin(rows[task]["seed"], seeds) for task in tasks}
@@ -61,9 +63,9 @@ def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], s
 
 
 def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
-    """The mean of each label minus that of ``baseline``, by (label, name of the column).
+    """The mean of each other label minus that of ``baseline``, with interval and test, by (label, name of the column).
 
-    A seed counts if all its jobs are done.
+    A seed counts if all its jobs are done. A difference is left out if one of the two labels has no seed that counts.
     """
     return {
         (label, name): difference(sample, of_column[baseline])
@@ -74,7 +76,7 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
 
 
 def select_columns(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
-    """The rows of ``scores`` that belong to columns for which ``has`` returns True."""
+    """The rows of the frame ``scores`` whose column of results makes ``has`` return True."""
     return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
 
 
@@ -84,15 +86,16 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """The number of results (label, column and seed) with only some of their jobs done, without averages."""
+    """The number of seeds with only some of their jobs done, counted per label and column. Averages do not count."""
     started_scores = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(started_scores) - len(whole_seeds(started_scores))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
-    """The sample of one label in the column ``name``.
+    """The sample of one label in the column of results ``name``.
 
-    ``rows`` has arrays with one value per seed, by the name of the column in a frame of scores, such as ``value``.
+    ``rows`` has the scores of the label in this column: arrays with one value per seed, by the name of a column of the
+    frame of scores. ``value`` and ``is_diverged`` are required. The reference values such as ``chance`` are averaged.
     """
     values = np.asarray(rows["value"], dtype=float)
     shown_column = column(name)

@@ -90,18 +90,18 @@ class Results(TableRows):
         return self.stored_labels is None or job.label in self.stored_labels
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
-        """The records of those runs with these ``ids`` that finished or diverged, by id.
+        """The records of the runs with these ``ids``, by id. Failed runs and runs that are not stored are left out.
 
-        They have curves if the scores of the suite are computed from curves.
+        The records include curves if the scores of the suite are computed from curves.
         """
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
     @functools.cached_property
     def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
-        """The scores that need no training, by setting of the table's jobs.
+        """The scores that need no training, such as chance, by task setting.
 
-        Settings whose scores are in no index entry are left out.
+        They are read from the index of the store. Task settings whose scores are not in the index are left out.
         """
         entries = self._index_entries(job for row in self.rows for job in row.jobs)
         return {
@@ -115,16 +115,18 @@ class Results(TableRows):
         return filter(None, (self.store.index_entries.get(job.id) for job in jobs if self._may_have_run(job)))
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
-        """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""
+        """The outcome of every job of the suite, row by row. The outcome of a job without a result has no record."""
         return self._outcomes.get(suite.name, [])
 
     def runs(self, suite: Suite[Any, Any]) -> list[JobOutcome]:
-        """The outcomes of runs that finished or diverged."""
+        """The outcomes of the suite's jobs whose runs finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def job_frame(self, suite: Suite[Any, Any]) -> pd.DataFrame:
-        """A frame with one line per table row and job of the suite
-        (:meth:`madbench.suites.scoring.Scoring.collect`)."""
+        """A frame with one line per row of the table and job of the suite.
+
+        :meth:`madbench.suites.scoring.Scoring.collect` describes its columns.
+        """
         return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
@@ -155,17 +157,17 @@ class Results(TableRows):
 
     @property
     def chosen_on(self) -> dict[str, str]:
-        """The name of the set of labels whose results were used to choose the settings of a profile, by suite.
+        """The name of the set of labels whose results were used to choose the settings, by the name of the suite.
 
-        Empty if no such set was used.
+        The name is empty for a suite without such a set. Suites without a result are left out.
         """
         return {suite.name: self.rows_of(suite)[0].protocol.profile.chosen_on for suite in self.suites_with_result}
 
     def origin(self, suite: Suite | None = None) -> Origin:
         """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
 
-        They give the number of seeds by which learning rates were chosen, the labels on which settings were chosen, and
-        runs that used other code than the present one.
+        They give the number of seeds by which learning rates were chosen, the set of labels by which the settings of
+        the profile were chosen, and the runs that used other code than the present code.
         """
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has_result, suites)):
@@ -224,7 +226,11 @@ class Results(TableRows):
         return [f"{subject}: {names_and_ratios}."] if ratio_by_row else []
 
     def published_numbers(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
-        """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
+        """The published numbers of a row, by the name of the column.
+
+        With ``shows_always``, numbers are included even if the profile is not comparable with those of the paper
+        (:func:`madbench.suites.published.published_numbers`).
+        """
         profile = row.protocol.profile
         entries = self._index_entries(row.jobs) if profile.is_shipped and not row.row.changes else ()
         numbers_of_runs = (entry.published_under(profile.source, shows_always) for entry in entries)
@@ -234,7 +240,7 @@ class Results(TableRows):
     def is_over_budget(self, label: str, budget_ratio: float) -> bool:
         """True if a label exceeds its budget by so much that it does not compete to be the best.
 
-        That is the case if ``budget_ratio`` is above ``MOST_MATCHED``, or if the label itself says so, as with ``!``.
+        That is the case if ``budget_ratio`` is above ``MOST_MATCHED``, or if the label states it, as with ``!``.
         """
         return budget_ratio > MOST_MATCHED or self._says_over_budget(label)
 
@@ -251,7 +257,10 @@ class Results(TableRows):
 
 
 def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
-    """The budget ratio of each row: the mean over its tasks and seeds. Rows without a known ratio are left out.
+    """The budget ratio of each row, by the name of the row: the mean over tasks and seeds.
+
+    A budget ratio is the matched quantity, such as parameters, divided by that of softmax attention. Rows without a
+    known ratio are left out.
 
     The columns of averages do not count, because an average has no score for a seed that lacks one of its tasks.
     """
@@ -262,7 +271,10 @@ def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
-    """The frame of scores of ``outcomes``. ``thresholds`` are those of :meth:`Scoring.frame`."""
+    """The frame of scores of ``outcomes``, which are those of one suite, row by row.
+
+    ``thresholds`` are the losses of the columns that count steps to a loss (:meth:`Scoring.frame`).
+    """
     kept_outcomes, alike = without_alike_rows(outcomes)
     scores = scoring.frame(kept_outcomes, thresholds)
     return _repeat_scores(scores, alike) if len(kept_outcomes) < len(outcomes) else scores
@@ -299,9 +311,9 @@ def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
 
 
 def _repeat_scores(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """A frame of scores with the scores of each row repeated for every row that it represents.
+    """A frame of scores with the scores of each row repeated for every row that this row represents.
 
-    ``alike`` is the second result of :func:`without_alike_rows`.
+    ``alike`` has the names of the rows that each row represents, as :func:`without_alike_rows` returns them.
     """
     places: list[int] = []
     labels: list[str] = []

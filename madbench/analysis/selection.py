@@ -40,11 +40,11 @@ class Selection(Query):
     """
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
-        """The results of every requested suite, or if no task is requested of every suite that is shown.
+        """The results of the suites of the requested tasks. If no task is requested: of every suite that is shown.
 
-        A stored protocol is considered only if ``is_enough`` returns True for the set of its labels. ``nothing`` is the
-        error message if no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if
-        no suite has one.
+        Among the protocols of a suite with a corpus, or if a protocol id is requested, only those are considered for
+        whose set of labels ``is_enough`` returns True. ``nothing`` is the reason in the error message if no protocol is
+        left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         errors = self.lacking(missing)
@@ -65,7 +65,10 @@ class Selection(Query):
         return self.table_of(self.select(), **choices)
 
     def table_of(self, results: Results, **choices: Any) -> ResultTable:
-        """The table of ``results`` that this query has selected before; ``choices`` as for :meth:`table`."""
+        """The table of ``results``, which :meth:`select` returned.
+
+        ``choices`` and the error are those of :meth:`table`.
+        """
         from madbench.analysis.tables import TableOptions, result_table
 
         if table := result_table(results, TableOptions(**choices)):
@@ -73,11 +76,12 @@ class Selection(Query):
         raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
 
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
-        """The comparison of the other labels with the first label of the query.
+        """The table that compares the other labels of the query with the first one.
 
         The arguments are those of :func:`madbench.analysis.comparison.comparison_table`.
 
-        Raises ``StoreError`` if the first label shares no protocol or no task with any of the others.
+        Raises ``StoreError`` if the first label shares no protocol or no task with any of the others, and
+        ``ConfigError`` for fewer than two labels or an invalid margin.
         """
         return self.comparison_of(self.select_to_compare(), within, has_deviations)
 
@@ -98,9 +102,10 @@ class Selection(Query):
     def comparison_of(
         self, results: Results, within: float | Mapping[str, float] | None = None, has_deviations: bool = False
     ) -> Listing:
-        """The comparison in ``results``, which :meth:`select_to_compare` returned.
+        """The table that compares the labels in ``results``, which :meth:`select_to_compare` returned.
 
-        The other arguments are those of :meth:`compare`.
+        The other arguments and the errors are those of :meth:`compare`. A label that shares no task with the first one
+        is left out, with a warning.
         """
         from madbench.analysis.comparison import comparison_table
 
@@ -141,8 +146,8 @@ class Selection(Query):
         """The audit of the profile's columns (:mod:`madbench.analysis.audit`).
 
         ``against`` is a query for another profile. If it is given, the table compares the results under both profiles
-        instead (:mod:`madbench.analysis.transfer`). Raises ``StoreError`` if no run of the other profile is stored, and
-        ``ConfigError`` if its runs are the same.
+        instead (:mod:`madbench.analysis.transfer`). Raises ``StoreError`` if no seed is complete or no run of the other
+        profile is stored, and ``ConfigError`` if both queries select the same runs.
         """
         from madbench.analysis.audit import audit_table
         from madbench.analysis.transfer import transfer_table
@@ -161,9 +166,9 @@ class Selection(Query):
     def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
         """The table of findings on claims, tested on the selected runs.
 
-        ``claims`` is a file of claims or the name of a paper. By default all papers with claims on the labels are used.
-
-        With ``unscaled``, thresholds that are shares of published accuracies stay in the paper's points.
+        ``claims`` is a file of claims or the name of a paper. By default, the claims of all papers with claims about
+        the selected labels are tested (:func:`madbench.analysis.claims.claims_on`). With ``unscaled``, thresholds that
+        are shares of published accuracies stay in the paper's points.
         """
         from madbench.analysis.claims import claims_on, load_claims
         from madbench.analysis.findings import findings_by_paper
@@ -193,9 +198,9 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors in ``missing`` of the suites that the user asked for.
+        """The errors of the suites that the user asked for, among the errors of all suites in ``missing``, by name.
 
-        A suite is asked for by one of its tasks or, if no task is named, by the profile or an override.
+        The user asks for a suite by one of its tasks or, if no task is requested, by the profile or an override.
         """
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 

@@ -11,10 +11,11 @@ from madbench.analysis.rendering import TextTable
 
 
 class ShownFrame(pd.DataFrame):
-    """A data frame with the records of a table. A notebook shows it as this table, with marks and caption.
+    """A data frame with the records of a table. A notebook shows the frame as this table, with marks and caption.
 
-    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are further tables, which are shown below it
-    and whose records follow. Frames that are computed from this frame are plain data frames.
+    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are further tables: a notebook shows them
+    below ``shown``, and their records follow in the frame. Frames that are computed from this frame are plain data
+    frames.
     """
 
     _metadata = ["shown", "below", "html"]
@@ -37,7 +38,7 @@ class ShownFrame(pd.DataFrame):
         return pd.DataFrame
 
     def with_columns(self, **columns: pd.Series) -> Self:
-        """A copy of the frame in which some columns are replaced. A notebook shows it like the original."""
+        """A copy of the frame with columns replaced or added. A notebook shows the table of the original frame."""
         frame = type(self)(self.assign(**columns))
         frame.shown, frame.below, frame.html = self.shown, self.below, self.html
         return frame

@@ -9,18 +9,17 @@ from statistics import fmean
 
 @dataclass(frozen=True)
 class Standing:
-    """The mean rank of a model, and the number of columns in which it is the best."""
+    """The standing of one model: its mean rank over all columns, and the number of columns in which it is the best."""
 
     average_rank: float
     top1: int
 
 
 def standings(rows: Mapping[str, Sequence[float]]) -> dict[str, Standing]:
-    """The mean rank and the number of first places of each model. ``rows`` has its values, one per column.
+    """The mean rank and the number of first places of each model. Papers call them Avg Rank and #Top1.
 
-    Higher values are better. Papers call the two numbers Avg Rank and #Top1.
-
-    Ranks begin at 1. Models that are equal in a column share their mean rank, and every best model counts as first.
+    ``rows`` has the values of each model, one per column; higher is better. Ranks begin at 1. Models that are equal in
+    a column share their mean rank, and every best model of a column counts as first.
 
     >>> standings({"a": [0.3, 0.2], "b": [0.1, 0.2], "c": [0.2, 0.1]})["b"]
     Standing(average_rank=2.25, top1=1)

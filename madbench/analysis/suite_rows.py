@@ -42,12 +42,13 @@ class SeveralProtocols(StoreError, ConfigError):
 def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
     """The rows of one suite under the requested protocol.
 
-    For runs without a corpus and without a requested protocol id, a row has the jobs that the profile trains, for the
-    seeds with a stored run. Otherwise a row has the stored jobs of a protocol. Such a protocol matches only if
+    If the suite has no runs on a corpus and no protocol id is requested, a row has the jobs that the profile trains,
+    for the seeds with a stored run. Otherwise a row has the stored jobs of a protocol. Such a protocol matches only if
     ``is_enough`` returns True for the set of its labels.
 
-    Raises ``StoreError`` if no run matches. If ``nothing`` is not empty, it is the reason in the message. Raises
-    ``ConfigError`` if several protocols match. Its message has one command per protocol.
+    Raises ``StoreError`` if no run matches. ``nothing`` is the reason in its message if no protocol matches, by default
+    a general one. Raises ``ConfigError`` if several protocols or precisions match; its message has the ways to choose
+    one.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     with with_prefixes(query.overrides, suite):
@@ -61,9 +62,10 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
 
 
 def _profile(query: Query, suite: Suite, name: str) -> ProfileFacts:
-    """The profile ``name`` with the overrides of the query.
+    """The profile ``name`` of the suite, with the overrides of the query.
 
-    Without overrides, and if the store has runs of the profile, it is a :class:`StoredProfile` from the store's index.
+    If there are no overrides and the store has runs of the profile, it is a :class:`StoredProfile` from the store's
+    index, which is faster than loading the profile.
     """
     overrides = query.own_overrides(suite)
     jobs_in_profile = () if overrides else (entry.in_profile(name) for entry in query.index_entries(suite))
@@ -75,7 +77,7 @@ def _profile(query: Query, suite: Suite, name: str) -> ProfileFacts:
 def _makes_some(query: Query, suite: Suite) -> str:
     """The end of an error message for a suite without runs: the command that trains a first run.
 
-    If another suite has stored runs, the command that shows them follows.
+    If another suite has stored runs, the command that shows the runs of that suite follows.
     """
     example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
     profile_words = ["-p", query.profile] if query.profile and suite is query.leading else []
@@ -94,11 +96,11 @@ def _table_of(query: Query, suite: Suite) -> str:
 
 
 def _rows_of_profile(query: Query, suite: Suite, profile: ProfileFacts) -> list[SuiteRow]:
-    """The rows of ``suite`` under ``profile``.
+    """The rows of ``suite`` under ``profile``, for runs without a corpus.
 
-    If this profile has no stored run, the user requested no profile, and exactly one other profile has stored runs, the
-    rows are those of the other profile, and there is a warning. Raises ``ConfigError`` if the runs have several
-    precisions, and ``NothingStored`` if there are no runs.
+    If the user requested no profile, this profile has no stored run, and exactly one other profile has, the rows are
+    those of the other profile, and there is a warning. Raises ``ConfigError`` if the runs have several precisions, and
+    ``NothingStored`` if there are no runs.
     """
     by_precision = _rows_by_precision(query, suite, profile)
     if not by_precision and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
@@ -139,9 +141,9 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
 
 
 def _trains(query: Query, profile: ProfileFacts, job: Job) -> bool:
-    """True if ``profile`` trains the stored job ``job``.
+    """True if the stored job ``job`` is one that ``profile`` trains.
 
-    The index entry of the run says so for a shipped profile. Otherwise the settings are compared.
+    For a shipped profile the index entry of the run says so. Otherwise the settings of job and profile are compared.
     """
     entry = query.store.index_entries[job.id]
     if entry.profile and profile.is_shipped:
@@ -168,8 +170,9 @@ def _rows_by_precision(query: Query, suite: Suite, profile: ProfileFacts) -> lis
 def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: Sequence[Job]) -> list[SuiteRow]:
     """One row per label, with all jobs that the profile of ``protocol`` trains, stored or not.
 
-    ``stored_jobs`` may belong to the profile. A label that was not requested is left out if the profile trains none of
-    its stored jobs, if it does not fit the profile, or if the changes of the profile have no effect on it.
+    ``stored_jobs`` are the stored jobs that may belong to the profile. A label that was not requested is left out if
+    the profile trains none of its stored jobs, if the label does not fit the profile, or if the changes of the profile
+    have no effect on the label.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored_jobs)
     changes = protocol.profile.overrides
@@ -197,7 +200,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: 
 def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
     """The plan of the jobs of ``label`` under ``protocol``, for all seeds that the suite has in the store.
 
-    If the jobs cannot be planned, the error is raised for a requested label, and the result is None for another label.
+    If the jobs cannot be planned, the error is raised if the query requests labels. Otherwise the result is None.
     """
     try:
         return protocol.plan([label], sorted({job.seed for job in query.jobs_of(protocol.suite)}))
@@ -246,9 +249,10 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 
 
 def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
-    """The stored ``jobs`` of one row and task, in the order of the profile. Empty if a job is missing for some seed.
+    """The stored ``jobs`` of one row and task, in the order of the profile.
 
-    Known runs have code of this package only, and therefore one version.
+    Empty if a job of the profile is missing for one of ``seeds``, if the profile is not a shipped one, or if a run has
+    code outside of this package, of which several versions may be stored.
     """
     counts: set[int] = set()
     by_place: dict[tuple[int, int], Job] = {}

@@ -34,12 +34,12 @@ class TableOptions:
     thresholds: Sequence[float] | None = None
     """The losses x, in nats per token, of the columns "to x", which count the steps until the loss is x.
 
-    By default the thresholds of each suite.
+    None for the default thresholds of each suite.
     """
     is_brief: bool | None = None
     """True to show only the main results, the steps to thresholds and the budget of each suite.
 
-    By default True if there are several suites.
+    None for True if there are several suites, else False.
     """
     has_baseline: bool = False
     """True to compare all rows with the first row."""
@@ -106,7 +106,8 @@ def result_table(results: Results, options: TableOptions = TableOptions()) -> Re
 
     The rows of ``results`` belong to one protocol per suite, or are the rows of a grid.
 
-    Raises ``ConfigError`` if ``options.thresholds`` has an invalid or repeated threshold, or if no suite of the table
+    Raises ``ConfigError`` if rows of one suite follow different protocols and ``options.has_baseline`` is False, if
+    ``options.thresholds`` has an invalid or repeated threshold, or if thresholds are given and no suite of the table
     counts steps to a loss.
     """
     suites, thresholds = results.suites_with_result, options.thresholds
@@ -130,8 +131,8 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
 def _suite_results(results: Results, suite: Suite, options: TableOptions) -> ResultTable:
     """The table of one suite, without differences from a baseline.
 
-    If rows follow different protocols, each protocol is scored separately. Without ``options.has_baseline``, they raise
-    ``ConfigError``. A threshold that is given twice raises it, too.
+    If rows follow different protocols, each protocol is scored separately. Raises ``ConfigError`` if they do and
+    ``options.has_baseline`` is False, and for a threshold that is given twice.
     """
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
@@ -171,7 +172,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions) -> Res
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
-    """Sentences on the origin of the results of these suites (:meth:`Results.origin`), and on runs of unknown code."""
+    """Sentences on the origin of the results of some suites (:meth:`Results.origin`), and on runs of unknown code."""
     caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
     unrecorded_labels = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
     return Origin(" ".join(filter(None, [caption, unrecorded_labels])), notes)
@@ -185,10 +186,16 @@ def suite_table(
     describe: Callable[[], str],
     options: TableOptions = TableOptions(),
 ) -> ResultTable:
-    """The table of one suite, made from frames of scores. Each of ``frames`` has the scores of one protocol.
+    """The table of one suite, made from frames of scores.
 
-    With several protocols no cell is marked as the best, as they cannot be compared. ``describe`` returns the sentences
-    of the notes on the protocol.
+    Args:
+        results: the results of all suites of the table.
+        suite: the suite.
+        columns: the columns of results. The columns of budget and number of seeds are added.
+        frames: the scores, one frame per protocol. With several protocols no cell is marked as the best, because
+            protocols cannot be compared.
+        describe: returns the sentences of the notes on the protocol.
+        options: the content of the table.
     """
     row_by_name = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -237,10 +244,10 @@ def suite_table(
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
-    """A copy of the table of one suite with the differences of all rows from the first row.
+    """A copy of the table of one suite with the differences of all rows from the first row, its baseline.
 
-    The differences are shown in the main column of the suite. If it has several main columns, they are shown in the
-    mean over these columns.
+    The table shows the differences in the main column of the suite, or in the mean over the main columns if there are
+    several.
     """
     (suite,) = table.suites
     rows = results.rows_of(suite)

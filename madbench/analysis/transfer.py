@@ -1,6 +1,6 @@
 """Comparison of results under two profiles, called this profile and the other profile.
 
-It shows if the labels have the same order, and if their differences have the same direction, under both.
+The comparison shows if labels have the same order, and if differences of labels have the same direction, under both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _MOST_REVERSED = 4  # the largest number of pairs per column that the notes name
 
 @dataclass(frozen=True)
 class PairTransfer:
-    """Two labels in one column. ``label`` has a mean under this profile that is not below that of ``other``."""
+    """The difference of two labels in one column under two profiles, called this profile and the other profile.
+
+    Under this profile, the mean of ``label`` is at least that of ``other``.
+    """
 
     label: str
     other: str
@@ -49,7 +52,7 @@ class PairTransfer:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The comparison of one column under two profiles."""
+    """The comparison of one column of results under two profiles, called this profile and the other profile."""
 
     column: str
     order: Agreement
@@ -60,19 +63,20 @@ class Transfer:
 
     @property
     def decided_pairs(self) -> list[PairTransfer]:
-        """The pairs that differ significantly under this profile."""
+        """The pairs of labels that differ significantly under this profile."""
         return [pair for pair in self.pairs if pair.is_decided]
 
     @property
     def reversed_pairs(self) -> list[PairTransfer]:
-        """The :attr:`decided_pairs` whose difference is zero or has the opposite sign under the other profile."""
+        """The :attr:`decided_pairs` in which ``label`` has no higher mean than ``other`` under the other profile."""
         return [pair for pair in self.decided_pairs if not pair.holds]
 
 
 def transfer(here: Results, there: Results) -> list[Transfer]:
-    """Compare every column in which at least two labels have results under both profiles.
+    """Compare results under two profiles. Return one :class:`Transfer` per column with two common labels or more.
 
-    ``here`` has the results under this profile, ``there`` under the other. A seed counts if all its jobs are done.
+    ``here`` has the results under this profile, ``there`` under the other. Only columns with ``is_attributed`` are
+    compared. A seed counts if all its jobs are done.
     """
     ours, theirs = (
         samples_of(select_columns(results.scores, lambda column: column.is_attributed)) for results in (here, there)
@@ -100,9 +104,10 @@ def _pairs(here: Mapping[str, Sample], there: Mapping[str, Sample]) -> list[Pair
 
 
 def transfer_table(here: Results, there: Results, name: str) -> Listing:
-    """:func:`transfer` as a table, one row per column. ``name`` is the name of the other profile.
+    """The comparison of results under two profiles (:func:`transfer`) as a table with one row per column.
 
-    Raises ``StoreError`` if no column has two labels in both results.
+    ``name`` is the name of the other profile. Raises ``StoreError`` if no column has two labels with a complete seed
+    in both results.
     """
     rows = transfer(here, there)
     if not rows:
@@ -139,7 +144,10 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
 
 
 def _reversed_text(row: Transfer) -> str:
-    """The reversed pairs of a column as text, sorted by their difference under this profile, the largest first."""
+    """The reversed pairs of a column as text, the pair with the largest difference under this profile first.
+
+    Of many pairs, only the first ones are named.
+    """
     pairs = sorted(row.reversed_pairs, key=lambda pair: -pair.here)
     texts = [
         f"{display_name(pair.label)} above {display_name(pair.other)}"

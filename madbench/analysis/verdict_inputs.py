@@ -33,10 +33,11 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
     Values that are part of the jobs of ``table`` are left out. Among others there are:
 
     - ``columns``: direction, resolution and limits of each quantity;
-    - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not. The key
-      is an older word for thresholds, which the format of registrations keeps;
+    - ``lines``: the threshold of each claim, by column. For accuracies it is scaled to the profile, for losses it is
+      not. The key is an older word for thresholds, which the format of registrations keeps;
     - ``published``: the published numbers behind the thresholds;
-    - ``chance``, ``heuristic``: the scores of each task in percent.
+    - ``chance``, ``heuristic``: the scores of a random guess and of the best answer that ignores the context, in
+      percent by task.
 
     All values have types that JSON reads back unchanged.
     """
@@ -92,7 +93,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
 def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """The differences between two results of :func:`verdict_inputs`, as texts such as ``level 0.05, now 0.1``.
 
-    A nested value has a dotted name.
+    A nested value has a dotted name. A value that only one of the results has is called ``missing`` in the other.
     """
     old_values, new_values = dict(_flat(registered)), dict(_flat(present))
     names = [name for name in {**old_values, **new_values} if old_values.get(name) != new_values.get(name)]
@@ -105,9 +106,10 @@ def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) ->
 
 
 def _headroom(quantity: str, heuristics: Mapping[str, float]) -> float:
-    """The distance from the heuristic's score to a perfect score of a quantity. NaN if a heuristic is unknown.
+    """The distance from the heuristic's score to a perfect score in the column ``quantity``. NaN if it is unknown.
 
-    For an average: the mean distance over its tasks. ``heuristics`` has the score of the heuristic by task.
+    For an average, it is the mean distance over the tasks. ``heuristics`` has the score of the best answer that ignores
+    the context, by task.
     """
     names = parts_of(quantity) or (quantity,)
     headrooms = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]

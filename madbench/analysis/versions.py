@@ -26,10 +26,10 @@ from madbench.tasks import task_source
 
 @dataclass(frozen=True)
 class Versions:
-    """The choice between versions of the code of stored ``jobs``, which are given by id.
+    """The choice between several versions of the code that trained stored jobs.
 
-    ``warn`` is called with a sentence on the runs that are left out. ``is_shown_as_stored`` is
-    :func:`madbench.labels.is_shown_as_stored`.
+    ``jobs`` has the stored jobs by id. ``warn`` is called with a sentence on runs that are left out.
+    ``is_shown_as_stored`` returns True for a label whose stored runs are shown without importing its code.
     """
 
     jobs: Mapping[str, Job]
@@ -47,8 +47,8 @@ class Versions:
     def by_version(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
         """``jobs``, grouped by the version of their mixer's code. The preferred version comes first.
 
-        Versions with a result come before others. Among these, versions whose code is installed come first, and then
-        versions with newer runs.
+        A version with a result is preferred to one without. Next, the installed version is preferred, and last, a
+        version with newer runs.
         """
         by_version: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
@@ -59,10 +59,10 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs among ``jobs``, of one label, that have the version to show.
+        """Those of ``jobs``, which have one label, whose code has the version to show.
 
-        It is the version of the mixer that is installed, or else the first of :meth:`by_version`. For each task, only
-        one version of the task's code is kept, too.
+        This is the installed version of the mixer's code or, if none of ``jobs`` has it, the first version in
+        :meth:`by_version`. For each task, only one version of the task's code is kept, too.
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
@@ -114,9 +114,9 @@ class Versions:
             self.warn(f"{runs.text}; left out, as a row shows one version")
 
     def _sources(self, now: Mapping[str, str], stored_jobs: Sequence[Job]) -> dict[str, str]:
-        """The version of each task's code to show, by task.
+        """The version of each task's code to show, by task, for the tasks of ``stored_jobs``.
 
-        It is the version in ``now`` if a run with this version is stored, and otherwise the newest stored version.
+        It is the version in ``now`` if one of ``stored_jobs`` has it, otherwise the version of the newest run.
         """
         jobs_by_source: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored_jobs:

@@ -25,7 +25,7 @@ from madbench.suites.protocol import Protocol, by_protocol, protocol_id, rate_ch
 
 
 class ProtocolTable(NamedTuple):
-    """The table of one protocol."""
+    """The table of one protocol on a leaderboard, with its heading."""
 
     heading: str
     table: PageTable
@@ -33,16 +33,19 @@ class ProtocolTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The content of a leaderboard."""
+    """The content of the page of a leaderboard."""
 
     boards: list[ProtocolTable]
     archives: list[tuple[str, str]]
     """The name of each archive, and a text with its number of runs and its digest."""
     left_out: list[str]
-    """One line per part that is not shown."""
+    """One line per part that is not shown, such as the runs of a family that is not installed."""
 
     def render(self, command: str, written: str) -> bytes:
-        """The HTML (:func:`madbench.report.rendering.render`)."""
+        """The HTML file, with the ``command`` that wrote it and the date ``written``.
+
+        It needs no other file and no network.
+        """
         sections = [(board.table.id, ", ".join(board.heading.split(", ")[:2])) for board in self.boards]
         content = {"boards": self.boards, "archives": self.archives, "left_out": self.left_out, "data": "{}"}
         content |= {"sections": [*sections, ("archives", "Archives")]}
@@ -53,11 +56,18 @@ class Leaderboard:
 def leaderboard(
     archives: Sequence[Path], work: Path, shows: Shows = "interval", profile: str | None = None
 ) -> Leaderboard:
-    """The leaderboard of ``archives``, which are unpacked into the empty folder ``work``.
+    """The leaderboard of the runs in ``archives``, with one table per protocol.
 
     If several archives have the same run with the same numbers, it counts once and belongs to all of them. If the
-    numbers differ, those of the first archive are used. ``profile`` is the profile for runs that follow no shipped
-    profile. Raises ``ConfigError`` for two archives with the same name, and ``StoreError`` if no run can be shown.
+    numbers differ, those of the first archive are used. Raises ``ConfigError`` for two archives with the same name, and
+    ``StoreError`` if no run can be shown.
+
+    Args:
+        archives: the archive files, in order of precedence.
+        work: an empty folder, into which the archives are unpacked.
+        shows: the content of a cell.
+        profile: the profile of runs that follow no shipped profile: its name or its YAML file. If None, such runs are
+            left out.
     """
     names = [path.name.removesuffix(SUFFIX) for path in archives]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -91,7 +101,7 @@ def leaderboard(
 
 
 def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """The runs whose protocol is known here, and one line per reason for other runs, such as an unknown task."""
+    """Return the runs whose protocol can be determined, and a line per reason, such as an unknown task, for others."""
     known_runs, reasons = [], Counter[str]()
     for run in runs:
         try:
@@ -107,10 +117,18 @@ def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]
 def _results(
     suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
 ) -> Results:
-    """The results of the ``jobs`` of a protocol, under the shipped profile that trained them.
+    """The results of ``jobs``, the stored jobs of one protocol, under the shipped profile that trained them.
 
-    If no shipped profile trained them, the results are those under ``profile``. Raises ``MadbenchError`` if ``profile``
-    is then None, and ``StoreError`` if none of the jobs follows it.
+    If no shipped profile trained them, they must follow ``profile``. Raises ``MadbenchError`` if ``profile`` is then
+    None, and ``StoreError`` if no job follows ``profile``.
+
+    Args:
+        suite: the suite of the jobs.
+        protocol: the id of the protocol.
+        jobs: the jobs.
+        store: the store of the runs.
+        profile: the name or the YAML file of a profile, or None.
+        warn: called with a sentence for everything that is left out.
     """
     task_names = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in task_names]
@@ -131,7 +149,10 @@ def _results(
 
 
 def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[ProtocolTable]:
-    """The table of a protocol. Empty if none of its runs has a result."""
+    """A list with the table of a protocol, which has the archives of each row in its last column.
+
+    Empty if no run of the protocol has a result. ``owners`` has the names of the archives with each run, by job id.
+    """
     table = result_table(results, TableOptions(shows=shows))
     if table is None:
         return []
@@ -153,7 +174,7 @@ def _plain(cell: PageCell) -> PageCell:
 
 
 def _sources(results: Results, owners: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The archives of each row, by the name of the row."""
+    """The names of the archives that have runs of a row, as text, by the name of the row."""
     return {row.name: ", ".join(_in_order(owners, (job.id for job in row.jobs))) for row in results.rows}
 
 

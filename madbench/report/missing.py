@@ -18,7 +18,7 @@ _MOST_NAMED = 8  # the most labels in one sentence
 
 @dataclass(frozen=True)
 class Missing:
-    """A missing part of the results."""
+    """A missing part of the results of a report, described in a sentence."""
 
     text: str
     command: str = ""
@@ -28,10 +28,16 @@ class Missing:
 def missing_runs(
     rows: Sequence[SuiteRow], requested_labels: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
-    """The missing parts of the rows of one suite.
+    """The missing parts of the results of one suite, with commands that train them.
 
-    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``records`` has
-    the stored records by job id, and ``results`` is the store.
+    These are requested labels without runs, jobs without a result, seeds that only other labels have, and labels with a
+    single seed.
+
+    Args:
+        rows: the rows of the suite, at least one.
+        requested_labels: the labels that the report is about.
+        records: the stored records by job id.
+        results: the folder of the store.
     """
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 

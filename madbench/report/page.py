@@ -75,7 +75,10 @@ class ReportPage:
     """All other content, by its name in the template."""
 
     def render(self, command: str, written: str) -> bytes:
-        """The HTML file, with the ``command`` that wrote it and the date. It needs no other file and no network."""
+        """The HTML file, with the ``command`` that wrote it and the date ``written``.
+
+        It needs no other file and no network.
+        """
         sections = [(name, name.capitalize()) for name in _SECTIONS if self.content.get(name, True)]
         content = {**self.content, "missing": self.missing, "sections": sections}
         return render("template.html.j2", content, command, written)
@@ -87,10 +90,15 @@ def report_page(
     claims: Mapping[str, Sequence[Claim]] | None = None,
     shown: TableOptions = TableOptions(),
 ) -> ReportPage:
-    """The report of ``results`` for the requested ``labels``, by default all stored labels.
+    """The report of stored results.
 
-    ``claims`` are the claims by paper; by default those of all papers that compare two of the stored labels.
-    ``shown`` are the options of the table of results.
+    Args:
+        results: the results, with one protocol per suite.
+        labels: the requested labels. The first one is the baseline of the comparison, and those without runs are
+            reported as missing. By default the labels of ``results``.
+        claims: the claims to judge, by paper. By default the claims of all papers that compare two of the stored
+            labels.
+        shown: the options of the table of results.
     """
     store = results.store
     rows = [row for suite in results.suites for row in _with_failed(results.rows_of(suite), store)]
@@ -142,10 +150,10 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
-    """``rows`` with the failed jobs of their labels added, if the suite trains on a corpus.
+    """``rows``, which have one protocol, with the failed jobs of this protocol added if it trains on a corpus.
 
-    Rows of such a suite are read from stored runs with a result, so they lack the failed jobs. All rows must have one
-    protocol, and failed jobs of other protocols are not added.
+    Rows of runs on a corpus are made from the stored runs with a result, so they lack the failed jobs. A failed job is
+    added to the row of its label. Without a corpus, the rows are returned unchanged.
     """
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
@@ -193,7 +201,10 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 
 
 def _best(table: ResultTable) -> str:
-    """A sentence on the average or the first column: the best label, and labels not significantly worse."""
+    """Words on the best label of ``table``, and on labels that are not significantly worse.
+
+    The column is the first average of the table, or the first column if there is no average.
+    """
     column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
     marks = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
     best = [name for name, mark in marks.items() if mark == BEST]
@@ -209,7 +220,7 @@ def _best(table: ResultTable) -> str:
 
 
 def _baseline_first(stored_labels: Sequence[str], requested_labels: Sequence[str]) -> list[str]:
-    """The labels with the baseline first: the first requested label, otherwise S."""
+    """The stored labels with the baseline first: the first requested label that is stored, otherwise S if stored."""
     first = next((label for label in (*requested_labels, "S") if label in stored_labels), stored_labels[0])
     return [first, *(label for label in stored_labels if label != first)]
 
@@ -261,7 +272,7 @@ def _commit(value: Mapping[str, Any]) -> str:
 
 
 def _dates(runs: Iterable[ReportedRun]) -> str:
-    """The first and the last day (UTC) on which runs ended, by their records."""
+    """The first and the last day (UTC) on which ``runs`` ended, as text, and the number of runs without a date."""
     end_times = [run.record.details.get("ended") for run in runs if run.record]
     days = sorted(str(time)[:10] for time in end_times if time)
     dates = " to ".join(dict.fromkeys(days[:1] + days[-1:])) or "not recorded"
@@ -272,10 +283,11 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 def _missing(
     results: Results, rows: Sequence[SuiteRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
-    """The missing results of each suite, and the stored runs that are left out.
+    """The missing results of each suite of ``rows``, and the number of stored runs that the report leaves out.
 
-    For a suite that the profile lists under ``beside``, results are missing only if the store has runs of the suite and
-    the user has not chosen tasks.
+    A suite that has no rows, but that the profile lists under ``beside``, is reported as missing if the store has runs
+    of the suite and the user has not chosen tasks. ``labels`` are the requested labels, and ``records`` has the stored
+    records by job id.
     """
     missing: list[Missing] = []
     stored_suites = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()
@@ -294,7 +306,7 @@ def _missing(
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
-    """Return name, caption and SVG of each figure, and the reasons why other figures have nothing to draw."""
+    """Return (name, caption, SVG) for each figure, and the reason for each figure that has nothing to draw."""
     figures, missing = [], []
     for name in figure_names(results.suites):
         caption = drawing_of(name).caption
@@ -333,7 +345,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 
 
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
-    """The data of runs, labels and effects for the script of the page."""
+    """The data for the script of the page, as JSON values by name: runs with curves, titles, labels and effects."""
     folder = store.root / "runs"
     drawn_runs = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
     curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn_runs.items()}
@@ -359,7 +371,10 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
 
 
 def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
-    """The tasks that each column summarizes, for columns that are not tasks themselves."""
+    """The tasks that a column such as an average is computed from, by the name of the column.
+
+    Columns that are tasks themselves are left out.
+    """
     tasks_of_column = {}
     for suite in suites().values():
         tasks = {run.job.task for run in runs if run.job.suite == suite.name}
@@ -371,7 +386,7 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
-    """The details of each effect and interaction by name and quantity. A click on the page shows them."""
+    """The text, headings and rows that a click on an effect or interaction shows, by ``NAME/QUANTITY``."""
     effects = {}
     for row in table.rows:
         text, headings = "the mean over these pairs of labels, which differ only in this factor", ["With", "Without"]

@@ -20,9 +20,13 @@ _FOLDER = Path(__file__).parent
 
 
 def render(template: str, content: Mapping[str, Any], command: str, written: str) -> bytes:
-    """The HTML file, with the ``command`` that wrote it and the date. It needs no other file and no network.
+    """The content of an HTML file that needs no other file and no network.
 
-    ``content`` has the values of the template by name; every page has ``sections`` and ``data``.
+    Args:
+        template: the file name of the template in the folder of this module.
+        content: the values of the template by name. Every template needs ``sections`` and ``data``.
+        command: the command that writes the file, shown on the page.
+        written: the date, shown on the page.
     """
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),

@@ -1,4 +1,4 @@
-"""The runs of a report in the form of the data of its page: columns of fields, with repeated values once, and curves.
+"""The runs of a report as data for the script of its page: columns of fields, with repeated values once, and curves.
 
 A column is a list with one value per run, or ``{"values": [...], "index": [...]}`` with an index into the values for
 each run. If ``index`` is missing, all runs have the only value.
@@ -35,7 +35,7 @@ _SCALARS = {str, int, float, bool, type(None)}
 
 
 class ReportedRun(NamedTuple):
-    """A job of the report and its record."""
+    """A job of a report with its record and further values for the page."""
 
     job: Job
     record: Record | None
@@ -43,9 +43,9 @@ class ReportedRun(NamedTuple):
     counts: bool
     """True if a number of a table uses the run."""
     words: list[str]
-    """The verb and the options of the command that trains the run again, without label and seed."""
+    """The words of the command that trains the run again, without label and seed."""
     change: str
-    """The differences of the setting from the first setting of the task."""
+    """The differences of the task setting from the baseline setting of the task, as :func:`setting_changes` has."""
 
     @property
     def status(self) -> str:
@@ -53,12 +53,16 @@ class ReportedRun(NamedTuple):
 
     @property
     def result(self) -> str:
-        """The main result of the run as text."""
+        """The main result of the run as text. Empty if nothing is stored."""
         return suite_of(self.job).shown_metric.text(self.record.metrics) if self.record else ""
 
 
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:
-    """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
+    """The fields of ``runs`` as columns of the page's data, by name.
+
+    The names are those of the fields of a job and of :class:`ReportedRun`, such as ``label`` and ``status``, and those
+    of recorded values with a prefix, such as ``metrics.accuracy`` and ``details.device``. A missing value is None.
+    """
     records = [run.record or Record("failed") for run in runs]
     values: dict[str, list[Any]] = {"id": [run.job.id for run in runs]}
     values |= {name: [getattr(run.job, name) for run in runs] for name in Job.__dataclass_fields__}
@@ -72,7 +76,11 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:
 
 
 def data_column(values: Sequence[Any]) -> DataColumn:
-    """The values of a field, one per run, as a column of the page's data. Repeated values are written once."""
+    """The values of a field, one per run, as a column of the page's data.
+
+    The column is ``{"values": [value]}`` if all values are equal. If at most half of the values are distinct, it is
+    ``{"values": [...], "index": [...]}`` with an index into the distinct values for each run. Otherwise it is a list.
+    """
     keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
@@ -104,7 +112,8 @@ def json_value(value: Any) -> Any:
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
     """The differences of each job's task setting from the baseline setting of its task, as text, by job id.
 
-    A job at the baseline has the text ``baseline``. The text is empty if all jobs of the task have one setting.
+    An example is ``seq_len 256``. A job at the baseline has the text ``baseline``. The text is empty if all jobs of the
+    task have one setting.
     """
     keys = [(job.task, str(job.setting)) for job in jobs]
     settings = {key: job for key, job in zip(keys, jobs)}
@@ -120,9 +129,10 @@ def _changes(job: Job) -> str:
 
 
 def thin_curve(file: Path) -> dict[str, list[float | None]]:
-    """Evenly spaced points of a ``curve.csv``, with the first and the last: step, training loss and evaluation.
+    """At most :data:`MOST_POINTS` evenly spaced points of a ``curve.csv``, with the first and the last.
 
-    Values that are not finite are None. Empty if no row of the file has all three.
+    The result has lists by the name of the column: the step, the training loss, and the first evaluation in the file,
+    if any. Values that are not finite are None. Empty if the file cannot be read, or has no row with all these values.
     """
     try:
         heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))

@@ -32,19 +32,19 @@ from madbench.suites.code_marks import SIGN
 
 @dataclass(frozen=True)
 class PageCell:
-    """A cell with a number or a text."""
+    """A cell of a table on a page: its text, and a sort key, a link and a mark if it has them."""
 
     text: str
     value: float | None = None
     """The sort key. None and NaN come last."""
     link: str = ""
-    """The part of the link's address after ``#``. Empty without a link."""
+    """The address of a part of the same page, without ``#`` (:func:`page_link`). Empty if the cell is no link."""
     mark: str = ""
-    """``best``, ``within_noise`` of the best, or empty."""
+    """``best``, ``within_noise`` (not significantly worse than the best), or empty."""
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The number and the text after it, such as its interval."""
+        """The text of the cell in two parts: the number, and the rest, such as an interval. The rest may be empty."""
         starts = [self.text.index(start) for start in (" ±", " (", " n=", " [") if start in self.text]
         end = min(starts, default=len(self.text))
         return self.text[:end], self.text[end:]
@@ -68,11 +68,11 @@ class Heading(NamedTuple):
 
     text: str
     is_ascending: bool = False
-    """True if the first click sorts in ascending order."""
+    """True if the first click on the heading sorts the column in ascending order."""
 
 
 class PageTable(NamedTuple):
-    """A table of the page."""
+    """A table of a report or leaderboard page, which a reader can sort and filter."""
 
     id: str
     caption: str
@@ -84,12 +84,16 @@ class PageTable(NamedTuple):
 
 
 def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
-    """The link, without ``#``, to a label's runs in a column, to all of its runs, or to the labels of an effect."""
+    """The address, without ``#``, of a view of the page.
+
+    ``runs`` lists the runs of the label ``name``, only those of ``column`` if it is given. ``effect`` lists the labels
+    of the effect ``name`` in ``column``.
+    """
     return f"{kind}/{quote(name, safe='')}/{quote(column, safe='')}"
 
 
 def result_page_table(table: ResultTable) -> PageTable:
-    """The table of one suite."""
+    """The page's table of the results of one suite, with links to runs. ``table`` must have a single suite."""
     (suite,) = table.suites
     keys, marks = table.sort_keys(), table.marks()
     groups: list[RowGroup] = []
@@ -111,17 +115,20 @@ def result_page_table(table: ResultTable) -> PageTable:
 
 
 def _opens(suite: Suite, column: str) -> str:
-    """The column whose runs are listed after a click on a cell of ``column``.
+    """The name of the column whose runs are listed after a click on a cell of ``column``.
 
-    A task or an average opens its own runs. Any other column, such as a count of steps, opens the runs of the only task
-    of the suite. If the suite has several tasks, the text is empty, and the runs of all tasks are listed.
+    For a task or an average, it is ``column`` itself. For any other column, such as a count of steps, it is the only
+    task of the suite. If the suite has several tasks, the name is empty, which lists the runs of all tasks.
     """
     tasks = suite.tasks()
     return column if column in tasks or is_average(column) else tasks[0] if len(tasks) == 1 else ""
 
 
 def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
-    """The table with one row per label and its differences from the baseline. None without another label."""
+    """The page's table of the differences from the label ``baseline``, with one row per other label.
+
+    ``table`` is the result of :func:`madbench.analysis.comparison.comparison_table`. None if it has no other label.
+    """
     rows: list[Comparison] = table.rows
     quantities = in_order(row.quantity for row in rows)
     cells = {(row.label, row.quantity): row for row in rows}
@@ -147,7 +154,7 @@ def _difference_cell(row: Comparison) -> PageCell:
 
 
 def factor_page_table(table: AttributionTable) -> PageTable:
-    """The table with one row per factor or interaction. The cells link to their labels."""
+    """The page's table of effects, with one row per factor or interaction. A cell links to the labels of its effect."""
     values = {(row.name, row.quantity): row.estimate.estimate for row in table.rows}
     (corner, *headings), lines = table.text_rows()
     groups: list[RowGroup] = []
@@ -175,7 +182,10 @@ def _first_number(text: str) -> float | None:
 
 
 def cost_page_table(suite: Suite, table: Listing) -> PageTable:
-    """The table of costs of one suite, with one row per label."""
+    """The page's table of the costs of one suite, with one row per label.
+
+    ``table`` is the result of :func:`madbench.analysis.cost_table.cost_table`.
+    """
     values = {(cell["label"], cell["task"]): cell["mean"] for cell in table.cells}
     names = list(dict.fromkeys(cell["task"] for cell in table.cells))
     groups: list[RowGroup] = []
@@ -188,11 +198,13 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
 
 
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
-    """The table of budgets with one row per label and mixer size. Lengths with equal mixers share a row.
+    """The page's table of budgets, with one row per label and size of mixer.
 
-    The mixers of a job cannot be computed if the code of its label must not be run or fails, or if its suite states no
-    width and length. Then the parameters are read from the record, without ranks. The job is left out if the record
-    lacks them, or if its budget does not count parameters.
+    Input lengths with equal mixers share a row. ``runs`` has pairs of a job and its record, or None if nothing is
+    stored. The mixers of a job cannot be computed if
+    the code of its label must not be run or fails, or if its suite states no width and length. Then the parameters are
+    read from the record, without ranks. The job is left out if the record lacks the parameters, or if its budget does
+    not count parameters.
     """
     lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
@@ -240,7 +252,7 @@ def _mixers(job: Job) -> list[Allocation]:
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:
-    """Label, width, heads and length of a job; 0 for a number that its suite does not have."""
+    """Label, width, number of heads and input length of a job. A width or length that its suite does not have is 0."""
     length = getattr(job.model, "seq_len", None) or job.setting.get("seq_len", 0)
     return job.label, getattr(job.model, "d_model", 0), job.model.n_head, length
 
@@ -252,13 +264,13 @@ class PageClaim(NamedTuple):
     id: str
     """The name of the claim. The name of its paper is put before it if an earlier claim has the same name."""
     group: str
-    """The heading of the group of claims, for the first claim of the group. Empty for other claims."""
+    """The heading of a group of claims, if the claim is the first of its group. Otherwise empty."""
     findings: list[tuple[Finding, list[str]]]
-    """One finding per quantity, with its cells: title, published, ours, n, verdict, why."""
+    """One finding per column, with the texts of its cells: title, published, ours, n, verdict, why."""
 
 
 def page_claims(table: FindingsTable) -> list[PageClaim]:
-    """The claims of ``table``."""
+    """The claims of ``table`` with their findings, in the order of the table."""
     rows, headings = iter(table.rows), list[str]()
     claims: list[PageClaim] = []
     for texts in table.text_rows()[1]:

@@ -39,18 +39,22 @@ _FIELDS = ("row", "label", "task", "seed", "id")
 
 @dataclass(frozen=True)
 class Naming:
-    """The names of projects and runs, and the settings in which the rows of a grid differ."""
+    """The names of projects and runs in a tracking service, and the settings in which the rows of a grid differ.
+
+    Raises ``ConfigError`` for a template with unknown fields, and for a project with characters that services refuse.
+    """
 
     project: str = ""
-    """The project. If empty: the service's own variable, such as ``WANDB_PROJECT``, else ``madbench``."""
+    """The project. If empty: wandb uses ``WANDB_PROJECT`` if it is set, otherwise wandb and trackio use ``madbench``,
+    and tensorboard needs none."""
     run_name: str = RUN_NAME
-    """The template of a run's name, with ``{row}`` (the label and its row's changes), ``{label}``, ``{task}``,
-    ``{seed}`` and ``{id}``.
+    """The template of a run's name. Its fields are ``{row}`` (the label with the changed settings of its row in the
+    grid), ``{label}``, ``{task}``, ``{seed}`` and ``{id}``.
     """
     rows: Mapping[str, str] = field(default_factory=dict)
-    """The name of a job's row, by id. A job without an entry uses its label."""
+    """The name of each job's row in the grid, by job id. Jobs that are missing use their label."""
     varied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The changes of a job's row, by id and key."""
+    """The changed settings of each job's row in the grid, by job id and then by key."""
 
     def __post_init__(self) -> None:
         try:
@@ -66,19 +70,23 @@ class Naming:
             )
 
     def title(self, job: Job) -> str:
-        """The name of a job's run."""
+        """The name of a job's run in the service, made from the template :attr:`run_name`."""
         names = {"label": job.label, "task": job.task, "seed": job.seed, "id": job.id}
         return self.run_name.format(row=" ".join(self.rows.get(job.id, job.label).split()), **names)
 
     def settings(self, job: Job) -> dict[str, Any]:
-        """The job's content and id, nested as in ``job.json``, and its row's changes as ``varied``."""
+        """The configuration to send to the service: the id and the content of ``job``, nested as in ``job.json``.
+
+        The key ``varied`` has the changed settings of the job's row in the grid.
+        """
         return {"id": job.id, **job.to_dict(), "varied": dict(self.varied.get(job.id, {}))}
 
 
 class TensorboardTracker:
     """A tracker that writes the folder ``<results>/tensorboard/<name of the run>_<job id>/`` for each job.
 
-    If a project is named, the folder is ``<results>/tensorboard/<project>/<name of the run>_<job id>/``.
+    If ``naming`` has a project, the folder is ``<results>/tensorboard/<project>/<name of the run>_<job id>/``. Raises
+    ``MissingExtraError`` if tensorboard is not installed.
     """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
@@ -103,12 +111,11 @@ class TensorboardTracker:
 
 
 class WandbTracker:
-    """A tracker with one wandb run per job, grouped by label, with files in ``<results>/wandb``.
+    """A tracker that makes one wandb run per job, grouped by label, with files in ``<results>/wandb``.
 
-    The project is the one in ``naming``, or else that in ``WANDB_PROJECT``, or else ``madbench``.
-
-    Other variables of wandb also apply, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb would ask for a
-    key, since nobody may be there to answer.
+    The project is the one in ``naming``, or else that in the environment variable ``WANDB_PROJECT``, or else
+    ``madbench``. Other variables of wandb also apply, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb
+    would ask for a key, since nobody may be there to answer, and ``MissingExtraError`` if it is not installed.
     """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
@@ -148,7 +155,11 @@ class WandbTracker:
 
 
 class TrackioTracker:
-    """A tracker with one trackio run per job, grouped by label, in ``TRACKIO_DIR``. It drops trackio's output."""
+    """A tracker that makes one trackio run per job, grouped by label, and hides what trackio prints.
+
+    The files are in the folder of the environment variable ``TRACKIO_DIR``. ``results`` is not used. Raises
+    ``MissingExtraError`` if trackio is not installed.
+    """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.trackio, self.naming = require("trackio", "tracker trackio", "trackio"), naming
@@ -183,9 +194,10 @@ NAMES = tuple(SERVICES)
 
 
 def parse_names(values: Sequence[str] | None) -> list[str]:
-    """The trackers of ``--track``, comma-separated.
+    """Parse the values of ``--track``, each with one or more names of trackers separated by commas.
 
-    Empty without it. Raises ``ConfigError`` for unknown or repeated names.
+    Return the names. Empty if ``values`` is None. Raises ``ConfigError`` for values without any name, and for unknown
+    or repeated names.
     """
     names = [part.strip() for value in values or () for part in value.split(",") if part.strip()]
     if values and not names:
@@ -201,17 +213,25 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
 
 
 def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()) -> dict[str, Any]:
-    """Open trackers by name. Raises ``MissingExtraError`` for a tracker that is not installed."""
+    """Open the trackers with these ``names``, and return them by name. ``results`` is the folder of the run store.
+
+    Raises ``MissingExtraError`` for a tracker that is not installed, and ``ConfigError`` for a tracker that cannot be
+    imported or, for wandb, has no key.
+    """
     return {name: SERVICES[name](results, naming) for name in names}
 
 
 class Tracking:
     """A context that passes the events of jobs to trackers, in a thread of its own, since a network may be slow.
 
-    A tracker has three methods. ``begin(job)`` returns the service's run of the job, the first argument of the other
-    two. ``log(run, step, values)`` adds numbers at a step, which may be below an earlier one. ``end(run, job, record,
-    metrics)`` gets the record of the job, or None if it was interrupted. Several runs can be open at the same time. A
-    tracker that raises an error is left out from then on, and ``warn`` is called with a sentence.
+    ``trackers`` has objects with three methods, by the name of the service. Several runs can be open at the same time.
+
+    - ``begin(job)`` returns an object for the service's run of the job, the argument ``run`` of the other methods.
+    - ``log(run, step, values)`` adds numbers at a step. The step may be below an earlier one.
+    - ``end(run, job, record, metrics)`` gets the record of the job, or None if the job was interrupted, and the metrics
+      of the record by name.
+
+    A tracker that raises an error is left out from then on, and ``warn`` is called with a sentence.
     """
 
     def __init__(self, trackers: Mapping[str, Any], warn: Callable[[str], None]):
@@ -235,7 +255,7 @@ class Tracking:
             self.warn(f"{waiting}: not done after {FLUSH_SECONDS:.0f} s; the end of the sweep may be missing there")
 
     def on_event(self, event: Event) -> None:
-        """Queue the event and return immediately."""
+        """Queue an event of the executor for the trackers and return immediately. Skipped jobs are not passed on."""
         if self.trackers and event["event"] != "skipped":
             self._events.put(event)
 
@@ -266,7 +286,7 @@ class Tracking:
             self._call(name, method, run, *arguments)
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Call a method of a tracker and return its result. None if the tracker fails, or failed before."""
+        """Call a method of the tracker ``name`` and return its result. None if the tracker fails, or failed before."""
         try:
             return getattr(self.trackers[name], method)(*arguments) if name in self.trackers else None
         except (Exception, SystemExit) as error:  # the sweep continues after any error of a service

@@ -101,7 +101,7 @@ class Claim:
     numbers of all labels of the claim."""
 
     def expectation(self, quantity: str) -> Expectation:
-        """The expectation of the claim in the column ``quantity``."""
+        """The kind of the claim in the column ``quantity``: ``gain``, ``no loss``, ``no gain`` or ``equal``."""
         return self.expects_on.get(quantity, self.expects)
 
     @property
@@ -125,12 +125,12 @@ class Claim:
         return tuple(dict.fromkeys(label for pair in pairs_of_cases for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, WeightedLabels]:
-        """The gains that must all be beyond the threshold, by name. Each is a weighted sum of means of labels.
+        """The gains that must all be beyond the threshold, by name. Each gain is a weighted sum of means of labels.
 
-        ``cases`` are the indices of the pairs to use. A claim about the mean has one gain, with an empty name. A claim
-        about every pair has one gain per pair. A claim with rivals has two gains per rival: the sum and the difference
-        of the mean gain of the claim and the mean gain of the rival. If ``expects`` is "equal", each gain also occurs
-        negated.
+        ``cases`` are the indices in :attr:`pairs` of the pairs to use. A claim about the mean has one gain, with an
+        empty name. A claim about every pair has one gain per pair. A claim with rivals has two gains per rival: the sum
+        and the difference of the mean gain of the claim and the mean gain of the rival. If ``expects`` is "equal", each
+        gain also occurs negated.
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
@@ -144,7 +144,7 @@ class Claim:
         return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": mean_gain}).items()})
 
     def _both_ways(self, gains: dict[str, WeightedLabels]) -> dict[str, WeightedLabels]:
-        """``gains``, and also their negatives if ``expects`` is "equal"."""
+        """``gains``, and if ``expects`` is "equal", also each gain negated, named with "(reversed)"."""
         if self.expects != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}
@@ -156,7 +156,7 @@ def _mean(pairs: Sequence[LabelPair]) -> WeightedLabels:
 
 
 def _sum_by_label(terms: WeightedLabels) -> WeightedLabels:
-    """``terms`` with one term per label: its weights are added up. Labels with a total weight of 0 are left out."""
+    """``terms`` with the weights of each label added up. Labels whose total weight is 0 are left out."""
     total: dict[str, float] = {}
     for weight, label in terms:
         total[label] = total.get(label, 0.0) + weight
@@ -178,10 +178,10 @@ class ClaimsFile:
     is requested by name."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
-        """Return the claims of the file with missing fields filled in.
+        """Return the claims of the file with the fields ``quantities`` and ``published_by`` filled in.
 
-        A claim without ``quantities`` gets those of the file, or the default columns if the file has none. A claim
-        without ``published_by`` gets ``paper``.
+        A claim without ``quantities`` gets those of the file. If the file has none, it gets the main columns of the
+        suites that are trained by default. A claim without ``published_by`` gets ``paper``.
         """
         quantities = self.quantities or default_headline()
         return tuple(
@@ -191,16 +191,16 @@ class ClaimsFile:
 
 
 def load_claims(source: str | Path) -> tuple[Claim, ...]:
-    """The claims of ``source``: the path of a YAML file, or the name of a paper.
+    """The claims in the file ``source``, given as the path of a YAML file or as the name of a paper.
 
-    Raises ``ConfigError`` for a file that does not exist or has no claims, for an unknown key or column, for a claim
-    without labels, for two claims of the same name, and for a claim that needs a published number that does not exist.
+    Raises ``ConfigError`` for an unknown paper, for a file that cannot be read or has no claims, for two claims of the
+    same name, and for an invalid claim (:func:`complete_claim`).
     """
     return load_claims_file(source).claims
 
 
 def load_claims_file(source: str | Path) -> ClaimsFile:
-    """The content of a file of claims. ``source`` and the errors are those of :func:`load_claims`."""
+    """The content of a file of claims, with complete claims. ``source`` and errors are those of :func:`load_claims`."""
     path = _path_of(source)
     file = from_mapping(ClaimsFile, read_yaml(path), str(path))
     paper = file.retells or _paper_of(path)
@@ -218,21 +218,25 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
 def claims_by_paper() -> dict[str, tuple[Claim, ...]]:
     """The claims of each paper, by the name of the paper. Papers that restate claims of another paper are left out.
 
-    An installed paper with an invalid file of claims is left out, too; :func:`broken_claims` has the reason.
+    A paper of another package with an invalid file of claims is left out, too; :func:`broken_claims` has the reason.
+    Raises ``ConfigError`` if the file of one of madbench's own papers is invalid.
     """
     files = {name: file for name, file in _files_of_papers().items() if isinstance(file, ClaimsFile)}
     return {name: file.claims for name, file in files.items() if not file.retells}
 
 
 def broken_claims() -> dict[str, str]:
-    """The reason why the claims of an installed paper cannot be read, by the name of the paper."""
+    """The reasons why the claims of papers of other packages cannot be read, by the name of the paper.
+
+    Empty if all can be read. Raises ``ConfigError`` if the file of one of madbench's own papers is invalid.
+    """
     return {name: str(file) for name, file in _files_of_papers().items() if isinstance(file, ConfigError)}
 
 
 def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
-    """The content of each paper's file of claims, or the error when it was read, by the name of the paper.
+    """The content of each paper's file of claims, or the error from reading the file, by the name of the paper.
 
-    Raises ``ConfigError`` if the file of a paper of this package is invalid.
+    Raises ``ConfigError`` if the file of one of madbench's own papers is invalid.
     """
     files: dict[str, ClaimsFile | ConfigError] = {}
     for name, folder in paper_folders().items():
@@ -247,9 +251,10 @@ def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
-    """All claims of each paper that has a claim on a pair of ``labels``, by the name of the paper.
+    """The claims of all papers that apply to ``labels``, by the name of the paper.
 
-    If there is no such paper, the claims of all papers.
+    A paper applies if both labels of a pair of one of its claims are in ``labels``; then all its claims are returned.
+    If no paper applies, the claims of all papers are returned.
     """
     papers, available = claims_by_paper(), set(labels)
     applicable = {
@@ -261,7 +266,7 @@ def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
 
 
 def _paper_of(path: Path) -> str:
-    """The name of the paper whose folder contains the file ``path``. Empty if there is none."""
+    """The name of the paper whose folder contains the file ``path``. Empty if it is in no paper's folder."""
     return next((name for name, folder in paper_folders().items() if folder.resolve() == path.parent.resolve()), "")
 
 
@@ -288,9 +293,11 @@ def _path_of(source: str | Path) -> Path:
 
 
 def complete_claim(claim: Claim, where: str) -> Claim:
-    """Return ``claim`` with the pairs and the title that follow from its contrast.
+    """Check ``claim``, and return it with missing fields filled in and labels in canonical form.
 
-    Raises ``ConfigError`` if the claim is invalid. The message begins with ``where``.
+    A contrast determines the pairs and, by its sign, the expectation. The default title is the contrast or the first
+    pair. Raises ``ConfigError`` if the claim is invalid, for example if it has both pairs and a contrast, an unknown
+    label or column, or a threshold that needs a missing published number. The message begins with ``where``.
     """
     if bool(claim.contrast) == bool(claim.pairs):
         raise ConfigError(f"{where}: expected either pairs or a contrast such as 'A > B'")
@@ -329,11 +336,13 @@ def complete_claim(claim: Claim, where: str) -> Claim:
 
 
 def pairs_of(contrast: str) -> tuple[tuple[LabelPair, ...], str]:
-    """Return the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
+    """Parse a contrast of labels. Return its pairs and its sign ``>``, ``>=``, ``~`` or ``=``.
 
     A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in
-    LABELS``. The pairs of ``A > B`` are all pairs of a label of A and a label of B. The pairs of ``FACTOR in LABELS``
-    are the labels that differ only in this factor, and the first label of a pair has it. Their sign is ``>``.
+    LABELS``. The pairs of ``A > B`` are all pairs of a label of A and another label of B. The pairs of ``FACTOR in
+    LABELS`` are the labels that differ only in this factor, and the first label of a pair has the factor. The sign of
+    ``FACTOR in LABELS`` is ``>``. Raises ``ConfigError`` for another form or if there is no pair, and ``LabelError``
+    for an unknown label.
     """
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())

@@ -23,7 +23,10 @@ _SENTENCE = re.compile(
 
 
 def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
-    """Parse a sentence. Return the claim and its entry in a file of claims.
+    """Parse a sentence ``CONTRAST on COLUMN[,COLUMN] [by NUMBER | within NUMBER]``, such as ``A > B on COLUMN``.
+
+    Return the claim and its entry in a file of claims. The name of the claim is ``name``, by default made from the
+    sentence. The contrasts are:
 
     - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
     - ``A ~ B`` or ``A = B``: A and B differ by less than the number after ``within``.
@@ -31,8 +34,9 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     - ``FACTOR in LABELS``: for the pairs of these labels that differ only in this factor, the label with the factor is
       better.
 
-    A and B are labels or sets of labels. The claim is about the mean over their pairs, or about each pair if the
-    sentence begins with ``every``. The number may also stand before ``on``. Raises ``ConfigError`` for other sentences.
+    A and B are labels or sets of labels. The claim is about the mean over all pairs, or about each pair if the sentence
+    begins with ``every``. ``by`` or ``within`` may also stand before ``on``. Raises ``ConfigError`` for other
+    sentences, and for an unknown label or column.
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
@@ -67,8 +71,8 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
 def add_claim(entry: dict[str, Any], path: Path) -> int:
     """Append a claim to the file of claims ``path``, or create the file. Return the number of claims in the file.
 
-    ``entry`` is what :func:`parse_claim` returns. The content and the comments of the file are kept. Raises
-    ``ConfigError`` if the file already has a claim of this name, or has no line ``claims:``.
+    ``entry`` is the entry that :func:`parse_claim` returns. The content and the comments of the file are kept. Raises
+    ``ConfigError`` if the file is invalid, has a claim of this name already, or has no line ``claims:``.
     """
     text, before = "", tuple[Claim, ...]()
     if path.exists():

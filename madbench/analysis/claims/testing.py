@@ -26,18 +26,18 @@ class ClaimTest:
     """Indices in ``Claim.pairs`` of the pairs that are tested."""
     threshold: float = math.nan
     published_threshold: float = math.nan
-    """The threshold in the paper's points, if it is scaled, otherwise NaN."""
+    """The threshold before it is scaled to the profile, in the paper's points. NaN if it is not scaled."""
     gains: tuple[tuple[str, Difference], ...] = ()
     """The gains by name. A larger gain is better."""
     p: float = math.nan
-    """Two-sided p-value for or against the claim. NaN if nothing is tested."""
+    """Two-sided p-value of the test for and against the claim. NaN if nothing is tested."""
     is_for: bool = False
     """True if the gain is on the claim's side of the threshold."""
     detail: str = ""
 
     @property
     def smallest(self) -> tuple[str, Difference | None]:
-        """The name of the smallest gain, and the gain itself. The gain is None without a stored pair."""
+        """The name of the smallest gain, and the gain. ``("", None)`` if no pair of the claim is stored."""
         return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
 
 
@@ -48,12 +48,16 @@ def test_claim(
     scales: bool = True,
     fixed_threshold: float | None = None,
 ) -> ClaimTest:
-    """Test ``claim`` on the column ``quantity``. ``samples`` has the sample of each label in this column.
+    """Test ``claim`` on the column ``quantity``.
 
-    The stored pairs whose labels have at least ``LEAST_SEEDS`` seeds are tested, or all stored pairs if there is no
-    such pair. A claim about every pair is tested only if all of its pairs are stored, and then on all of them.
+    The pairs of the claim whose labels all have at least ``LEAST_SEEDS`` seeds are tested. If there is no such pair,
+    all pairs with samples of their labels are used. A claim about every pair is tested only if all its pairs have
+    samples, and then on all of them.
 
     Args:
+        claim: the claim.
+        quantity: the name of the column.
+        samples: the stored seeds of each label in this column.
         scales: True if a threshold that is a share of published accuracies is scaled to the profile.
         fixed_threshold: a threshold in the units of the column. It replaces the threshold of the claim.
     """
@@ -85,7 +89,10 @@ def test_claim(
 def _kind_within(
     claim: Claim, quantity: str, cases: Sequence[int], threshold: float, samples: Mapping[str, Sample]
 ) -> str:
-    """A description of a supported claim of no difference, such as ``equal within the margin`` or ``worse``."""
+    """A description of a supported claim of no difference, such as ``equal within the margin`` or ``worse``.
+
+    ``cases`` are the indices of the tested pairs. ``samples`` has the stored seeds of each label.
+    """
     terms = next(iter(claim.gains(cases).values()))
     gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
     if expectation == "equal":

@@ -12,9 +12,10 @@ from madbench.analysis.references import gain_sign
 
 
 def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
-    """The published gain of the pairs with the indices ``cases``. NaN if a published number is missing.
+    """The gain of a claim in the published numbers of the column ``quantity``. NaN if a published number is missing.
 
-    It is the smallest if the claim needs several gains (:meth:`madbench.analysis.claims.Claim.gains`).
+    ``cases`` are the indices of the pairs to use. If the claim is about several gains
+    (:meth:`madbench.analysis.claims.Claim.gains`), the smallest is returned.
     """
     table = claim.reference.gains
     sums = [
@@ -27,10 +28,11 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 def claim_threshold(
     claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], headroom: float = math.nan
 ) -> float:
-    """The threshold of a claim on ``quantity``, as a gain in the units of the column.
+    """The threshold of a claim in the column ``quantity``, as a gain in the units of the column.
 
-    A threshold that is a share of published losses or steps is scaled by the ratio of stored to published means. One
-    that is a share of published accuracies is scaled by the ratio of ``headroom`` to the same distance in the paper.
+    A threshold that is a share of published losses or steps is scaled by the mean ratio of stored to published numbers
+    of the second labels of the pairs. A threshold that is a share of published accuracies is scaled by the ratio of
+    ``headroom`` to the same distance in the paper.
 
     Args:
         claim: the claim.

@@ -19,5 +19,5 @@ def figure_names(chosen_suites: Iterable[Suite] | None = None) -> list[str]:
 
 
 def suites_of_figure(name: str) -> list[Suite]:
-    """The suites that have the figure ``name``. Empty if it is a figure of every suite, such as ``scores``."""
+    """The suites that define the figure ``name``. Empty for a figure that every suite has, such as ``scores``."""
     return [suite for suite in suites().values() if name in suite.figures]

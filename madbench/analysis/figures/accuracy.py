@@ -42,10 +42,10 @@ SCORE_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "label", "ma
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
 """The columns of the data of :func:`score_figure`, with one row per mark in the figure.
 
-The column ``mark`` is ``mean``, ``seed`` or ``published``. In rows without a label it is ``ceiling`` (if below 100),
-``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends ``low`` and ``high`` of its 95% interval, and in
-``solved`` the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy has the reason in
-``state``. Accuracy is in percent."""
+The column ``mark`` is ``mean``, ``seed`` or ``published`` in rows of a label. In rows without a label, ``mark`` is
+``ceiling`` (if below 100), ``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends ``low`` and ``high`` of
+its 95% interval, and in ``solved`` the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy
+has the reason in ``state``. Accuracy is in percent."""
 DIFFICULTY_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "variable"), str) | {
     "value": float,
     "label": str,
@@ -117,7 +117,7 @@ def score_frame(
 
 @style()
 def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw a :func:`score_frame`: one panel per column of results, with one row per label."""
+    """Draw a frame that :func:`score_frame` returned: one panel per column of results, with one row per label."""
     labels = [*filter(None, frame.label.unique())]
     styles, entries, tasks = label_styles(labels), _score_entries(frame), in_order(frame.task)
     is_few = len(labels) <= _FEW
@@ -165,9 +165,9 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """The range of the x axis for the rows ``frame`` of one column.
+    """The range of the x axis of the panel of one column of results. ``frame`` has the rows of this column.
 
-    It is the limits of the column if both are finite, otherwise the range of the numbers in ``frame``.
+    The range is given by the limits of the column if both are finite, otherwise by the numbers in ``frame``.
     """
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
@@ -179,7 +179,15 @@ def _span(frame: pd.DataFrame) -> Span:
 
 
 def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], span: Span, character: float) -> None:
-    """Draw the marks of one column. ``character`` is the width of a character of text, in percent of the axis."""
+    """Draw the marks of one column of results into its panel.
+
+    Args:
+        axes: the panel.
+        frame: the rows of the column, with the y coordinate of each label in ``place``.
+        styles: the style of each label.
+        span: the range of the x axis.
+        character: the width of a character of text, in percent of the axis.
+    """
     for row in rows_of(frame[frame.mark.isin(list(_REFERENCES))]):
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
@@ -273,9 +281,9 @@ def difficulty_frame(scoring: Scoring, job_frame: pd.DataFrame, protocol: str) -
 
 @style()
 def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw a :func:`difficulty_frame`: one panel per task and variable, one line per label. It must not be empty.
+    """Draw a frame that :func:`difficulty_frame` returned: one panel per task and variable, with one line per label.
 
-    If there are more than eight labels, only the best are in color.
+    ``frame`` must not be empty. If there are more than eight labels, only the best are in color.
     """
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
@@ -314,7 +322,14 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlights: Highlights) -> None:
-    """Draw one variable of one task. ``panel`` has its rows, ``table`` their accuracies by value (rows) and label."""
+    """Draw the accuracies of one task against one variable of its settings.
+
+    Args:
+        axes: the panel.
+        panel: the rows of the frame for this task and variable.
+        table: the accuracies, with one row per value of the variable and one column per label.
+        highlights: the labels in color and the other labels.
+    """
     axes.set(ylim=(-3, 103), yticks=PERCENTS)
     values = table.index.to_numpy()
     ceilings = panel.groupby("value").ceiling.mean()

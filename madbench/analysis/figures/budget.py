@@ -97,7 +97,9 @@ def budget_frame(
 
 @style()
 def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Layout = Layout()) -> Page:
-    """Draw a :func:`budget_frame`: named points for the labels against the cost ``x``, and the Pareto front.
+    """Draw a frame that :func:`budget_frame` returned: results against the cost ``x``, and the Pareto front.
+
+    There is one panel per quantity, with one named point per label.
 
     ``frame.attrs["matched"]`` is the quantity that the budget makes equal for all mixers, by default ``parameters``.
     Raises ``NothingToDrawError`` if no label has both a mean and a cost.
@@ -156,9 +158,9 @@ def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
 
 
 def _labels_to_name(rows: pd.DataFrame, layout: Layout) -> list[str]:
-    """The labels whose names are drawn, best first.
+    """The labels whose names are drawn in a panel, best first. ``rows`` has one row per label of the panel.
 
-    A figure for a single column of a paper has at most :data:`_MOST_NAMES` names.
+    A figure for a single column of a paper has at most :data:`_MOST_NAMES` names per panel.
     """
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
@@ -170,7 +172,10 @@ def _is_lower_better(rows: pd.DataFrame) -> bool:
 
 
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
-    """A sentence with the number of labels without a name in each panel. Empty if all labels have names."""
+    """A sentence with the number of labels without a name in each panel. Empty if all labels have names.
+
+    ``of_quantity`` has the rows of each panel, by quantity.
+    """
     counts = {quantity: len(rows) - len(_labels_to_name(rows, layout)) for quantity, rows in of_quantity.items()}
     unnamed_text = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
     return (
@@ -181,7 +186,10 @@ def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> st
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
-    """Draw the points and intervals of one quantity, and its Pareto front. Return the line of the front."""
+    """Draw the points and intervals of one quantity, and the Pareto front. Return the line of the front.
+
+    ``frame`` has the rows of the quantity, and ``styles`` the style of each label.
+    """
     for row in rows_of(frame):
         axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
@@ -200,8 +208,8 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
     """The labels of the Pareto front, from cheap to expensive.
 
-    A label is on the front if every other label with the same or a lower cost has a lower value. Of labels with equal
-    cost and value, only the first is.
+    ``costs`` and ``values`` are by label; higher values are better. A label is on the front if every other label with
+    the same or a lower cost has a lower value. Of several labels with equal cost and value, only the first is included.
 
     >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
     ['R', 'G']
@@ -214,10 +222,10 @@ def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> lis
 
 
 def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
-    """The corners (x, y) of the Pareto front, drawn as stairs.
+    """The corners (x, y) of the Pareto front of one quantity, drawn as stairs. ``frame`` has the rows of the quantity.
 
-    The stairs begin at the cheapest label of the front, at the bottom of the panel or for losses at its top. They end
-    at the right edge.
+    The stairs begin at the x coordinate of the cheapest label on the front, at the bottom of the panel or, for losses,
+    at the top. They end at the right edge.
     """
     is_loss = _is_lower_better(frame)
     costs, means = dict(zip(frame.label, frame.cost)), dict(zip(frame.label, frame["mean"]))

@@ -79,7 +79,10 @@ def distinct_shade(used_colors: Iterable[str], color: str) -> str:
 
 
 def distinct_colors(colors: Sequence[str], count: int) -> list[str]:
-    """``count`` colors: first the given ``colors``, then shades of them, each different from the colors before it."""
+    """A list of ``count`` colors: first the given ``colors``, then shades of them.
+
+    Each shade differs as visibly as possible from all colors before it.
+    """
     chosen_colors: list[str] = []
     for i in range(count):
         chosen_colors.append(colors[i] if i < len(colors) else distinct_shade(chosen_colors, colors[i % len(colors)]))

@@ -51,7 +51,10 @@ _STEEP = 0.1  # share of the training that the y axis may cut off on a linear x 
 
 @dataclass
 class Curves:
-    """The curves of one label in one panel. ``thin`` and ``diverged`` have lines as arrays (points, 2) of x and y."""
+    """The curves of one label in one panel.
+
+    The lines in ``thin`` and ``diverged`` are arrays (points, 2) of x and y.
+    """
 
     x: np.ndarray = field(default_factory=lambda: np.empty(0))
     """The x coordinates of the P evaluations of finished seeds, as an array (P,)."""
@@ -66,7 +69,7 @@ class Curves:
 
     @property
     def range(self) -> np.ndarray:
-        """x, and the mean, lowest and highest value over seeds, as the rows of an array (4, points).
+        """An array (4, points) with the rows x, mean, lowest value and highest value over the finished seeds.
 
         A point is an x at which at least one seed has a value.
         """
@@ -76,7 +79,7 @@ class Curves:
 
     @property
     def end(self) -> float:
-        """The mean over seeds of the last value. NaN if no seed finished."""
+        """The last value of the mean over seeds. NaN if no seed finished."""
         return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
@@ -119,7 +122,10 @@ def _show_whole_marks(axes: Axes) -> None:
 
 
 def join_lines(lines: Sequence[np.ndarray]) -> np.ndarray:
-    """The lines, arrays (points, 2), as one array with a row of NaN between lines. One line is much faster to draw."""
+    """Join lines, arrays (points, 2), into one array with a row of NaN before, between and after them.
+
+    Matplotlib draws one long line much faster than many lines.
+    """
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
 
@@ -131,10 +137,10 @@ def learning_frame(
     protocol: str,
     heuristics: Mapping[str, float] = {},
 ) -> pd.DataFrame:
-    """The data of :func:`learning_figure`: one run per label, task and seed.
+    """The data of :func:`learning_figure`: the evaluations of one run per label, task and seed.
 
-    It is the run with the chosen learning rate on the first setting of the task. If no such run of the seed finished,
-    it is the first diverged run.
+    This is the run with the chosen learning rate on the first setting of the task. If no run of the seed on this
+    setting finished, it is the first diverged run.
 
     Args:
         scoring: the scoring of the suite.
@@ -169,11 +175,11 @@ def learning_frame(
 def learning_figure(
     frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", layout: Layout = Layout()
 ) -> Page:
-    """Draw a :func:`learning_frame`: means over seeds, with bands from the lowest to the highest seed.
+    """Draw learning curves: means over seeds, with bands from the lowest to the highest seed, one panel per task.
 
-    ``frame`` has the evaluations on one split. A run that stopped early keeps its last value to the end of the panel. A
-    diverged run is a thin line that ends in a cross. If there are more than eight labels, those with the best last
-    values are in color.
+    ``frame`` is a result of :func:`learning_frame`, restricted to the evaluations on one split. A run that stopped
+    early keeps its last value to the end of the panel. A diverged run is a thin line that ends in a cross. If there are
+    more than eight labels, those with the best last values are in color.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -218,9 +224,10 @@ def learning_figure(
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
-    """The curves of one task by label. ``y`` is the column of ``frame`` to draw: ``accuracy`` or ``loss``.
+    """The curves of one task by label. ``frame`` has the rows of the task.
 
-    A finished run keeps its last value until the end of the longest run.
+    ``y`` is the column of ``frame`` to draw: ``accuracy`` or ``loss``. A finished run keeps its last value until the
+    end of the longest run.
     """
     curves: dict[str, Curves] = {}
     finished: dict[str, list[np.ndarray]] = {}
@@ -302,8 +309,8 @@ def loss_figure(
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
     """The curves of one label: the column ``quantity`` of ``frame`` against the column ``x``.
 
-    If there are more than ``window`` evaluations, values of finished seeds are moving means over ``window``
-    evaluations. The means over seeds before this smoothing are then in ``thin``.
+    With a ``window`` above 1, and if there are more than ``window`` evaluations, the values of finished seeds are
+    moving means over ``window`` evaluations. The means over seeds before this smoothing are then in ``thin``.
     """
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
@@ -319,7 +326,7 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated_rows: pd.DataFrame) -> tuple[float, float]:
-    """The limits of the loss axis. It covers all losses after the first tenth of the training, with a margin.
+    """The limits of the loss axis, which covers all losses after the first tenth of the training, with a margin.
 
     Diverged runs are used only if no run finished.
     """
@@ -333,10 +340,11 @@ def _y_limits(evaluated_rows: pd.DataFrame) -> tuple[float, float]:
 def _entries(
     highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
 ) -> dict[str, ArtistOptions]:
-    """The entries of the legend by text: labels in color with their loss, best first, and other labels in one entry.
+    """The look of each entry of the legend, by the entry's text.
 
-    The loss is L5, the mean over the last five evaluations. The last entry is, for example,
-    ``25 others  2.737 to 3.026``.
+    There is one entry per label in color, with its loss, the best label first. One last entry stands for all other
+    labels, for example ``25 others  2.737 to 3.026``. ``losses`` has L5 of each label, the mean training loss of the
+    last five evaluations, and ``seeds`` the number of seeds.
     """
     entries, names = {}, layout.names(highlights.styles)
     for label in sorted(highlights.styles, key=losses.__getitem__):

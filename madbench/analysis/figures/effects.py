@@ -65,7 +65,10 @@ def _numbers(difference: Difference, p_holm: float = math.nan) -> dict[str, Any]
 
 @style()
 def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw an :func:`effects_frame`: one panel per quantity, with one row per factor. Each panel has its own x axis."""
+    """Draw a frame that :func:`effects_frame` returned: one panel per quantity, with one row per factor.
+
+    Significant interactions have rows below those of the factors. Each panel has an x axis of its own.
+    """
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     names, quantities = [*factors, *interactions], in_order(frame.quantity)
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
@@ -121,10 +124,10 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def _reach(frame: pd.DataFrame) -> float:
-    """The half-width of the x axis of one quantity, which is centered at 0.
+    """The half-width of the x axis of one quantity, which is centered at 0. ``frame`` has the rows of the quantity.
 
-    The axis covers all differences, with a margin. It also covers the intervals of all rows except those of pairs,
-    unless it would become more than twice as wide. The half-width is 1 if all differences and intervals are 0.
+    The axis covers all differences, with a margin. It also covers the intervals of factors and interactions, but
+    becomes at most twice as wide for this. The half-width is 1 if all differences and intervals are 0.
     """
     differences = frame.difference.abs().max()
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))

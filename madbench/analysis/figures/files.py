@@ -33,7 +33,7 @@ class NothingToDrawError(ConfigError):
 def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
     """A data frame of ``rows`` with the given ``columns`` and their types, and ``protocol`` in every row.
 
-    Missing values are NaN, 0 or the empty text.
+    A missing value is NaN in a column of floats, 0 in a column of integers, and the empty text in a column of text.
     """
     frame = pd.DataFrame(list(rows), columns=list(columns), dtype=object).assign(protocol=protocol)
     for name, kind in columns.items():
@@ -43,19 +43,25 @@ def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], pro
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write the data of a figure as CSV. :func:`read_frame` returns the same frame."""
+    """Write the data of a figure as a CSV file, from which :func:`read_frame` reads the same frame.
+
+    Missing folders are created.
+    """
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
-    """Read a CSV file of :func:`write_frame`. ``types`` has the type of each column to return, by its name.
+    """Read the data of a figure from a CSV file that :func:`write_frame` wrote.
 
-    An empty cell is NaN, or the empty text in a column of text.
+    Raises ``ConfigError`` if the file cannot be read, lacks a column, or has a value of the wrong type.
 
-    Raises ``ConfigError`` if the file cannot be read, lacks a column, or has a wrong value. ``what`` is the expected
-    content in its message, such as ``learning``.
+    Args:
+        path: the CSV file.
+        types: the type of each column to return, by its name. An empty cell is NaN, or the empty text in a column of
+            text.
+        what: the words for the expected content in the error message, such as ``learning``.
     """
     try:
         frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)

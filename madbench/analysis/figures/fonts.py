@@ -97,7 +97,7 @@ def every_character_drawn() -> Iterator[None]:
 
 
 def _problem(character: str) -> str:
-    """The error message for a character that cannot be drawn. It names installed fonts that have the character."""
+    """The error message for a character that cannot be drawn. It names installed fonts that have it, if any."""
     font_name = os.environ.get(VARIABLE) or DEFAULT
     start = f"the font of figures, {font_name}, has no character {character} (U+{ord(character):04X})"
     if not (names := fonts_with(ord(character))):
@@ -110,7 +110,10 @@ def _problem(character: str) -> str:
 
 
 def fonts_with(code: int) -> list[str]:
-    """The names of installed fonts with the character of Unicode ``code``, at most :data:`_MOST` of them."""
+    """The sorted names of installed fonts that have the character with the Unicode number ``code``.
+
+    At most :data:`_MOST` names are returned. Empty if no font has the character.
+    """
     names: dict[str, None] = {}
     for entry in font_manager.fontManager.ttflist:
         if entry.name in names or "Last Resort" in entry.name or len(names) == _MOST:

@@ -35,7 +35,8 @@ def inspection_figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield (name, figure) for the figures in ``names``, by default for all. A figure without data is left out.
 
-    The names are ``lags``, ``maps``, ``kernels``, ``gates`` and ``matrices``.
+    The names are ``lags`` (active slots and weights by lag), ``maps`` (scores and weights of one example), ``kernels``
+    (learned lag kernels), ``gates`` (histograms of gates) and ``matrices`` (learned interaction matrices).
     """
     for name, draw in _FIGURES.items():
         with style():
@@ -44,21 +45,21 @@ def inspection_figures(
 
 
 def _layers(model: Inspection) -> list[int]:
-    """The indices of the probes to draw. All if there are at most three, otherwise the first, middle and last."""
+    """The indices of the probes to draw: all if there are at most three, otherwise the first, middle and last."""
     last = len(model.probes) - 1
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 
 
 def _title_prefix(models: Models, name: str) -> str:
-    """The beginning of the title of a panel: the name of the model if there are two."""
+    """The beginning of the title of a panel: the name of the model. Empty if there is a single model."""
     return f"{name}, " if len(models) > 1 else ""
 
 
 def _lags(models: Models, layout: Layout) -> Figure | None:
-    """The figure of the shares of active slots and of absolute weights, against the lag.
+    """The figure of two quantities against the lag: the share of rows with an active slot, and the share of |weight|.
 
-    The share of active slots is that of the rows in which the slot at this lag is active. The figure has one line of
-    panels per model and quantity, one panel per layer, and one curve per head. None if no probe has scores or weights.
+    The figure has one line of panels per model and quantity, one panel per layer, and one curve per head. A quantity
+    that the probes of a model lack has no panels. None if no probe has active slots or weights.
     """
     lines_by_model = {
         name: [means_by_lag(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()
@@ -102,7 +103,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
 
 def _heads(lines_by_model: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
-    """The largest number of heads in any panel, at most :data:`MOST_HEADS`.
+    """The largest number of heads in any panel of :func:`_lags`, at most :data:`MOST_HEADS`.
 
     ``lines_by_model`` has the means of each layer, by model. ``lines`` has the model and the quantity of each line of
     panels.
@@ -141,7 +142,10 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
 
 
 def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
-    """The maps of one layer: per head a list of pairs of a title, which begins with ``name``, and an array."""
+    """The maps of one layer of a model: for each head, the pairs (title, array) of its scores and its weights.
+
+    ``layer`` is the index of the probe. A title begins with ``name``. A map that the probe lacks is left out.
+    """
     maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
     maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
     return [
@@ -154,8 +158,8 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
 def _kernels(models: Models, layout: Layout) -> Figure | None:
     """The figure of learned lag kernels, one line of panels per layer and mixing. None if no mixer has kernels.
 
-    A line has one map of K per head, and one panel of curves for each of the tables p, A and B
-    (:mod:`madbench.analysis.lag_kernels`).
+    A line has one map of the mixing matrix K per head, and one panel of curves for each of the tables p, A and B of the
+    kernel (:mod:`madbench.analysis.lag_kernels`).
     """
     lines = _probe_values(models, "kernels")
     if not lines:
@@ -186,9 +190,10 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
 
 
 def _probe_values(models: Models, field: str) -> list[tuple[str, Any]]:
-    """Pairs (title, value) for the field ``field`` of each probe that is drawn, such as ``kernels``.
+    """Pairs (title, value) for all values in the field ``field`` of the probes that are drawn.
 
-    The field is a mapping, and each of its values gives one pair. The title names model, key and layer.
+    The field must be a mapping, such as ``kernels``. A title has the name of the model if there are several, the key in
+    the mapping, and the layer.
     """
     return [
         (f"{_title_prefix(models, name)}{what} layer {model.layers[layer]}", value)
@@ -199,9 +204,9 @@ def _probe_values(models: Models, field: str) -> list[tuple[str, Any]]:
 
 
 def _gates(models: Models, layout: Layout) -> Figure | None:
-    """The figure of histograms of gate values, one line of panels per layer, one panel per gate, one curve per model.
+    """The figure of histograms of gate values. None if no mixer has gates.
 
-    None if no mixer has gates.
+    There is one line of panels per layer of the first model, one panel per gate, and one curve per model.
     """
     names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
     if not names:
@@ -253,7 +258,10 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 
 
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
-    """Draw a matrix: zero is white, and colors are full at the 99th percentile of absolute values. NaN is empty."""
+    """Draw a matrix as a map of colors. Zero is white, and cells with NaN are empty.
+
+    Colors are full at the 99th percentile of absolute values, a number that is added to the title.
+    """
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0
     limit = largest or 1.0

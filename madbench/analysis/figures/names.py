@@ -76,9 +76,9 @@ def _is_within(inner: Bbox, outer: Bbox) -> bool:
 
 
 def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Move the texts to columns at the left and right edge, and draw leader lines to their points.
+    """Move the texts to columns at the left and right edge, and draw leader lines from the texts to their points.
 
-    The places have the smallest total length of leader lines, so these lines do not cross.
+    The places are chosen so that the total length of the leader lines is smallest. Therefore the lines do not cross.
     """
     scale, panel, order = points_of(axes), axes.bbox, np.argsort(points[:, 0], kind="stable")
     widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
@@ -118,7 +118,7 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
-    """True if a name in the right column covers no horizontal line that ends at the right edge of the axes.
+    """True if a name at the right edge of the axes covers none of the horizontal ``lines`` that end at this edge.
 
     The name is centered at ``slot``, measured in pixels from the bottom, and is ``height`` pixels high.
     """
@@ -128,6 +128,6 @@ def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]
 
 
 def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
-    """The values scaled linearly to the range from ``first`` to ``last``. If all are equal, they are in its middle."""
+    """The values scaled linearly to the range from ``first`` to ``last``. Equal values are put into its middle."""
     span = float(np.ptp(values))
     return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

@@ -87,7 +87,7 @@ class Layout:
         return self.width == "single"
 
     def lines(self, counts: Sequence[int], columns: int, least: float, name_width: float) -> list[int]:
-        """The number of panels in each line, if panels come in groups. Each group begins a new line.
+        """The number of panels in each line of a figure whose panels come in groups. Each group begins a new line.
 
         Args:
             counts: the number of panels in each group.
@@ -106,7 +106,7 @@ class Layout:
     def room(self, entries: int, lines: int = 1) -> float:
         """The height in inches that a panel can have on a page with ``lines`` lines of panels.
 
-        ``entries`` is the number of entries of the legend, which takes space below the panels. Infinite
+        ``entries`` is the number of entries of the legend, which takes space below the panels. The height is infinite
         if the figure is not for a single column of a paper.
         """
         if not self.is_small:
@@ -243,7 +243,7 @@ class Panels:
     ) -> Page:
         """Add notes and a legend to all pages, fix their layout, and return the first page.
 
-        Its attribute ``following`` has the other pages.
+        The attribute ``following`` of the first page has the other pages.
 
         Args:
             notes: sentences for the notes below the figure. Empty and repeated sentences are left out. A layout without
@@ -352,9 +352,11 @@ def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
 def draw_intervals(
     axes: Axes, at: pd.Series, low: pd.Series, high: pd.Series, colors: Any, is_vertical: bool = False, **look: Any
 ) -> None:
-    """Draw one bar from ``low`` to ``high`` at each coordinate ``at`` on the other axis. ``look`` is for Matplotlib.
+    """Draw one bar from ``low`` to ``high`` at each coordinate ``at`` of the other axis.
 
-    The limits of the axes must be final. A bar that extends beyond them is cut, and an arrow marks the cut end.
+    Bars are horizontal, or vertical if ``is_vertical``. ``colors`` is one color or one per bar. ``look`` has further
+    arguments for ``hlines`` or ``vlines`` of Matplotlib. The limits of the axes must be final: a bar that extends
+    beyond them is cut, and an arrow marks the cut end.
     """
     first, last = sorted(axes.get_ylim() if is_vertical else axes.get_xlim())
     draw, arrows = (axes.vlines, "v^") if is_vertical else (axes.hlines, "<>")
@@ -374,7 +376,7 @@ def _inches(artist: Artist) -> np.ndarray:
 
 
 def engine_of(figure: Figure) -> ConstrainedLayoutEngine:
-    """The layout engine of a figure of :class:`Panels`."""
+    """The constrained layout engine of a figure that :class:`Panels` made and has not finished."""
     engine = figure.get_layout_engine()
     assert isinstance(engine, ConstrainedLayoutEngine)
     return engine

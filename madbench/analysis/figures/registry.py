@@ -30,7 +30,10 @@ from madbench.tasks import load_task
 
 @dataclass(frozen=True)
 class Drawing:
-    """A kind of figure. ``draw(read(path))`` draws a figure again from the CSV file of its data."""
+    """A kind of figure, such as the learning curves.
+
+    ``draw(read(path))`` draws a figure again from the CSV file of its data.
+    """
 
     frame: Callable[[Results, Suite], pd.DataFrame]
     """Makes the frame from results and a suite. A figure of all suites ignores the suite."""
@@ -49,7 +52,7 @@ class Drawing:
 
 
 def drawing_of(name: str) -> Drawing:
-    """The kind of figure with the name ``name``, of any suite."""
+    """The kind of figure with the name ``name``, of every suite or of a single one. ``KeyError`` for other names."""
     of_suites = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
     return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(of_suites[name])
 
@@ -57,7 +60,7 @@ def drawing_of(name: str) -> Drawing:
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
     """The data of the figure ``name`` from stored runs.
 
-    ``missing`` has the reason why a suite has no runs, by its name.
+    ``missing`` has the reason why a suite has no runs, by the name of the suite, for the error message.
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
@@ -162,7 +165,7 @@ def _is_of_every_setting(profile: Profile) -> bool:
 
 
 def _hint_on_settings(suite: Suite, task: str) -> str:
-    """The end of an error message with ways to train other settings of a task. Empty if there are no others."""
+    """The end of an error message, with ways to train other settings of a task. Empty if the task has only one."""
     profiles = [name for name, profile in suite.shipped().items() if _is_of_every_setting(profile)]
     content = load_task(task)
     baseline = vars(content.baseline)

@@ -236,7 +236,7 @@ class Highlights:
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """A sentence that says which labels are in color, and how to choose others. Empty if all labels are in color.
+        """A sentence on which labels are in color and how to choose others. Empty if all labels are in color.
 
         ``figure`` is the name of the figure, and ``best_by`` the quantity by which the best labels were chosen.
         """
