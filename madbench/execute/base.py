@@ -1,9 +1,9 @@
 """The common interface of all executors.
 
 An :class:`Executor` takes groups of jobs. A group is a sequence of jobs that train together, in one call of ``train``.
-The executor trains the jobs selected by ``policy``, in order and each at most once. It stores each run immediately, and
-reports each step of a job to ``on_event`` as an :class:`Event`. Jobs that are already stored, or that another process
-trains, are removed from their group.
+The executor trains the jobs selected by ``policy``, in order and each at most once. It stores each run as soon as its
+job ends, and reports each step of a job to ``on_event`` as an :class:`Event`. Jobs that are already stored, or that
+another process trains, are removed from their group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ process trains it (``busy``).
 
 
 class EventDetails(TypedDict, total=False):
-    """The fields that only some kinds of events have."""
+    """The fields of an :class:`Event` that only some kinds of events have."""
 
     reason: SkipReason  # only of kind ``skipped``
     slot: int  # of every kind except ``skipped``
@@ -42,9 +42,9 @@ class EventDetails(TypedDict, total=False):
 
 
 class Event(EventDetails):
-    """A report about one job of a sweep: it was skipped, started, made progress, or ended.
+    """A report that one job of a sweep was skipped, started, made progress, or ended.
 
-    A run that diverged is reported as ``finished``, with the status in its record.
+    A run that diverged is reported as ``finished``. Its record has the status ``diverged``.
     """
 
     event: EventKind
@@ -63,12 +63,12 @@ LONGEST_REASON = 200  # characters of the last line of a stored error
 
 
 def ignore_event(event: Event) -> None:
-    """Do nothing. The default of ``on_event``."""
+    """Do nothing. The default for arguments named ``on_event``."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """An ``on_event`` that also shows sentences to the user, through ``announce``.
+    """A function for ``on_event`` that can also show sentences to the user, through ``announce``.
 
     The sentences say how many jobs train at a time, in how many threads, and why a job is delayed.
     """
@@ -84,7 +84,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_of(text: str) -> float:
-    """A time in seconds: ``"30m"`` -> ``1800.0``. Raises ``ConfigError`` for any other text."""
+    """Convert a time with a unit to seconds: ``"30m"`` gives ``1800.0``. The units are ``s``, ``m`` and ``h``.
+
+    Raises ``ConfigError`` for any other text.
+    """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
     if not match:
         raise ConfigError(f"--time-limit {short_repr(text)}: expected a number and its unit, such as 90s, 30m or 2h")
@@ -96,10 +99,11 @@ ForceOption = Annotated[bool, option("Train again jobs that are already stored."
 
 @dataclass(frozen=True)
 class Policy:
-    """The treatment of jobs that are already stored, of jobs that fail, and of jobs that take too long."""
+    """The rules for jobs that are already stored, for jobs that fail, and for jobs that take too long."""
 
     redo: ForceOption = False
-    """True to train every job from its start. Its earlier result stays until the new one replaces it."""
+    """True to train every job from its start, even if it is stored. The earlier result stays until the new one replaces
+    it."""
     retry: bool = True
     """True to retry jobs that are stored as failed, from their checkpoints."""
     max_failures: Annotated[
@@ -129,7 +133,8 @@ class Policy:
     def reason_to_skip(self, status: Status | None) -> Literal["stored", "failed"] | None:
         """The reason to skip a job whose stored run has this ``status``. None if the job is to be trained.
 
-        ``status`` is None if the job has no stored run.
+        ``status`` is None if the job has no stored run. The reason is ``failed`` for a failed run, and otherwise
+        ``stored``.
         """
         if self.redo or status is None or (status == "failed" and self.retry):
             return None
@@ -137,12 +142,12 @@ class Policy:
 
     @property
     def overtime_error(self) -> str:
-        """The error of a job that was stopped at the time limit."""
+        """The error message for a job that was stopped because it trained longer than the time limit."""
         return f"stopped after {self._limit}"
 
     @property
     def late_start_error(self) -> str:
-        """The error of a job whose worker was ended at the time limit because it had not begun to train."""
+        """The error message for a job whose worker was ended because it did not begin within the time limit."""
         return f"the worker process had not begun to train after {self._limit}"
 
     @property
@@ -154,7 +159,7 @@ class Policy:
 
 @dataclass
 class Summary:
-    """The number of jobs of a sweep by outcome."""
+    """The number of jobs of a sweep per outcome."""
 
     finished: int = 0
     diverged: int = 0
@@ -171,7 +176,11 @@ class Summary:
 
 
 class Executor(Protocol):
-    """A function that trains groups of jobs and stores their runs (see the module's docstring)."""
+    """A function that trains groups of jobs with ``train`` and stores their runs.
+
+    Returns the number of jobs per outcome. Jobs that ``policy`` excludes, and jobs that another process trains, are
+    skipped. ``on_event`` gets an :class:`Event` for each step of a job.
+    """
 
     def __call__(
         self, groups: Groups, store: Store, train: Train, on_event: OnEvent = ..., policy: Policy = ...
@@ -180,7 +189,7 @@ class Executor(Protocol):
 
 @dataclass(eq=False)
 class JobLock:
-    """The lock of a job in the store. No other process may train the job until the lock is closed."""
+    """The lock of one job in the store. No other process can train the job until :meth:`close` is called."""
 
     job: Job
     work: Path
@@ -195,7 +204,7 @@ class JobLock:
 
 @dataclass
 class Execution:
-    """One call of an executor: its store, its policy, and the number of jobs by outcome."""
+    """One call of an executor: its store, its policy, and the number of jobs per outcome so far."""
 
     store: Store
     policy: Policy
@@ -203,10 +212,10 @@ class Execution:
     summary: Summary = field(default_factory=Summary)
 
     def jobs_to_train(self, groups: Groups) -> deque[list[Job]]:
-        """The jobs that are left to train, in their groups. A group without such a job is left out.
+        """The groups without the jobs that need no training. Groups that would be empty are left out.
 
-        Jobs that the store has are skipped and reported. A job that is in several groups stays in the first. The store
-        is read once.
+        Jobs that are skipped because the store has them are reported. A job that is in several groups stays in the
+        first. The store is read once.
         """
         unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
@@ -221,7 +230,8 @@ class Execution:
     def lock(self, job: Job) -> JobLock | None:
         """Lock a job in the store and return the lock.
 
-        None if another process trains the job, or if the job needs no training. It is then reported as skipped.
+        None if another process trains the job, or if the job has been stored meanwhile. The job is then reported as
+        skipped.
         """
         with ExitStack() as stack:
             try:
@@ -234,7 +244,7 @@ class Execution:
             return JobLock(job, work, stack.pop_all())
 
     def skip(self, job: Job, reason: SkipReason | None) -> bool:
-        """If there is a ``reason``, report and count the job as skipped and return True. Otherwise return False."""
+        """Report and count a job as skipped, and return True. Do nothing and return False if ``reason`` is None."""
         if reason:
             count = "busy" if reason == "busy" else "skipped"
             setattr(self.summary, count, getattr(self.summary, count) + 1)
@@ -250,7 +260,7 @@ class Execution:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ``ConfigError`` for a count below 1, such as ``slots=0``. None passes."""
+    """Raise ``ConfigError`` if an argument is below 1, such as ``slots=0``. Arguments that are None are ignored."""
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
@@ -260,8 +270,8 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
     """The environment variables of a training process: its number of threads, and settings that keep freed memory.
 
     They must be set before torch is imported. If ``passive`` is true, a thread sleeps while it waits for other threads.
-    By default it spins for a while, and on a busy core it then takes time from the threads it waits for. Settings of
-    memory and waiting that the user has made are kept.
+    By default it spins for a while, and on a busy core it then takes time from the threads for which it waits. If the
+    user has set variables about memory or waiting, they are kept.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.
@@ -273,7 +283,10 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """The traceback of ``error``. A last line with a short summary is added if the traceback does not end with it."""
+    """The traceback of ``error``.
+
+    Its last line is a short summary, which is added if the traceback does not end with it.
+    """
     text = "".join(traceback.format_exception(error)).rstrip()
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     short = ": ".join([type(error).__name__, *lines[:1]])
@@ -286,11 +299,11 @@ def failure_text(error: BaseException) -> str:
 
 
 def reason(record: Record) -> str:
-    """The last line of the error in a record."""
+    """The last line of the error in a record, which summarizes it."""
     return (record.error.strip().splitlines() or ["no reason given"])[-1]
 
 
 def source_checkout() -> Path | None:
-    """The folder of the source checkout from which madbench is imported. None if madbench is installed."""
+    """The folder of the source checkout from which madbench is imported. None if madbench is installed as a package."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").exists() else None

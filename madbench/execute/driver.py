@@ -1,8 +1,8 @@
 """The driver of a sweep: one loop that hands groups of jobs to workers and stores their results, for every backend.
 
 Workers only train (:mod:`madbench.execute.worker`). They return records and files to the driver, and only the driver
-writes the store. It locks each job in the store, so that two sweeps on one store train different jobs. It locks the
-jobs of a group when it hands the group to the backend, and hands over no more groups than the machines can take.
+writes the store. The driver locks each job in the store, so that two sweeps on one store train different jobs. It locks
+the jobs of a group when it hands the group to the backend, and hands over no more groups than the machines can take.
 
 A record is stored when its job has ended, even if the rest of its group fails. If the worker of a group fails, the
 group's unfinished jobs are trained one by one. Then only the job that caused the failure fails.
@@ -62,32 +62,32 @@ OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 
 @dataclass(eq=False)
 class LockedGroup:
-    """A group of jobs that the driver has locked and hands to a backend. One worker trains it."""
+    """A group of jobs that the driver has locked and hands to a backend. One worker trains it at a time."""
 
     locks: list[JobLock]
     """Locks of the jobs that are not stored yet."""
     last_assignment: Assignment | None = None
-    """The worker's input at the last attempt."""
+    """The input of the worker at the last attempt. None before the first attempt."""
     attempt: int = 1
     slot: int | None = None
-    """Number that the screen shows, set once a worker has begun."""
+    """Number of the slot, which the screen shows. None until a worker has begun."""
     due: float = math.inf
-    """Time of cancellation, on the monotonic clock."""
+    """Time on the monotonic clock at which the group is cancelled."""
     is_training: bool = False
-    """True if the worker has begun at this attempt."""
+    """True if the worker of the present attempt has begun to train."""
     is_start_reported: bool = False
-    """True if its jobs have been reported as started."""
+    """True if the jobs of the group have been reported as started."""
     drop_results: Callable[[], None] = lambda: None
-    """Deletes the backend's copy of the results once they are stored."""
+    """Function that deletes the backend's copy of the results. It is called once they are stored."""
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """The jobs that the worker was given at the last attempt. Before the first attempt, the locked jobs."""
+        """The jobs that were assigned at the last attempt. Before the first attempt, the jobs that are locked."""
         return self.last_assignment.jobs if self.last_assignment else [lock.job for lock in self.locks]
 
     @property
     def assignment(self) -> Assignment:
-        """The worker's input at the last attempt. The group must have been submitted."""
+        """The input of the worker at the last attempt. Only available after the group was submitted."""
         assert self.last_assignment is not None
         return self.last_assignment
 
@@ -95,26 +95,29 @@ class LockedGroup:
 class Backend(ABC):
     """The base class of backends. A backend starts workers for groups and passes their messages to the driver.
 
-    The driver submits a lost group again, so that it is tried at most ``ATTEMPTS`` times.
+    It does not retry: the driver submits a group whose worker was lost again, for at most ``ATTEMPTS`` attempts.
     """
 
     shares_folder = True  # True if workers see the results folder at the same path
     slots = 1
 
     def capacity(self) -> int:
-        """The number of groups that the backend takes at present, including groups that wait for a free machine."""
+        """The number of groups that the backend can hold now: those in training, and those that wait for a machine."""
         return self.slots
 
     @abstractmethod
     def submit(self, groups: Sequence[LockedGroup]) -> None:
-        """Start or queue the groups."""
+        """Start training the groups, or queue them."""
 
     @abstractmethod
     def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
-        """Yield new messages as soon as there are any. Yield nothing if none arrive within ``seconds``."""
+        """Wait up to ``seconds`` for messages of workers.
+
+        Yield each message with its group, or nothing if none arrive.
+        """
 
     def take_notes(self) -> list[str]:
-        """Return the sentences for the user that are new since the last call."""
+        """Return the sentences for the user that were added since the last call."""
         return []
 
     def last_messages(self) -> Iterator[tuple[LockedGroup, Message]]:
@@ -123,7 +126,7 @@ class Backend(ABC):
 
     @abstractmethod
     def cancel(self, groups: Iterable[LockedGroup]) -> None:
-        """End the workers of the groups. No more messages about these groups arrive."""
+        """End the workers of the groups. :meth:`poll` yields no more messages about these groups."""
 
 
 def drive(
@@ -135,16 +138,16 @@ def drive(
     *,
     connect: Callable[[Store], AbstractContextManager[Backend]],
 ) -> Summary:
-    """Train the jobs without a result in ``store``, in order, with the workers of a backend.
+    """Train the jobs of ``groups`` that have no result in ``store``, in order, with the workers of a backend.
 
     ``connect(store)`` opens the backend. It is called only if there are jobs to train. A partial of this function with
     ``connect`` set is an executor (:mod:`madbench.execute.base`).
 
     A job is stored as ``failed`` if it raises an error, if its process dies, or if it takes longer than
-    ``policy.time_limit``. If this happens to a group, its unfinished jobs are trained one by one, from their
-    checkpoints. A group or job is tried again, at most ``ATTEMPTS`` times, if its process is killed from outside or its
-    machine is lost. With a time limit, it is also tried again if its process on this machine has not begun to train in
-    time.
+    ``policy.time_limit``. If this happens to a group of several jobs, its unfinished jobs are trained one by one, from
+    their checkpoints. A group is tried again, for at most ``ATTEMPTS`` attempts, if its process is killed from outside
+    or its machine is lost. With a time limit, a group on this machine is also tried again if its process has not begun
+    to train in time.
 
     On Ctrl-C and on any error, results that have arrived are stored, groups are cancelled and the error is raised.
     Raises ``StoreError`` if results cannot be written, or if a worker cannot train at all: another version of madbench,
@@ -161,14 +164,14 @@ def drive(
 
 
 class _Driver(Execution):
-    """One call of :func:`drive`: the groups handed to the backend, and those still to hand over."""
+    """One call of :func:`drive`. It holds the groups that the backend has, and those that are still to hand over."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
         """Train the groups ``todo`` on the backend.
 
-        Each round handles new messages, cancels overdue groups, and hands over as many groups as the backend takes. A
-        group that is overdue and has begun to train has failed. A group that has not begun in time may be
-        tried again (``WorkerLate``).
+        Each round handles new messages, cancels overdue groups, and hands over as many groups as the backend takes. An
+        overdue group that has begun to train has failed. An overdue group that has not begun may be tried again
+        (``WorkerLate``).
 
         On any error, results that have arrived are stored and the error is raised again. In every case, the remaining
         groups are cancelled and their jobs are unlocked.
@@ -207,9 +210,10 @@ class _Driver(Execution):
                     self.release(group)
 
     def hand_over(self) -> None:
-        """Lock as many groups as the backend takes, and submit them.
+        """Lock as many of the remaining groups as the backend takes, and submit them.
 
-        After ``policy.max_failures`` failures, waiting groups are cancelled and no more groups are submitted.
+        After ``policy.max_failures`` failures, groups that have not begun are cancelled and no more groups are
+        submitted.
         """
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [group for group in self.groups if group.slot is None]
@@ -236,7 +240,7 @@ class _Driver(Execution):
         self.submit(ready)
 
     def submit(self, groups: Sequence[LockedGroup]) -> None:
-        """Submit groups to the backend, with an assignment for the jobs of each group that are not stored yet."""
+        """Submit groups to the backend. Each gets an assignment for those of its jobs that are not stored yet."""
         for group in groups:
             jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in group.locks))
             folders = works if self.backend.shares_folder else None
@@ -250,11 +254,11 @@ class _Driver(Execution):
         return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
 
     def handle(self, group: LockedGroup, message: Message) -> None:
-        """Handle one message of the backend (:mod:`madbench.execute.messages`).
+        """Handle one message of the backend about a group (:mod:`madbench.execute.messages`).
 
         A group whose worker is lost or late is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its
-        group gets a slot, and its jobs are reported as started. Records are stored at once. If a worker fails, its
-        group is ended by :meth:`fail`.
+        group gets a slot, and its jobs are reported as started. Records are stored at once. If a worker fails,
+        :meth:`fail` ends the group.
 
         Raises ``StoreError`` if the worker's machine cannot train at all.
         """
@@ -295,7 +299,7 @@ class _Driver(Execution):
     def begin(self, group: LockedGroup, slot: int | None) -> int:
         """Report the jobs of a group as started in a slot, unless they were reported before. Return the slot.
 
-        If ``slot`` is None, the first free slot is used.
+        If ``slot`` is None, the lowest free number is used.
         """
         if slot is None:
             used_slots = {other.slot for other in self.groups}
@@ -306,9 +310,9 @@ class _Driver(Execution):
         return slot
 
     def take_records(self, group: LockedGroup, message: Message) -> list[JobLock]:
-        """Attach the records in a message to their jobs. Return the locks of the jobs that got a record.
+        """Attach each record in a message to the lock of its job. Return the locks that got a record.
 
-        Records of jobs that are already stored are ignored.
+        Records of jobs that are already stored are ignored. A message without records attaches nothing.
         """
         results: list[JobResult] = []
         if isinstance(message, JobResult):
@@ -323,12 +327,12 @@ class _Driver(Execution):
         return locks
 
     def end_jobs(self, group: LockedGroup, message: JobResult | WorkerResult) -> None:
-        """Store and report the jobs whose records are in a message."""
+        """Store and report each job of a group whose record is in the message."""
         for lock in self.take_records(group, message):
             self.end(group, lock)
 
     def end(self, group: LockedGroup, lock: JobLock) -> None:
-        """Store the result of a job that has ended, and report it."""
+        """Store the result of one job of a group, which has ended, and report it."""
         record = self.store_result(group, lock)
         assert group.slot is not None  # set at its first message
         self.finish(lock.job, record, group.slot)
@@ -336,8 +340,9 @@ class _Driver(Execution):
     def fail(self, group: LockedGroup, error: str, has_begun: bool = True) -> None:
         """End a group whose worker stopped with an error.
 
-        The jobs of a group are trained one by one later. A single job is stored as failed. If the worker stopped before
-        it began to train (``has_begun`` is False), no job is the cause, and all jobs of the group are stored as failed.
+        If the group has several jobs, its unfinished jobs are trained one by one later. A single job is stored as
+        failed. If the worker stopped before it began to train (``has_begun`` is False), no job is the cause, and all
+        jobs of the group are stored as failed.
         """
         if len(group.jobs) > 1 and has_begun:
             self.split_groups += [
@@ -351,14 +356,14 @@ class _Driver(Execution):
         self.groups.remove(group)
 
     def store_arrived(self) -> None:
-        """Store the results that have arrived but are not stored yet. Errors of the store are ignored."""
+        """Store the results that are attached to locks but not stored yet. Errors of the store are ignored."""
         for group in self.groups:
             for lock in [lock for lock in group.locks if lock.result]:
                 with suppress(StoreError):
                     self.store_result(group, lock)
 
     def store_result(self, group: LockedGroup, lock: JobLock) -> Record:
-        """Store the record of a job and the files of its run, unlock the job, and return the record."""
+        """Store the record of a job and the files of its run, and unlock the job. Return the record."""
         assert lock.result is not None
         record = lock.result.record
         for name, content in lock.result.files.items():
@@ -374,6 +379,5 @@ class _Driver(Execution):
         return record
 
     def release(self, group: LockedGroup) -> None:
-        """Unlock the jobs of a group."""
         for lock in group.locks:
             lock.close()

@@ -2,7 +2,7 @@
 
 A journal is for people and for ``madbench ls sweeps``. Results are never read from it, and the sweep continues if the
 journal cannot be written. The whole file is replaced at most once per second. The sweep's process holds a lock on the
-file, which the kernel releases when the process dies; so a dead sweep can be recognized.
+file, which the kernel releases when the process dies. So the journal of a dead sweep can be recognized.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRITE_SECONDS = 1.0  # between two writes of a journal
 
 
 def command_line() -> str:
-    """The command line of this process, as a user would type it."""
+    """The command line of this process, as a user would type it: ``madbench`` or ``torchrun`` with its arguments."""
     program = "madbench"
     if "LOCAL_WORLD_SIZE" in os.environ:
         processes = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -46,10 +46,10 @@ def command_line() -> str:
 
 
 class Journal:
-    """A context that writes the journal of one sweep. Pass its ``on_event`` the events of an executor.
+    """A context manager that writes the journal of one sweep. Pass :meth:`on_event` to the executor.
 
-    ``warn`` is called once, with a sentence, if the journal cannot be written. A sweep that trained no job leaves no
-    journal.
+    ``warn`` is called with a sentence, at most once, if the journal cannot be written. A sweep that trained no job
+    leaves no journal.
     """
 
     def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
@@ -92,7 +92,7 @@ class Journal:
         self._held.close()
 
     def on_event(self, event: Event) -> None:
-        """Apply an event to the journal's state, and write the journal if the last write was more than a second ago."""
+        """Record an event. Write the journal if the last write was more than a second ago."""
         with self._lock:
             self._has_trained |= event["event"] != "skipped"
             self.state.apply(event_line(event), time.monotonic() - self._began)
@@ -109,8 +109,8 @@ class Journal:
     def write(self, **ending: str | None) -> None:
         """Write the journal to a new file, lock it, and put it in the place of the old file.
 
-        The new file is locked before it is visible, so the sweep never looks dead. ``ending`` has fields for the end of
-        a sweep.
+        The new file is locked before it is visible, so the sweep never looks dead. ``ending`` has the fields ``ended``
+        and ``error`` at the end of a sweep. If the file cannot be written, nothing is raised.
         """
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
@@ -134,10 +134,10 @@ class Journal:
                     hidden.unlink()
 
     def _warn(self) -> None:
-        """Warn, once per sweep, that the journal cannot be written.
+        """Warn the user, once per sweep, if the journal could not be written.
 
-        Without effect before the first event of a job that is not skipped. A store that cannot be opened raises an
-        error of its own before that.
+        Without effect before a job has started, because a store that cannot be opened raises an error of its own before
+        that.
         """
         if self._problem and self._has_trained and not self._is_warned:
             self._is_warned = True
@@ -148,10 +148,10 @@ class Journal:
 def read_sweeps(results: Path, most_ended: int) -> list[dict[str, Any]]:
     """The journals of all running sweeps and of the last ``most_ended`` other sweeps, ordered by their start.
 
-    Each journal is a dict with the fields of the file, ``name`` and ``state``. The state is ``running``, ``finished``,
-    ``interrupted``, ``error``, ``died``, ``unknown`` or ``damaged``. It is ``unknown`` if no end is recorded and files
-    cannot be locked here; the field ``error`` has the reason. A damaged journal has only the field ``error``, with the
-    problem.
+    Each journal is a dict with the fields of the file, ``name``, ``state``, and the seconds since its last write. The
+    state is ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or ``damaged``. It is
+    ``unknown`` if no end is recorded and files cannot be locked here; the field ``error`` has the reason. A damaged
+    journal has ``name``, ``state`` and ``error`` only.
     """
     names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
     sweeps = [_read(results / FOLDER / name) for name in names]
@@ -173,7 +173,7 @@ _ENDINGS = ("finished", "interrupted", "error")
 
 
 def _check(sweep: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a journal lacks a field that is displayed, or if a field has the wrong type."""
+    """Raise ``ValueError`` if a journal lacks a field that ``madbench ls sweeps`` shows, or has one of a wrong type."""
     check_json(sweep)  # also rejects text that cannot be printed
     _check_types(sweep, _TYPES, "")
     if sweep.get("ended") not in (None, *_ENDINGS):

@@ -1,6 +1,7 @@
 """The executor on this machine: one worker process per slot.
 
-The environment of a worker sets its threads and its GPU, because both must be known before torch is imported.
+The number of threads and the GPU of a worker are set by its environment variables, because both must be known before
+torch is imported.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ def run_jobs(
     devices: Sequence[str] | None = None,
     passive: bool = False,
 ) -> Summary:
-    """Train ``slots`` groups at a time, each in a process of its own. An executor (:mod:`madbench.execute.base`).
+    """Train ``slots`` groups of jobs at a time, each in a process of its own on this machine.
 
-    Slot i sees only the GPU ``devices[i % len(devices)]``, a value of ``CUDA_VISIBLE_DEVICES``. With ``passive``,
-    threads sleep while they wait for each other, which suits cores that other processes use too. A process in which a
-    job failed is replaced, because its memory or its GPU may be in a bad state.
+    This is an executor (:mod:`madbench.execute.base`). Slot i sees only the GPU ``devices[i % len(devices)]``, a value
+    of ``CUDA_VISIBLE_DEVICES``. If ``passive`` is true, threads sleep while they wait for each other, which suits cores
+    that other processes use too. A process in which a job failed is replaced, because its memory or its GPU may be in a
+    bad state.
 
     On Ctrl-C and on any error, runs in progress have ``GRACE`` seconds to write checkpoints, and then the error is
     raised. A second Ctrl-C kills them at once. Workers never outlive this process, however it ends. Raises
@@ -80,7 +82,7 @@ def run_jobs(
 
 
 class LocalBackend(Backend):
-    """The backend whose workers are processes of this machine, one per slot."""
+    """The backend whose workers are processes on this machine, one per slot."""
 
     def __init__(self, slots: int, environment: Mapping[str, str], devices: Sequence[str]):
         self.slots, self.environment, self.devices = slots, environment, devices
@@ -130,9 +132,9 @@ class LocalBackend(Backend):
             yield group, message
 
     def last_messages(self) -> Iterator[tuple[LockedGroup, Message]]:
-        """Stop all workers, and yield their last messages. Workers in training first get ``GRACE`` seconds.
+        """Stop all workers, and yield their last messages.
 
-        In this time they write their checkpoints.
+        Workers that train get ``GRACE`` seconds to write their checkpoints. All others are killed at once.
         """
         self.end(worker for worker in self.workers if not worker.has_started)
         deadline = time.monotonic() + GRACE
@@ -155,11 +157,11 @@ class LocalBackend(Backend):
 
 
 class WorkerReady:
-    """A message of a worker process: it has started, and takes assignments."""
+    """The first message of a worker process: it has started and accepts assignments."""
 
 
 class WorkerProcess:
-    """A process that trains groups one after the other. It never receives Ctrl-C."""
+    """A process on this machine that trains groups one after the other. It never receives Ctrl-C."""
 
     def __init__(self, slot: int, environment: Mapping[str, str]):
         check_can_start()
@@ -181,21 +183,24 @@ class WorkerProcess:
             raise
 
     def send(self, assignment: Any) -> None:
-        """Send an assignment to the process. None tells the process to stop."""
+        """Send an assignment to the process, or None to make it stop. A dead process is ignored."""
         with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
     def receive(self) -> Message | WorkerReady | None:
-        """The next message of the process. None if the process is gone and all messages were read."""
+        """Wait for the next message of the process, and return it.
+
+        None if the process is dead and all messages were read.
+        """
         try:
             return self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died halfway through a message
             return None
 
     def end(self, patience: float = 0.0) -> tuple[str, bool]:
-        """Kill the process unless it ends within ``patience`` seconds.
+        """Wait up to ``patience`` seconds for the process to end by itself, then kill it.
 
-        Return a text that says how it ended, and True if it was ended by the signal SIGKILL.
+        Return a text that says how it ended, and whether the signal SIGKILL ended it.
         """
         self.process.join(patience)
         self.process.kill()
@@ -245,7 +250,7 @@ def _serve(pipe: connection.Connection) -> None:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables in the block, for processes that are started in it."""
+    """Set environment variables within a ``with`` block, for processes that are started there."""
     before = dict(os.environ)
     os.environ.update(changes)
     try:
@@ -258,11 +263,11 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Make processes that are started in the block ignore Ctrl-C. A Ctrl-C in this process is raised after the block.
+    """Within a ``with`` block, make new processes ignore Ctrl-C, and delay a Ctrl-C in this process to the block's end.
 
-    A new process inherits the signal mask. In this process, another thread may receive the signal in spite of the mask,
-    and Python would raise ``KeyboardInterrupt`` in the block. The new process would then read only half of its start
-    data.
+    A new process inherits the signal mask of this one. But another thread of this process may receive the signal in
+    spite of the mask, and Python would then raise ``KeyboardInterrupt`` in the block. The new process would read only
+    half of its start data.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     interrupts: list[int] = []

@@ -1,4 +1,4 @@
-"""Helpers to start worker processes without running the user's script in them.
+"""Helpers to start worker processes that do not run the user's script.
 
 A worker imports the script only if it trains a class that the script defines, and then under the script's own name.
 """
@@ -21,8 +21,8 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def check_is_not_imported() -> None:
     """Raise ``TrainingError`` if this process is a worker that is importing the user's script.
 
-    Call it before jobs start: a script that starts jobs outside of ``if __name__ == "__main__":`` would do so again in
-    every worker.
+    Call it before jobs start. A script that starts jobs outside of ``if __name__ == "__main__":`` would start them
+    again in every worker.
     """
     process = multiprocessing.current_process()
     if is_importing_scripts() or getattr(process, "_inheriting", False):  # multiprocessing's mark of a starting process
@@ -33,7 +33,7 @@ def check_is_not_imported() -> None:
 
 
 def check_can_start() -> None:
-    """Raise ``TrainingError`` if this process may not start processes, like a worker of ``multiprocessing.Pool``."""
+    """Raise ``TrainingError`` if this process may not start processes, such as a worker of ``multiprocessing.Pool``."""
     check_is_not_imported()
     if multiprocessing.current_process().daemon:
         raise TrainingError(
@@ -45,9 +45,9 @@ def check_can_start() -> None:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Hide ``__main__`` in the block, so that processes started in it do not import the user's script.
+    """Hide ``__main__`` within a ``with`` block, so that processes started there do not import the user's script.
 
-    They also prefer modules of the standard library to modules of the same name in the user's folders.
+    These processes also prefer modules of the standard library to modules of the same name in the user's folders.
     """
     main, folders = sys.modules["__main__"], sys.path
     sys.modules["__main__"], sys.path = ModuleType("__main__"), standard_first(folders)

@@ -1,8 +1,9 @@
-"""The messages that the driver of a sweep handles about a group of jobs.
+"""The messages about a group of jobs that the driver of a sweep handles.
 
-The group's worker and the backend send them. Only :class:`WorkerLate` is made by the driver itself.
+The worker that trains the group, or the backend, sends them. Only :class:`WorkerLate` is made by the driver itself.
 
-:class:`WorkerResult`, :class:`WorkerFailed`, :class:`WorkerLost` and :class:`WorkerLate` end the group's attempt.
+:class:`WorkerResult`, :class:`WorkerFailed`, :class:`WorkerLost` and :class:`WorkerLate` end an attempt to train the
+group.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ Files = Mapping[str, bytes]  # files of a run, by path
 
 @dataclass(frozen=True)
 class WorkerStarting:
-    """The group has a slot, and its worker process is about to start."""
+    """The message that a group has a slot, and that its worker process is about to start."""
 
 
 @dataclass(frozen=True)
 class WorkerStarted:
-    """The worker has begun to train the group."""
+    """The message that a worker has begun to train a group."""
 
     slot: int | None = None
-    """Number that the screen shows. None if the driver chooses one."""
+    """Number of the slot, which the screen shows. If None, the driver chooses one."""
 
 
 @dataclass(frozen=True)
 class GroupRequeued:
-    """The group waits in the queue of the backend again, for example because a cluster has requeued its job."""
+    """The message that a group waits in the backend's queue again, for example because Slurm has requeued its job."""
 
 
 @dataclass(frozen=True)
 class JobProgress:
-    """The progress of one job."""
+    """The progress of one job in training."""
 
     job_id: str
     progress: dict[str, Any]
@@ -45,7 +46,7 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of one job, sent before the rest of its group has ended."""
+    """The result of one job that ended before the rest of its group."""
 
     job_id: str
     record: Record
@@ -55,14 +56,15 @@ class JobResult:
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """The result of a worker: records and files of the jobs of its group."""
+    """The result of an attempt to train a group: records and files of its jobs."""
 
     records: Sequence[Record | None] = ()
-    """One record per job, or None for a job that did not end. Empty if the worker could not train."""
+    """One record per job, in the order of the group. None for a job that did not end. Empty if the worker could not
+    train."""
     files: Sequence[Files] = ()
     """Files of each run. Empty if the driver sees the work folders."""
     error: str = ""
-    """The reason why a job has no record. The worker is then replaced."""
+    """The reason why a job has no record. Empty if all jobs have one. A process on this machine is then replaced."""
     broken: str = ""
     """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
     with this message.
@@ -71,21 +73,24 @@ class WorkerResult:
 
 @dataclass(frozen=True)
 class WorkerFailed:
-    """The worker has ended without a result."""
+    """The message that a worker has ended without a result, for the given reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """The worker was ended from outside, for example for lack of memory or because its machine is dead."""
+    """The message that a worker was ended from outside, for example because memory ran out or its machine died."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class WorkerLate:
-    """The worker has not begun in time. The driver itself makes this message."""
+    """The message that a worker has not begun to train within the time limit.
+
+    The driver makes it and ends the worker.
+    """
 
     reason: str
 

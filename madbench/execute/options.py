@@ -1,4 +1,4 @@
-"""The options of training that change where and how jobs run, and not what they train."""
+"""The options of training that decide where and how jobs run, but not what they train."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Compile = Literal["never", "auto", "always"]
 
 
 def parse_group(text: str) -> int | None:
-    """The value of ``--group``: a number from 1 to 9,999, or None for auto. Raises ``ValueError`` for other texts."""
+    """The number of jobs that ``--group`` gives, from 1 to 9,999. None for ``auto``.
+
+    Raises ``ValueError`` for any other text.
+    """
     if text == "auto":
         return None
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
@@ -39,11 +42,11 @@ ThreadsOption = Annotated[
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of how and on which machine jobs run. The command line hands them on as one value.
+    """The options that decide on which machine and how jobs run. The command line passes them on as one object.
 
-    By default jobs train on this machine. On the CPU all suites share one pool
+    By default jobs train on this machine. On the CPU, jobs of all suites share the same slots
     (:func:`madbench.execute.slots.plan_batches`). Under torchrun, all processes train one job together. No option
-    changes the result of a run, except by rounding where it says so.
+    changes the result of a run, except that the text of some options announces a change by rounding.
     """
 
     slots: Annotated[
@@ -70,10 +73,9 @@ class RunOptions:
             rare=EVERY_VERB,
         ),
     ] = None
-    """Jobs of equal shapes that share a training step, which changes the result by rounding only.
+    """The largest number of jobs of equal shapes that share a training step. Sharing changes results by rounding only.
 
-    By default no jobs share a step if there is a time limit, which applies per job, or if models are compiled.
-    """
+    By default no jobs share a step if there is a time limit, which applies per job, or if models are compiled."""
     no_cuda_graph: Annotated[
         bool,
         option(
@@ -94,10 +96,13 @@ class RunOptions:
     devices: Sequence[str] | None = None
     """The GPUs that the slots take in turn, as values of CUDA_VISIBLE_DEVICES."""
     executor: Executor | None = None
-    """Trains the jobs elsewhere. None: on this machine."""
+    """The executor that trains the jobs on other machines. None to train them on this machine."""
 
     def check(self, device: str) -> None:
-        """Raise ``ConfigError`` for an option that has no effect on ``device``, or that cannot be followed here."""
+        """Raise ``ConfigError`` for an option that has no effect on ``device``, under torchrun, or with another option.
+
+        Also raises it for an option that this machine does not support, such as compiling without a compiler.
+        """
         from madbench.training.distributed import is_distributed
         from madbench.training.measured import has_compiler
 

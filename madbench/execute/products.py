@@ -1,4 +1,7 @@
-"""The library of matrix products on a CPU, for the records of runs: their bits depend on it."""
+"""The library that computes matrix products on a CPU.
+
+Records of runs name it, because it decides how products round.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from dataclasses import replace
 from madbench.jobs import Record
 
 DETAIL = "products"
-"""The key of the library among the details of a record."""
+"""The key under which the library is stored in the details of a record."""
 VARIABLES = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-"""Environment variables that choose the instructions of a library, and so the rounding of its products."""
+"""Environment variables that choose the instructions of a library, and so how its products round."""
 
 
 def product_library() -> str:
     """The library of float32 matrix products on this CPU, such as ``oneDNN for large products, else MKL``.
 
-    Environment variables that change the rounding follow.
+    If environment variables that change the rounding are set, they follow, such as ``MKL, MKL_CBWR=AVX2``.
     """
     import torch
 
@@ -28,9 +31,9 @@ def product_library() -> str:
 
 
 def with_products(record: Record) -> Record:
-    """Return ``record`` with the library in its details, if it is the record of a run on a CPU.
+    """Return ``record`` with the library of matrix products added to its details, if the run was trained on a CPU.
 
-    A record with the name of a processor is one of a CPU. Call this function in the process that trained.
+    The detail ``processor`` shows that it was. Call this function in the process that trained.
     """
     if "processor" not in record.details:
         return record

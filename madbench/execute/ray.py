@@ -1,4 +1,4 @@
-"""The executor on Ray. Groups of jobs are tasks of an existing cluster, or of a new cluster on this machine.
+"""The executor on Ray. Each group of jobs is a task of an existing cluster, or of a new cluster on this machine.
 
 Every machine of the cluster needs the driver's version of madbench: installed, or as a source checkout in the same
 folder as on the driver's machine.
@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class RayConfig:
-    """The cluster, and what a Ray task reserves there: the file of ``--on ray:FILE.yaml``."""
+    """The Ray cluster, and what each task reserves there. It is the content of the file in ``--on ray:FILE.yaml``."""
 
     address: str | None = None
     """Cluster: HOST:PORT, ray://HOST:PORT for its client server, auto or local.
@@ -64,12 +64,12 @@ class RayConfig:
 
 
 def ray_executor(config: RayConfig = RayConfig(), slots: int | None = None) -> Executor:
-    """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Ray tasks.
+    """Return an executor (:mod:`madbench.execute.base`) that runs each group of jobs as a Ray task.
 
-    At most ``slots`` tasks run at a time; by default as many as fit in the cluster.
+    At most ``slots`` tasks run or wait at a time, by default slightly more than fit in the cluster.
 
     Raises ``MissingExtraError`` without ray, and ``ConfigError`` for wrong values. The returned executor raises
-    ``ConfigError`` if there is no such cluster, or if none of its machines is large enough.
+    ``ConfigError`` if the cluster cannot be reached, or if none of its machines is large enough.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -83,7 +83,10 @@ def ray_executor(config: RayConfig = RayConfig(), slots: int | None = None) -> E
 
 @contextmanager
 def _connect(store: Store, *, config: RayConfig, slots: int | None) -> Iterator[RayBackend]:
-    """Connect to a cluster for the block, and yield its backend. An existing connection is used and kept."""
+    """Connect to a Ray cluster within a ``with`` block, and yield its backend. An existing connection is used and kept.
+
+    Raises ``ConfigError`` if the cluster cannot be reached.
+    """
     import ray
 
     address = config.address
@@ -109,7 +112,7 @@ def _connect(store: Store, *, config: RayConfig, slots: int | None) -> Iterator[
 
 
 class RayBackend(Backend):
-    """The backend that runs groups as tasks on the Ray cluster to which this process is connected.
+    """The backend that runs each group as a task on the Ray cluster to which this process is connected.
 
     Raises ``ConfigError`` if no machine of the cluster has the cores and GPUs that a task reserves.
     """
@@ -188,10 +191,10 @@ class RayBackend(Backend):
 
 
 class _Board:
-    """A Ray actor that collects the messages of workers until the driver fetches them.
+    """A Ray actor that keeps the messages of workers until the driver fetches them.
 
-    ``news`` has the last progress of each job, by id; an empty dict means that the job has started. ``results`` has the
-    results of jobs that ended before the rest of their group.
+    ``news`` has the last progress of each job, by id. It is an empty dict if the job has only started. ``results`` has
+    the results of jobs that ended before the rest of their group.
     """
 
     def __init__(self) -> None:
@@ -222,7 +225,7 @@ def _train(packed: PackedAssignment, board: Any, first: str, needs_gpu: bool) ->
 
 
 def _ending(reference: Any) -> Ending:
-    """The last message about the group of a Ray task that has ended."""
+    """The last message about the group of a Ray task. The task, given by Ray's ``reference``, has ended."""
     import ray
 
     def line(error: Exception, index: int) -> str:

@@ -1,10 +1,10 @@
 """The choice of how many jobs train at a time on this machine, and in how many threads each.
 
-On a CPU it is one single-threaded job per core, unless fewer jobs with more threads are expected to be faster. The
-threads of one job wait for each other, so one delayed thread delays all of them. A job therefore never gets more
-threads than there are free cores, unless the user asks for it. Single-threaded jobs share busy cores without harm.
-Measured: with a dozen other processes on two cores, a HyperGLU of profile tiny trained 679 tokens/s in one thread and
-512 in two (medians of three).
+On a CPU, by default one single-threaded job trains per core. Fewer jobs with more threads each are chosen if they are
+expected to be faster. The threads of one job wait for each other, so one delayed thread delays all of them. A job
+therefore never gets more threads than there are free cores, unless the user asks for it. Single-threaded jobs share
+busy cores without harm. Measured: with a dozen other processes on two cores, a HyperGLU of profile tiny trained 679
+tokens/s in one thread and 512 in two (medians of three).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ HEADROOM = 1.6  # memory of a process over its live tensors (the allocator keeps
 
 @dataclass(frozen=True)
 class JobBatch:
-    """Jobs that train in one call of the executor on this machine, with one number of slots and threads."""
+    """Jobs that one call of the executor on this machine trains, and the number of slots and threads for them."""
 
     jobs: Sequence[Job]
     slots: int
-    """Jobs at a time."""
+    """Number of jobs that train at a time."""
     threads: int
-    """Threads of each job."""
+    """Number of threads of each job."""
     reason: str = ""
-    """Reason for the number of threads, if it is not only the number of cores."""
+    """Reason for the number of threads. Empty if it only follows from the number of cores."""
 
     def text(self, slots: int | None = None) -> str:
-        """The number of jobs at a time and of their threads, such as ``2 at a time, 1 thread each``.
+        """A phrase for the user, such as ``2 at a time, 1 thread each``, followed by the reason if there is one.
 
-        ``slots`` replaces the number of jobs at a time if it is given.
+        If ``slots`` is given, it replaces the batch's own number of jobs at a time.
         """
         because = f" ({self.reason})" if self.reason else ""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
@@ -50,29 +50,30 @@ class JobBatch:
 
 @dataclass(frozen=True)
 class Threads:
-    """Limits on the number of threads of a job."""
+    """Limits on the number of threads of each job."""
 
     per_job: int | None = None
-    """The number that the user set. None for a share of the free cores."""
+    """The number that the user set. If None, each job gets a share of the free cores."""
     free: int | None = None
-    """Cores that other processes leave free. None for all cores."""
+    """Number of cores that other processes leave free. None for all cores."""
     reason: str = ""
 
     @property
     def may_meet_others(self) -> bool:
-        """True if the job may share cores with other processes: some cores are busy, or the user set the threads.
+        """True if the job may share cores with other processes: some cores are busy, or the user set its threads.
 
-        The cores are not measured if the user set the threads.
+        In the second case the cores were not measured.
         """
         return bool(self.reason)
 
 
 def choose_threads(jobs: Iterable[Job], requested: int | None = None) -> Threads:
-    """Choose the number of threads of a job: ``requested``, else a number from the environment, else the free cores.
+    """Choose how many threads each job gets: ``requested``, else a number from the environment, else the free cores.
 
     The environment variables are ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS``. Free cores are measured only if a job can
     use more than one core. A core counts as busy if it is busy now and was busy over the last minute: other programs
-    come and go, but a job keeps its number of threads for its whole run.
+    come and go, but a job keeps its number of threads for its whole run. Raises ``ConfigError`` if ``requested`` is
+    below 1.
     """
     check_counts(threads=requested)
     if requested is not None:
@@ -97,17 +98,18 @@ def plan_batches(
     unfinished: Iterable[Job] | None = None,
     threads: Threads = Threads(),
 ) -> list[JobBatch]:
-    """Split jobs into batches. Batches train one after the other; the jobs of a batch train several at a time.
+    """Split jobs into batches. Batches train one after the other, and the jobs within a batch several at a time.
 
     On a CPU there are two plans, and the one with the shorter estimated time is chosen:
 
-    - One batch has the jobs of all suites, longest first, each in one thread. Its number of slots is that of the
-      ``options``, or the number of cores, or fewer if memory is short.
+    - One batch has the jobs of all suites, longest first, each in one thread. Its number of slots is ``options.slots``
+      or the number of cores, but fewer if memory is short.
     - Each suite has a batch of its own. If the jobs of a suite can use all cores, they train one at a time by default,
       in all free cores. This is faster if, for example, one job is longer than all others together.
 
-    The second plan is always used on GPUs, and if there are to be fewer slots than cores. If ``threads`` has a number,
-    each job has that many threads, and the default number of slots is the number of cores divided by it.
+    The second plan is always used on GPUs, and if ``options.slots`` is below the number of cores. If
+    ``threads.per_job`` is set, each job has that many threads, and the default number of slots is the number of cores
+    divided by it.
 
     Time and memory are estimated from the jobs that are still to train (``unfinished``), by default all.
     """
@@ -127,12 +129,12 @@ def plan_batches(
 
 
 def _places(threads: int) -> int:
-    """The number of jobs with ``threads`` threads each for which there are cores; at least one."""
+    """The number of jobs with ``threads`` threads each that can run without sharing a core. At least 1."""
     return max(1, machine.available_cores() // threads)
 
 
 def _suite_batch(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
-    """The batch of the jobs of one suite, with its number of slots and threads."""
+    """The batch of ``jobs``, which are the jobs of one suite."""
     takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.devices
     usual = len(gpus) if gpus else _places(threads.per_job or 1) if device == "cpu" and not takes_all else 1
     slots = min(options.slots or usual, len(jobs))
@@ -145,13 +147,19 @@ def _flops(job: Job) -> float:
 
 
 def _duration(batch: JobBatch, todo: Container[str]) -> float:
-    """The estimated duration of the ``todo`` jobs of a batch, in FLOPs that one thread computes in that time."""
+    """The estimated duration of those jobs of a batch that are in ``todo``.
+
+    Its unit is the time in which one thread computes one FLOP.
+    """
     costs = (_flops(job) / batch.threads**THREADS_GAIN for job in batch.jobs if job.id in todo)
     return makespan(costs, min(batch.slots, _places(batch.threads)))
 
 
 def makespan(costs: Iterable[float], slots: int) -> float:
-    """The time from the first start to the last end of jobs that take ``costs``. Each starts in the first free slot."""
+    """The time from the first start to the last end of tasks with the durations ``costs``, on ``slots`` machines.
+
+    Each task starts, in order, on the machine that is free first.
+    """
     free = [0.0] * slots
     for cost in costs:
         heapq.heapreplace(free, free[0] + cost)
@@ -159,10 +167,10 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 
 
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
-    """The largest number of jobs, from 1 to ``most``, that fit into memory at the same time.
+    """The largest number of ``jobs``, from 1 to ``most``, that fit into memory when they train at the same time.
 
-    Jobs that surely fit (:func:`most_bytes`) are not measured. Among the other jobs, the largest job of each suite is
-    measured (:func:`madbench.training.cost.peak_memory_bytes`).
+    Jobs that surely fit (:func:`most_bytes`) are not measured. Of the other jobs, the largest of each suite is measured
+    (:func:`madbench.training.cost.peak_memory_bytes`).
     """
     memory = MEMORY_SHARE * machine.memory_bytes()
     room = memory / most - PROCESS_BYTES
@@ -176,10 +184,11 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
 
 
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:
-    """An upper bound on the bytes of a training step: 16 per parameter, and one per FLOP of the forward pass.
+    """An upper bound on the bytes that a training step needs: 16 per parameter, and one per FLOP of the forward pass.
 
     16 bytes are the weight, the gradient and two moments of a parameter. One byte per FLOP is enough for activations,
-    because each number that is kept for the backward pass is a sum of products, or is made from a few such sums.
+    because each number that is kept for the backward pass is a sum of products, or is made from a few such sums. With
+    ``micro_batch``, only so many sequences are in memory at a time.
     """
     size = size_of(job)
     at_once = min(micro_batch or size.sequences_per_step, size.sequences_per_step)
@@ -187,7 +196,10 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """The measured peak bytes of a training step. None if measuring fails, as for a mixer that needs real data."""
+    """The measured peak memory of a training step in bytes.
+
+    None if measuring fails, as for a mixer that needs real data.
+    """
     from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
     try:

@@ -1,4 +1,4 @@
-"""The folder of a Slurm job, through which the job and its driver exchange text files.
+"""The folder of a Slurm job, through which the Slurm job and its driver exchange text files.
 
 ``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in a job array:
 
@@ -53,7 +53,7 @@ _ID = re.compile("[0-9]+(_[0-9]+)?")
 
 
 class SlurmFolder:
-    """The folder ``<results>/slurm/<id>`` of one Slurm job."""
+    """The folder ``<results>/slurm/<id>`` of one Slurm job. The constructor touches no file."""
 
     def __init__(self, parent: Path, slurm_id: str):
         self.slurm_id = slurm_id
@@ -64,7 +64,7 @@ class SlurmFolder:
         self.outcome = self.path / "outcome.json"
 
     def write_call(self, content: bytes) -> None:
-        """Write ``call.json``, for which the Slurm job waits."""
+        """Make the folder and write ``call.json``, for which the Slurm job waits."""
         with explain_os_errors(self.path):
             self.runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self.call, content)
@@ -75,11 +75,11 @@ class SlurmFolder:
             write_atomically(self.news, json.dumps(news).encode())
 
     def read_news(self) -> dict[str, Any]:
-        """The last progress of the Slurm job. Empty if there is none."""
+        """The last progress of the Slurm job, from ``news.json``. Empty if it has not reported any."""
         return read_object(self.news) or {}
 
     def write_record(self, job: Job, record: Record) -> None:
-        """Write the record of a job that has ended. An existing record is kept.
+        """Write the record of a job that has ended. Do nothing if the job has a record already.
 
         Other files of the run, such as weights, stay in its work folder. Raises ``StoreError`` if the record cannot be
         written, and ``TypeError`` if it has values that cannot be stored (:func:`madbench.store.format.encode`).
@@ -95,14 +95,17 @@ class SlurmFolder:
             half.rename(target)
 
     def read_record(self, job: Job) -> Record | None:
-        """The record of a job. None if the record is missing, damaged or unreadable."""
+        """The record that the Slurm job wrote for ``job``. None if it is missing, damaged or unreadable."""
         try:
             return read_run(self.runs / job.id)[1]
         except StoreError:
             return None
 
     def write_outcome(self, jobs: Sequence[Job], outcome: WorkerResult) -> None:
-        """Write the records that are not written yet, and then ``outcome.json``."""
+        """Write the records in ``outcome`` that are not written yet, and then ``outcome.json``.
+
+        ``jobs`` are the jobs that the Slurm job trains, in the order of ``outcome.records``.
+        """
         ended_jobs = [(job, record) for job, record in zip(jobs, outcome.records) if record]
         for job, record in ended_jobs:
             self.write_record(job, record)
@@ -110,9 +113,10 @@ class SlurmFolder:
         write_atomically(self.outcome, json.dumps(seal(content)).encode())
 
     def read_outcome(self, jobs: Sequence[Job]) -> WorkerResult:
-        """The outcome of the Slurm job for these jobs, with one record, or None, per job in their order.
+        """The outcome of the Slurm job, with one record or None per job in ``jobs``, in their order.
 
-        Raises ``DamagedRunError`` if a file is damaged, and ``StoreError`` if ``outcome.json`` cannot be read.
+        None stands for a job that has not ended. Raises ``DamagedRunError`` if a file is damaged, and ``StoreError`` if
+        ``outcome.json`` cannot be read.
         """
         with explain_os_errors(self.outcome):
             content = read_file(self.outcome)
@@ -133,14 +137,14 @@ class SlurmFolder:
 
 
 def slurm_folders(parent: Path) -> list[SlurmFolder]:
-    """The folders of all Slurm jobs in ``parent``, which is ``<results>/slurm``. Empty if ``parent`` does not exist."""
+    """The folders of all Slurm jobs in ``parent``, which is ``<results>/slurm``. Empty if ``parent`` cannot be read."""
     with suppress(OSError):
         return [SlurmFolder(parent, name) for name in sorted(os.listdir(parent)) if _ID.fullmatch(name)]
     return []
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file. None if the file is missing or does not contain a JSON object."""
+    """The JSON object in a file. None if the file cannot be read or does not contain a JSON object."""
     try:
         content = parse_json(read_file(path), any_text=True)
     except (OSError, ValueError):
@@ -153,16 +157,17 @@ def content_digest(content: bytes) -> str:
 
 
 def encode_call(assignment: Assignment, needs_gpu: bool, sbatch_options: Mapping[str, Any], name: str) -> bytes:
-    """The content of ``call.json``: the assignment, and the options and the name with which Slurm queues the job.
+    """The content of ``call.json``: the assignment, and the name and options with which Slurm queues the job.
 
-    ``sbatch_options`` are the options of sbatch. A driver that takes over the Slurm job compares them with its own.
+    ``sbatch_options`` are the options of sbatch. A driver that takes over the Slurm job compares them with its own. If
+    ``needs_gpu`` is true, the Slurm job refuses to train on a machine without a GPU.
     """
     call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": sbatch_options, "name": name}
     return json.dumps(call, allow_nan=False).encode()
 
 
 def training_of(assignment: Assignment) -> dict[str, Any]:
-    """The jobs of an assignment, their work folders and the training function with its settings, as JSON.
+    """What an assignment trains and how, as JSON: jobs, work folders, version, time limit and training function.
 
     Two assignments train the same jobs in the same way if the results are equal.
     """
@@ -179,15 +184,18 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """``value`` after it was written as JSON and read back: tuples become lists, unknown objects become text."""
+    """``value`` as it would be after writing it as JSON and reading it back.
+
+    Tuples become lists, and objects that JSON does not have become text. Raises ``ValueError`` for NaN and infinities.
+    """
     return json.loads(json.dumps(value, default=str, allow_nan=False))
 
 
 def assignment_of(call: Mapping[str, Any]) -> Assignment:
-    """The assignment in the content of a ``call.json``. The training function is imported.
+    """The assignment that a ``call.json`` with this content describes. The training function is imported.
 
-    Call it on the machine that trains, and only for a file with the right digest. Raises ``ImportError`` or
-    ``MadbenchError`` if a package is not installed here.
+    Call it only on the machine that trains, and only after the file's digest was verified. Raises ``ImportError`` or
+    ``MadbenchError`` if this machine lacks a package or has another version of it.
     """
     jobs = [job_from_dict(job, f"job {job_id}") for job_id, job in call["jobs"].items()]
     if [job.id for job in jobs] != list(call["jobs"]):
@@ -198,7 +206,7 @@ def assignment_of(call: Mapping[str, Any]) -> Assignment:
 
 
 def _encode_train(train: Train) -> dict[str, Any]:
-    """A training function as JSON: its import name, and the settings that are bound to it."""
+    """A training function as JSON: its import name, and the keyword arguments that a partial binds to it."""
     function, settings = (train.func, train.keywords) if isinstance(train, functools.partial) else (train, {})
     return {
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -213,9 +221,9 @@ def _decode_train(encoded: Mapping[str, Any]) -> Train:
 
 
 def _encode_setting(name: str, value: Any) -> Any:
-    """One setting of the training function as JSON. Text, numbers and None are unchanged.
+    """One keyword argument of the training function as JSON. Text, numbers, booleans and None are unchanged.
 
-    Other values become a JSON object. Raises ``ConfigError`` unless they are a path, a corpus or a mapping.
+    Paths, corpora and mappings become JSON objects. Raises ``ConfigError``, which mentions ``name``, for other values.
     """
     from madbench.text.corpus import Corpus
 

@@ -1,4 +1,4 @@
-"""A Slurm job as the driver sees it: how it ended, and whether another driver can take it over."""
+"""A Slurm job as its driver sees it: its state, how it ended, and whether another driver can take it over."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "TIMEO
 
 
 class SlurmJob:
-    """A Slurm job of this sweep.
+    """A Slurm job of this sweep, or one that an earlier sweep left.
 
-    It is cancelled only if its id and its ``name`` match, so that no other job is ended.
+    Cancelling it needs its id and its ``name``, so that no other Slurm job is ended.
     """
 
     def __init__(self, parent: Path, slurm_id: str, name: str):
@@ -41,16 +41,18 @@ class SlurmJob:
         self.logs = (self._inner.paths.stderr, self._inner.paths.stdout)
 
     def state(self, ask: bool) -> str:
-        """The state of the job in Slurm's terms, such as ``RUNNING``.
+        """The state of the Slurm job in Slurm's terms, such as ``RUNNING``.
 
-        With ``ask``, Slurm is queried now, for all jobs at once. Otherwise the state is that of the last query.
+        If ``ask`` is true, Slurm is asked now, for all Slurm jobs at once. Otherwise the state is that of the last
+        query.
         """
         return self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache").split()[0]
 
     def has_ended(self, ask: bool) -> bool:
-        """True if the job has written its outcome, or if Slurm reports its end.
+        """True if the Slurm job has written its outcome, or if Slurm reports that it has ended.
 
-        With ``ask``, Slurm is queried now, for all jobs at once.
+        If ``ask`` is true, Slurm is asked now, for all Slurm jobs at once. Otherwise it is asked only from time to
+        time.
         """
         self._refresh()
         if self.folder.outcome.exists():
@@ -59,14 +61,17 @@ class SlurmJob:
         return is_done and self.state(ask=False) not in BEGUN  # submitit counts a suspended job as ended
 
     def _refresh(self) -> None:
-        """Change the folder's mode to its present value, so that a network disk shows the newest files in it."""
+        """Set the mode of the Slurm job's folder to its present value.
+
+        This makes a network disk show the newest files in it.
+        """
         with suppress(OSError):
             self.folder.path.chmod(self.folder.path.stat().st_mode)
 
     def how_it_ended(self, jobs: Sequence[Job]) -> Ending:
-        """The last message about this Slurm job, which has ended and trained ``jobs``.
+        """The last message about a Slurm job that has ended and that trained ``jobs``.
 
-        Wait up to ``OUTCOME_SECONDS`` seconds for the outcome, which a network disk may show late.
+        Wait up to ``OUTCOME_SECONDS`` seconds for the file with the outcome, which a network disk may show late.
         """
         deadline = time.monotonic() + OUTCOME_SECONDS
         while not self.folder.outcome.exists() and time.monotonic() < deadline:
@@ -107,7 +112,7 @@ class SlurmJob:
 
 @dataclass
 class LeftJob:
-    """A Slurm job whose driver has ended without cancelling it."""
+    """A Slurm job whose driver has ended without cancelling it, and the content of its ``call.json``."""
 
     job: SlurmJob
     call: Mapping[str, Any]
@@ -118,7 +123,10 @@ class LeftJob:
         return list(self.call["jobs"])
 
     def is_training(self, group: LockedGroup) -> bool:
-        """True if the Slurm job trains all jobs of the group as the group asks for. It may train other jobs too."""
+        """True if the Slurm job trains all jobs of the group in the way that the group requires.
+
+        It may train further jobs.
+        """
         ours = training_of(group.assignment)
         our_jobs = {job_id: (ours["jobs"][job_id], ours["works"][job_id]) for job_id in ours["jobs"]}
         their_jobs = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in our_jobs}
@@ -126,10 +134,11 @@ class LeftJob:
         return is_same_training and their_jobs == our_jobs and not group.assignment.policy.redo
 
     def outcome_for(self, group: LockedGroup) -> WorkerResult | None:
-        """The outcome of the Slurm job for the jobs of the group.
+        """The result of the Slurm job for the jobs of the group.
 
-        None if the Slurm job has failed or has not ended, or if it trained these jobs with other settings. Also None if
-        a job of the group has no record and the group is only a part of the Slurm job's group.
+        None if the Slurm job has failed or has not ended, or if it trained these jobs in another way
+        (:meth:`is_training`). Also None if a job of the group has no record and the group is only a part of what the
+        Slurm job trained.
         """
         if not (self.job.folder.outcome.exists() and self.is_training(group)):
             return None
@@ -141,10 +150,11 @@ class LeftJob:
 
 
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own_ids: Collection[str]) -> list[LeftJob]:
-    """The Slurm jobs of other drivers that train any of the jobs ``job_ids``. Slurm jobs with an outcome are first.
+    """The Slurm jobs that drivers which have ended left in ``parent``, and that train any of the jobs ``job_ids``.
 
-    ``own_ids`` has the ids of this driver's Slurm jobs, which are left out. The other drivers have ended, because this
-    driver holds the locks of the jobs.
+    ``own_ids`` has the ids of this driver's Slurm jobs, which are left out. All other drivers of these jobs have ended,
+    because this driver holds the locks of the jobs. Slurm jobs with an outcome come first. ``name`` is the name under
+    which the Slurm jobs can be cancelled.
     """
     left_jobs = []
     for folder in slurm_folders(parent):

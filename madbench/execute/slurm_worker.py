@@ -1,7 +1,7 @@
 """The program of a Slurm job: ``python -m madbench.execute.slurm_worker FOLDER DIGEST...``.
 
-``FOLDER`` is ``<results>/slurm``. ``DIGEST`` is the SHA-256 of the job's ``call.json``; a job array has one digest per
-array task.
+``FOLDER`` is ``<results>/slurm``. ``DIGEST`` is the SHA-256 digest of the Slurm job's ``call.json``. A job array has
+one digest per array task.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 
 
 def main(parent: str, *digests: str) -> None:
-    """Train the jobs in ``call.json`` of this Slurm job. ``parent`` is the folder ``<results>/slurm``.
+    """Train the jobs in the ``call.json`` of the Slurm job in which this process runs.
 
-    Raises ``StoreError`` if the file's digest shows that the file is not the one that the driver wrote.
+    ``parent`` is the folder ``<results>/slurm``. Raises ``StoreError`` if there is no ``call.json``, or if its digest
+    differs from that in ``digests``: it is then not the file that the driver wrote.
     """
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return
@@ -49,7 +50,7 @@ def main(parent: str, *digests: str) -> None:
 def _wait_for(path: Path) -> bytes:
     """Wait for a file that another machine writes, and return its content.
 
-    Raises ``StoreError`` if there is no file after ``CALL_SECONDS`` seconds.
+    Raises ``StoreError`` if the file does not exist after ``CALL_SECONDS`` seconds.
     """
     deadline = time.monotonic() + CALL_SECONDS
     while True:
@@ -64,7 +65,7 @@ def _wait_for(path: Path) -> bytes:
 
 
 class _SlurmRun:
-    """One start of a Slurm job. A Slurm job starts again each time it is requeued."""
+    """One start of a Slurm job. Slurm starts the job again each time that it is requeued."""
 
     def __init__(self, folder: SlurmFolder, call: Mapping[str, Any]):
         self.folder, self.call = folder, call
@@ -109,16 +110,16 @@ class _SlurmRun:
         self.folder.write_news({"timeouts": self.timeouts, **news})
 
     def hand_in(self, result: JobResult) -> None:
-        """Write the record of a job that ended before the rest of its group."""
+        """Write the record of a job that ended before the rest of its group. Errors of the disk are ignored."""
         with suppress(StoreError):
             self.folder.write_record(self.job(result.job_id), result.record)
 
     def requeue(self, *_: Any) -> None:
-        """Ask Slurm to put this job back into the queue. Called on the signal that Slurm sends before it stops a job.
+        """Ask Slurm to put this Slurm job back into the queue.
 
-        After the request, training stops at its next report. If the request fails, training goes on until Slurm stops
-        the job. A job that has used up its wall time more than ``MOST_TIMEOUTS`` times is not requeued: its training
-        stops, and the job fails.
+        Called on the signal that Slurm sends before it stops a job. After the request, training stops at its next
+        report. If the request fails, training goes on until Slurm stops the job. A Slurm job that has used up its wall
+        time more than ``MOST_TIMEOUTS`` times is not requeued: its training stops, and its unfinished jobs fail.
         """
         wall_time, elapsed = 60 * self.call["asked"]["timeout_min"], time.monotonic() - self.began
         if elapsed >= min(0.8 * wall_time, wall_time - 600):  # otherwise it is preempted

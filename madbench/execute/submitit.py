@@ -7,8 +7,8 @@ again, and its training resumes from the checkpoint.
 
 A driver may end without cancelling its Slurm jobs, for example if a login node kills it. The next driver that locks the
 same jobs finds these Slurm jobs by their folders. It takes over a Slurm job that runs, waits or has left a result, if
-it trains the same group in the same way. It cancels the others and queues new Slurm jobs, which resume from the
-checkpoints. A driver holds the lock of each job that its Slurm jobs train, so no two drivers train the same job.
+the Slurm job trains the same group in the same way. It cancels all others and queues new Slurm jobs, which resume from
+the checkpoints. A driver holds the lock of each job that its Slurm jobs train, so no two drivers train the same job.
 
 If Slurm refuses a submission after it accepted an earlier one, the submission is repeated with growing pauses, and
 running jobs go on. If the reason is a limit on submissions, fewer Slurm jobs are queued at a time.
@@ -54,7 +54,7 @@ _LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """The resources of a Slurm job: the file of ``--on slurm:FILE.yaml``."""
+    """The resources of each Slurm job. It is the content of the file in ``--on slurm:FILE.yaml``."""
 
     partition: str | None = None
     """Partition of the Slurm jobs; by default Slurm's default."""
@@ -71,9 +71,9 @@ class SlurmConfig:
 
 
 def slurm_executor(config: SlurmConfig = SlurmConfig(), slots: int | None = None) -> Executor:
-    """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Slurm jobs.
+    """Return an executor (:mod:`madbench.execute.base`) that runs each group of jobs as a Slurm job.
 
-    At most ``slots`` Slurm jobs are queued or running at a time, by default ``SLOTS``; fewer if Slurm has a lower
+    At most ``slots`` Slurm jobs are queued or running at a time, by default ``SLOTS``, and fewer if Slurm has a lower
     limit. Slurm jobs that are submitted together form one job array.
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values or without Slurm.
@@ -108,9 +108,9 @@ def slurm_executor(config: SlurmConfig = SlurmConfig(), slots: int | None = None
 
 
 def _check_words(words: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` for an option value with characters that cannot be printed, such as a line break.
+    """Raise ``ConfigError`` if a value has characters that cannot be printed, such as a line break.
 
-    A line break would start a new line in the job script.
+    ``words`` has values for the job script by name. A line break would start a new line in the script.
     """
     for name, word in words.items():
         if not str(word).isprintable():
@@ -120,7 +120,7 @@ def _check_words(words: Mapping[str, Any]) -> None:
 
 
 def _check_folder(results: Path) -> None:
-    """Raise ``ConfigError`` for a results folder whose path has characters that Slurm would replace."""
+    """Raise ``ConfigError`` if the path of the results folder has characters that Slurm would replace."""
     _check_words({"results": results})
     for character in "%\\":
         if character in str(results):
@@ -194,7 +194,10 @@ class SlurmBackend(Backend):
         self.next_try = time.monotonic() + self.pause
 
     def _queue(self, groups: Sequence[LockedGroup]) -> None:
-        """Submit the groups as new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
+        """Submit each group as a new Slurm job, together as a job array.
+
+        Raises ``TrainingError`` if Slurm refuses them.
+        """
         calls = [encode_call(group.assignment, self.needs_gpu, self.sbatch_options, self.name) for group in groups]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
@@ -214,9 +217,10 @@ class SlurmBackend(Backend):
             self.jobs[group] = job
 
     def script(self, digests: Sequence[str]) -> str:
-        """The job script of Slurm jobs whose ``call.json`` files have these digests. Several digests give a job array.
+        """The job script of the Slurm job whose ``call.json`` has the digest in ``digests``.
 
-        The script goes to Slurm through a pipe, and Slurm keeps its own copy, so nobody can change it on a disk.
+        Several digests give the script of a job array, with one task per digest. The script goes to Slurm through a
+        pipe, and Slurm keeps its own copy, so nobody can change it on a disk.
         """
         import submitit
 
@@ -229,10 +233,10 @@ class SlurmBackend(Backend):
         return slurm._make_submission_file_text(shlex.join(program), "")
 
     def _take_over(self, groups: Sequence[LockedGroup]) -> list[LockedGroup]:
-        """Take over Slurm jobs that another driver left for these groups. Return the groups that need new Slurm jobs.
+        """Take over the Slurm jobs that an earlier driver left and that train these groups.
 
-        Slurm jobs that train jobs of these groups but cannot be taken over are cancelled, so that no job is trained
-        twice.
+        Return the groups that need new Slurm jobs. Slurm jobs that train jobs of these groups but cannot be taken over
+        are cancelled, so that no job is trained twice.
         """
         own_ids = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
         left_jobs = find_left_jobs(self.folder, self.name, {job.id for group in groups for job in group.jobs}, own_ids)
@@ -262,10 +266,10 @@ class SlurmBackend(Backend):
         return needing
 
     def _cancel_left(self, old: LeftJob) -> None:
-        """Cancel a Slurm job that another driver left, if it has the name of this sweep's Slurm jobs.
+        """Cancel a Slurm job that an earlier driver left, if it has the name of this sweep's Slurm jobs.
 
-        Its id comes from a results folder to which others may write, so it could be the id of any job. Raises
-        ``TrainingError`` if the name differs.
+        The id of ``old`` comes from a results folder to which others may write, so it could be the id of any Slurm job.
+        Raises ``TrainingError`` if the name differs.
         """
         if old.call.get("name") != self.name:
             slurm_id, name = old.job.slurm_id, old.call.get("name")
@@ -276,10 +280,10 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, group: LockedGroup) -> bool:
-        """True if the Slurm job ``old``, whose driver has ended, trains or will train ``group`` in the way asked for.
+        """True if ``old``, a Slurm job whose driver has ended, trains or will train ``group`` in the same way.
 
         ``state`` is Slurm's state of ``old``. If ``old`` has not begun, it must have been queued with the sbatch
-        options of this driver. All trainings of ``old`` that are not in ``group`` must have a stored run.
+        options of this driver. All jobs that ``old`` trains and that are not in ``group`` must be stored.
         """
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.sbatch_options)
         other_ids = set(old.ids) - {job.id for job in group.jobs}
@@ -320,14 +324,14 @@ class SlurmBackend(Backend):
                     yield group, JobProgress(job_id, progress)
 
     def _read_records(self, group: LockedGroup, job: SlurmJob) -> Iterator[tuple[LockedGroup, Message]]:
-        """Yield the records of jobs that ended before the rest of their group."""
+        """Yield the records of those jobs of a Slurm job that ended before the rest of their group."""
         is_whole = len(group.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
         for lock in [] if is_whole else list(group.locks):
             if record := job.folder.read_record(lock.job):
                 yield group, JobResult(lock.job.id, record)
 
     def _end(self, group: LockedGroup, job: SlurmJob, is_done: bool) -> None:
-        """Remove the files of an ended Slurm job. If it is done, its results stay until they are stored."""
+        """Remove the files of a Slurm job that has ended. If ``is_done``, keep its results until they are stored."""
         if is_done:
             job.remove_logs()
         else:

@@ -22,7 +22,8 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 def event_line(event: Event) -> dict[str, Any]:
     """An executor's event as a flat dict, called a line. Values that are None, infinite or NaN are left out.
 
-    From a record, it has only the status, the last line of the error, and the main metrics.
+    It has the kind of event (``event``), the job id (``job``), ``slot``, ``reason``, and the entries of the progress.
+    From a record, it has the status, the main metrics, and if the run did not finish, the last line of the error.
     """
     line: dict[str, Any] = {
         "event": event["event"],
@@ -43,16 +44,16 @@ def event_line(event: Event) -> dict[str, Any]:
 
 
 def tokens_by_job(jobs: Iterable[Job]) -> dict[str, float]:
-    """The number of tokens on which each job trains at most, by job id."""
+    """The largest number of tokens on which each job can train, by job id."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """A text per job, by job id, with the settings that distinguish it from jobs of equal name, task and seed.
+    """For each job, a text of the settings that distinguish it from jobs with the same name, task and seed. By job id.
 
     An example is ``lr 0.001 wd 0.1``. The name of a job is ``names[job.id]``, or its label if it is not in ``names``.
-    The text is empty if no other job has the same name, task and seed. A setting other than learning rate and weight
-    decay is left out for jobs with a value that more than half of these jobs have.
+    The text is empty if no other job has the same name, task and seed. A value that more than half of these jobs have
+    is not mentioned, except a learning rate or weight decay.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:
@@ -82,14 +83,15 @@ _RATES = {"learning_rate": "lr", "weight_decay": "wd"}
 
 @dataclass
 class RunningJob:
-    """A job in training, as the screen shows it."""
+    """The state of a job in training that the live screen shows."""
 
     job: str
     slot: int | None
     since: float
     """Time at which the job started, in seconds of the sweep's clock."""
     line: dict[str, Any] = field(default_factory=dict)
-    """The last progress of the job."""
+    """The last line (:func:`event_line`) with progress of the job, and its time as ``seconds``. Empty before the
+    first."""
     fraction: float = 0.0
     """Share of the job's steps that are done."""
     first: tuple[float, float] | None = None
@@ -97,26 +99,29 @@ class RunningJob:
     """
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply a line (:func:`event_line`) with progress. ``seconds`` is the time on the sweep's clock."""
+        """Update the job from a line (:func:`event_line`) with progress.
+
+        ``seconds`` is the present time of the sweep's clock.
+        """
         self.line, self.slot = {**line, "seconds": seconds}, line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
         self.first = self.first or (self.fraction, seconds)
 
     @property
     def done_here(self) -> float:
-        """The share of the job's steps that this sweep has trained."""
+        """The share of the job's steps, 0 to 1, that this sweep has trained. Steps of earlier sweeps do not count."""
         return self.fraction - self.first[0] if self.first else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds until the job ends, at its speed so far. 0 if the speed is not known yet."""
+        """Estimated seconds until the job ends, from its speed in this sweep. 0 if the speed is not known yet."""
         if self.first is None or self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
 
 
 class SweepState:
-    """The progress of a sweep, updated by :meth:`apply`.
+    """The progress of a sweep. Call :meth:`apply` with each event to update it.
 
     ``tokens_by_job`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of
     labels, by job id.
@@ -153,7 +158,7 @@ class SweepState:
         return len(self.tokens_by_job) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply a line (:func:`event_line`). ``seconds`` is the time on the sweep's clock."""
+        """Update the state from a line (:func:`event_line`). ``seconds`` is the present time of the sweep's clock."""
         self.advance_to(seconds)
         kind, job = line["event"], line["job"]
         if kind in ("started", "progress"):
@@ -179,19 +184,19 @@ class SweepState:
         self._done_here += self.tokens_by_job[job] * (done - done_before)
 
     def advance_to(self, seconds: float) -> None:
-        """Set the sweep's clock to ``seconds``, unless it is already later."""
+        """Set the sweep's clock to ``seconds``, unless it shows a later time already."""
         self.seconds = max(self.seconds, seconds)
 
     @property
     def fraction(self) -> float:
-        """The share of the sweep's tokens that are done, 0 to 1. Running jobs count with their part."""
+        """The share of the sweep's tokens that are done, 0 to 1, including the steps that running jobs have done."""
         total = sum(self.tokens_by_job.values())
         return 1 - self._tokens()[0] / total if total else 1.0
 
     def _tokens(self) -> tuple[float, float]:
-        """The number of tokens that are left to train, and the number of tokens that this sweep has trained.
+        """Two numbers of tokens: those that are left to train, and those on which this sweep has trained.
 
-        Both include the parts of jobs that are running.
+        For running jobs, the steps that they have done count as trained, and their other steps as left.
         """
         running = [(self.tokens_by_job[job], self.running[job]) for job in self.open.intersection(self.running)]
         tokens_left = sum(self.tokens_by_job[job] for job in self.open) - sum(
@@ -200,15 +205,19 @@ class SweepState:
         return tokens_left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:
-        """Jobs trained per minute since the first job started. None if no job has ended."""
+        """Jobs trained per minute since the first job started. None if no job has ended yet.
+
+        Skipped jobs do not count.
+        """
         trained = sum(self.counts[status] for status in ("finished", "diverged", "failed"))
         elapsed = self.seconds - self.first_start
         return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """Estimated seconds until the sweep ends, at its tokens per second so far. None if these are not known yet.
+        """Estimated seconds until the sweep ends, from its tokens per second so far. None if these are not known yet.
 
-        Skipped jobs, and the steps of resumed jobs that earlier sweeps trained, do not count for the speed.
+        Skipped jobs, and steps of resumed jobs that earlier sweeps trained, do not count for the speed. 0 if all jobs
+        ended.
         """
         tokens_left, tokens_done = self._tokens()
         elapsed = self.seconds - self.first_start
@@ -219,7 +228,10 @@ class SweepState:
         )
 
     def content(self) -> dict[str, Any]:
-        """The state as a dict for the screen and the journal."""
+        """The state as a dict for the screen and the journal.
+
+        It has counts per outcome, rates, failures, and in ``slots`` the jobs that are running.
+        """
         at_work = len(self.open.intersection(self.running))
         counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
         running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))

@@ -29,7 +29,8 @@ def train_distributed(
     """Train the jobs without a result in ``store``, one after the other, each with all processes of torchrun together.
 
     This is an executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)``
-    with one job and its own device: ``cpu``, or a GPU. Only the first process uses ``store`` and calls ``on_event``.
+    with one job and its own device: ``cpu``, or one GPU. Only the first process writes to ``store`` and calls
+    ``on_event``.
 
     On SIGINT or SIGTERM in any process, all processes write a checkpoint after the same step, stop, and raise
     ``KeyboardInterrupt``. A job that raises an error is stored as ``failed``, and the error ends all processes, because
@@ -85,7 +86,10 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
 
 @contextmanager
 def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Catch SIGINT and SIGTERM in the block, and yield a function that returns True once such a signal has arrived."""
+    """Within a ``with`` block, record SIGINT and SIGTERM instead of acting on them.
+
+    Yield a function that returns True once such a signal has arrived.
+    """
     received: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in signals}

@@ -1,7 +1,7 @@
-"""The code of a worker, a process that trains one group of jobs.
+"""The code of a worker, a process that trains groups of jobs.
 
-A worker gets an :class:`Assignment` and returns a ``WorkerResult`` (:mod:`madbench.execute.messages`). It knows neither
-the store nor the driver.
+For each group, a worker gets an :class:`Assignment` and returns a ``WorkerResult`` (:mod:`madbench.execute.messages`).
+It accesses neither the store nor the driver.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ class Assignment:
     train: Train
     policy: Policy
     works: Sequence[Path] | None
-    """The work folders of the jobs, if the worker sees them. If None, the worker makes temporary folders on its
-    machine.
-    """
+    """The work folders of the jobs, in the same order. None if the worker does not see them: it then makes temporary
+    folders on its machine."""
     importable_labels: Sequence[str] = ()
     """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
@@ -61,12 +60,13 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     """Train the group of an assignment in this process, and return its records and files.
 
     ``send`` is called with the id and the progress of a job. If it raises ``StopTraining``, so does this function.
-    ``hand_in`` gets the records of jobs that end before the rest of the group.
+    ``hand_in`` gets the result of each job that ends before the rest of the group.
 
-    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that fails then
-    gets a record with status ``failed``. In a group of several jobs it gets no record if the error may have damaged the
-    process (out of memory, lost GPU): another process then has to train it. Jobs that are unfinished at the time limit,
-    or at a ``StoreError``, get no record either; the result has the reason.
+    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that then fails
+    gets a record with status ``failed``, with one exception. If the group has several jobs and the error may have
+    damaged the process (out of memory, lost GPU), the job gets no record, and another process has to train it. Jobs
+    that are unfinished at the time limit, or at a ``StoreError``, get no record either. The result's ``error`` or
+    ``broken`` has the reason.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
@@ -87,11 +87,12 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             hand_in(JobResult(job.id, record, files_of(job)))
 
     def train(group: Sequence[Job]) -> tuple[list[Record], str]:
-        """Train a group. Return its records, or an empty list and the error's text.
+        """Train ``group``, all jobs of the assignment or one of them. Return its records and an empty text.
 
-        A group of one job that fails gets a record ``failed``. It gets none if the assignment has several jobs and the
-        error may have damaged the process. All jobs get a record ``failed`` if the training function returns a wrong
-        number of records. The exception is released here, together with the memory it holds.
+        After an error, return no records and the error's text. A single job gets a record ``failed`` instead, unless
+        the assignment has several jobs and the error may have damaged the process. All jobs get a record ``failed`` if
+        the training function returns a wrong number of records. No exception is kept, because it would also keep
+        tensors in memory.
         """
         try:
             records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
@@ -128,7 +129,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
 
 
 def _leaves_unsound(error: BaseException) -> bool:
-    """True if the process may be unable to train any job after this error: no memory, or an error of the GPU."""
+    """True if this process may be unable to train any further job after the error: no memory, or a fault of the GPU."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
 
 
@@ -141,9 +142,9 @@ match, because a mixer may use it in another sense, such as "memory slots".
 
 
 def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:
-    """The work folder of each job, by the job's id. Temporary folders are removed when ``stack`` is closed.
+    """The work folder of each job, by job id. Temporary folders are removed when ``stack`` is closed.
 
-    Raises ``StoreError`` if a folder in the store is missing on this machine.
+    Raises ``StoreError`` if a work folder in the store is missing on this machine.
     """
     ids = [job.id for job in assignment.jobs]
     if assignment.works is None:
@@ -172,8 +173,9 @@ def work_remotely(
 ) -> WorkerResult:
     """Unpack an assignment and train its group (:func:`work`), on a machine other than the driver's.
 
-    ``packed`` has the driver's version of madbench, and an object from which ``unpack`` makes the assignment. If this
-    machine cannot train, the result's ``broken`` has its name and the reason, such as another version or no GPU.
+    ``packed`` has the driver's version of madbench, and the object that ``unpack`` turns into the assignment. If this
+    machine cannot train, ``broken`` of the result has the machine's name and the reason, such as another version of
+    madbench or no GPU.
     """
     version, content = packed
     try:
@@ -195,7 +197,10 @@ def work_remotely(
 
 
 def throttle(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
-    """Return a ``send`` that collects progress by job id, and passes it on at most once in ``seconds``."""
+    """Return a :data:`Send` function that collects progress, and calls ``pass_on`` at most once per ``seconds``.
+
+    ``pass_on`` gets the last progress of each job since its previous call, by job id.
+    """
     last = -math.inf
     news: dict[str, dict[str, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""From a grid to an experiment, which is a checked plan of jobs, and from an experiment to stored runs."""
+"""Experiments. A grid is planned as an experiment, which is a checked plan of jobs, and training stores its runs."""
 
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.planner import ExperimentOptions, labels_of_tasks, prepare

@@ -1,4 +1,4 @@
-"""The commands that train the runs of a table again, as lists of words for a shell."""
+"""The commands that would train the runs of a table again, as lists of words for a shell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _USUAL = {
 def train_words(
     row: SuiteRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
-    """The command that trains labels and seeds under the protocol of ``row``, on all of its tasks or on ``tasks``."""
+    """The ``madbench run`` command that trains ``labels`` with ``seeds`` under the protocol of ``row``.
+
+    ``tasks`` are by default all tasks of the protocol.
+    """
     protocol = row.protocol
     without_effect = set(map(str, _without_effect(protocol, labels)))
     words = [word for word in protocol_words(row, results) if word not in without_effect]
@@ -50,7 +53,7 @@ def _without_effect(protocol: Protocol, labels: Sequence[str]) -> list[Override]
 
 
 def protocol_words(row: SuiteRow, results: Path) -> list[str]:
-    """The words for ``madbench run`` that select the protocol of ``row``, without its tasks."""
+    """The words for ``madbench run`` that select the protocol of ``row``: overrides and options, but no tasks."""
     protocol = row.protocol
     name, overrides = protocol.profile_name, list(protocol.overrides)
     if name == OWN_PROFILE:
@@ -60,7 +63,10 @@ def protocol_words(row: SuiteRow, results: Path) -> list[str]:
 
 
 def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
-    """The verb and the options that train only ``job`` of ``row``, without its label and seed."""
+    """The verb and the options that train only ``job``, one of the jobs of ``row``.
+
+    Its label and seed are not included.
+    """
     protocol = row.protocol
     name = protocol.profile_name
     if name == OWN_PROFILE:
@@ -71,7 +77,7 @@ def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
 
 
 def _words(protocol: Protocol, name: str, changes: Sequence[Override], results: Path) -> list[str]:
-    """The changes of the profile ``name`` and the options of the protocol."""
+    """The words for overrides (``changes``) of the profile ``name``, and for the options that select the protocol."""
     is_said = protocol.suite.Profile.load(name, changes).precision == protocol.precision
     precision = [] if is_said else [f"precision={protocol.precision}"]
     profile = None if name == protocol.suite.default else name
@@ -81,14 +87,17 @@ def _words(protocol: Protocol, name: str, changes: Sequence[Override], results: 
 
 
 def _corpus_options(corpus: Corpus | StoredCorpus | None) -> dict[str, str]:
-    """The options that name the corpus of stored runs. Empty for the default corpus."""
+    """The command-line options, with values, that select the corpus of stored runs. Empty for the default corpus."""
     if not isinstance(corpus, StoredCorpus) or corpus.folder is None or corpus.name.startswith("stdlib-"):
         return {}
     return {"--corpus": str(corpus.folder), **corpus.options}
 
 
 def option_words(options: Mapping[str, str | None], budget: Budget | None = None) -> list[str]:
-    """The words for all options whose value is neither None nor the default, and then for the budget."""
+    """The words for the options that are not at their defaults, and for the budget unless it is ``strict``.
+
+    ``options`` has values by option. Those that are None are left out.
+    """
     changed_options = (
         (option, value) for option, value in options.items() if value is not None and value != _USUAL.get(option)
     )

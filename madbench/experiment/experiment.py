@@ -1,4 +1,4 @@
-"""An experiment: the checked jobs of a grid in every suite, and their training into one store."""
+"""An experiment: the checked jobs of a grid in every suite, and the method that trains them into one store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ SPEEDS = "speed"  # folder in the results for measurements of this machine
 
 @dataclass(frozen=True, repr=False)
 class Experiment(TableRows):
-    """A checked plan of training. Nothing has been trained yet, but the corpus of a profile may have been prepared."""
+    """A checked plan of training. Call :meth:`execute` to train it.
+
+    Until then nothing is trained, but the corpus of a profile may have been prepared.
+    """
 
     device: str
     results: Path
@@ -33,12 +36,12 @@ class Experiment(TableRows):
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol of the first row, the baseline."""
+        """The protocol of the first row, which is the baseline of comparisons."""
         return self.rows[0].protocol
 
     @property
     def title(self) -> str:
-        """The experiment in one line: its protocols, its rows, and profiles without comparable published numbers."""
+        """A line that describes the experiment: its rows, its protocols, and profiles that no published number fits."""
         protocols = [self.for_suite(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
@@ -66,17 +69,20 @@ class Experiment(TableRows):
 
     @property
     def missing(self) -> list[Job]:
-        """The jobs that are not stored in the results folder yet."""
+        """The jobs that have no finished or diverged run in the results folder."""
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
     def check_keep_weights(self) -> None:
-        """Raise ``ConfigError`` if an option to keep weights has no effect, because all suites keep them anyway."""
+        """Raise ``ConfigError`` if ``--keep-weights`` has no effect, because all suites of the experiment keep them."""
         if all(suite.keeps_weights for suite in self.suites):
             titles = " and ".join(suite.title.lower() for suite in self.suites)
             raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({titles})")
 
     def note_on_weights(self) -> str:
-        """A note on stored runs of the experiment that have no weights. Empty if there are no such runs."""
+        """A note on finished runs of the experiment that are stored without weights.
+
+        Empty if there are no such runs.
+        """
         store = Store(self.results)
         if not (self.results / "runs").is_dir():
             return ""
@@ -89,7 +95,7 @@ class Experiment(TableRows):
         return f"{runs_text} no weights and will not be trained again; with --force they are, and keep them"
 
     def notes_on_options(self, options: RunOptions, policy: Policy) -> list[str]:
-        """Notes on options that have no effect on some of the jobs.
+        """Notes on options that have no effect on some of the jobs. Empty if there are no such options.
 
         Raises ``ConfigError`` for an option that has no effect on any job.
         """
@@ -102,7 +108,7 @@ class Experiment(TableRows):
         return [note for note in notes if note]
 
     def check_processes(self) -> None:
-        """Raise ``ConfigError`` for a job that the processes of torchrun cannot train together."""
+        """Raise ``ConfigError`` for a job that the number of processes under torchrun cannot train together."""
         from madbench.training.distributed import planned_size
 
         if (processes := planned_size()) > 1:
@@ -112,9 +118,11 @@ class Experiment(TableRows):
     def execute(
         self, on_event: OnEvent = ignore_event, options: RunOptions = RunOptions(), policy: Policy = Policy()
     ) -> Summary:
-        """Train the jobs that the store lacks. ``policy.max_failures`` limits the failures of all suites together.
+        """Train the jobs that the store lacks, and return the number of jobs per outcome.
 
-        A :class:`madbench.execute.base.Listener` receives slots and threads when training begins.
+        ``options`` choose where and how jobs train. ``policy`` says which stored runs are replaced, and its
+        ``max_failures`` limits the failures of all suites together. If ``on_event`` is a
+        :class:`madbench.execute.base.Listener`, it is told the number of slots and threads when training begins.
         """
         from madbench.execute.main_module import check_is_not_imported
         from madbench.execute.torchrun import train_distributed
@@ -166,9 +174,9 @@ class Experiment(TableRows):
         policy: Policy,
         options: RunOptions,
     ) -> Summary:
-        """Train the jobs on this machine, one batch (:func:`madbench.execute.slots.plan_batches`) after the other.
+        """Train the experiment here, one batch (:func:`madbench.execute.slots.plan_batches`) after the other.
 
-        ``unfinished`` are those that are to be trained.
+        ``unfinished`` are the jobs that are to be trained.
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import choose_threads, plan_batches

@@ -1,4 +1,4 @@
-"""Notes for the user on planned rows, shown before training."""
+"""Notes for the user on the planned rows of an experiment, shown before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from madbench.suites.planning import choosing_advice, choosing_note, run_key, so
 
 
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
-    """A note on rows that train the same model. Empty if there are no such rows.
+    """A list with a note on rows that train the same model. Empty if there are no such rows.
 
     Two rows train the same model if the settings in which they differ have no effect on their label, or do not change
     the ranks that its budget allows. Raises ``ConfigError`` if two rows have the same jobs for another reason, and for
@@ -61,13 +61,19 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
 
 
 def note_without_effect(override: Override, plans: Sequence[Plan]) -> str:
-    """A note on the labels on which ``override``, which all rows share, has no effect. Empty if there are none."""
+    """A note on labels on which ``override`` has no effect, although it is given for all rows.
+
+    Empty if there are none.
+    """
     labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(override, ()))
     return f"{override} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
 def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
-    """A note per distinct warning about a learning-rate schedule, with the tasks that have this schedule."""
+    """Notes on doubtful learning-rate schedules, each with the tasks that have the schedule.
+
+    Equal warnings are merged.
+    """
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
         for job in row.jobs:
@@ -77,7 +83,7 @@ def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
-    """A list with the note that a label's first seed chooses the learning rate and weight decay for its other seeds.
+    """A list with one note: each label's first seed chooses the learning rate and weight decay for its other seeds.
 
     The list is empty if there is only one seed, or if no label has several rates or decays in one task setting. Jobs of
     the fidelity ``published`` do not count.
@@ -95,9 +101,9 @@ def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def note_on_groups(jobs: Sequence[Job], group: int | None) -> str:
-    """A note on jobs that train alone although ``--group`` asks for shared steps. Empty if there are none.
+    """A note on jobs that train alone although ``--group`` asks for shared steps. Empty if there are no such jobs.
 
-    Raises ``ConfigError`` if all jobs train alone.
+    Raises ``ConfigError`` if all jobs train alone. ``group`` is the value of ``--group``.
     """
     if group is None or group < 2:
         return ""
@@ -113,7 +119,7 @@ def note_on_groups(jobs: Sequence[Job], group: int | None) -> str:
 
 
 def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
-    """Notes on models whose ``n_head`` does not divide ``d_model``, and on mixers with another number of heads."""
+    """Notes on models whose ``n_head`` does not divide ``d_model``, and on mixers that have another number of heads."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -124,7 +130,7 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _notes_on_heads_of(label: Label, job: Job[BlocksSettings]) -> Iterator[str]:
-    """The notes on the heads of one mixer of a job's model."""
+    """Yield a note if the heads of this mixer of a job's model are uneven or not ``n_head``."""
     traits = label_traits(label)
     if not traits.has_heads:
         return
@@ -143,7 +149,7 @@ def _notes_on_heads_of(label: Label, job: Job[BlocksSettings]) -> Iterator[str]:
 
 
 def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
-    """A note per label of a user's module that does not match its budget. The note says how to match it."""
+    """Notes on labels of users' modules that do not match the budget. Each says how to match it. One note per label."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -164,7 +170,10 @@ def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
-    """A note per row whose budget chose the steps, unless its training FLOPs equal those of softmax attention."""
+    """Notes on rows whose training FLOPs differ from those of softmax attention, although the budget chose the steps.
+
+    One note per row, with the number of steps and the difference. Empty for other budgets.
+    """
     notes: dict[str, None] = {}
     for row in rows:
         jobs = {run_key(job): job for job in row.jobs}.values()
@@ -181,7 +190,10 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
-    """A clause for a ``d_model`` that is not a multiple of ``step``: softmax attention's ranks, and better widths."""
+    """A clause on a ``d_model`` that is not a multiple of ``step``.
+
+    It has the ranks and the budget of softmax attention at this width, and the nearest widths that are multiples.
+    """
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
     ranks, narrower_width = attention.ranks, d_model // step * step
@@ -193,9 +205,9 @@ def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
 
 
 def _canonical_ids(row: SuiteRow) -> Hashable:
-    """The ids of the canonical forms of the row's jobs. They are equal for rows that train the same models.
+    """A value that is equal for rows that train the same models: the ids of the canonical forms of the row's jobs.
 
-    For a row without changes, the result is its label.
+    For a row without changes, it is the label. Only jobs of the first seed are considered.
     """
     if not row.row.changes:
         return row.row.label

@@ -20,7 +20,7 @@ SeedsOption = Annotated[
 
 @dataclass(frozen=True)
 class TrainingCorpus(CorpusOptions):
-    """The corpus on which a language model trains."""
+    """The options that choose the corpus on which a language model trains."""
 
     corpus: Annotated[
         Path | None,
@@ -34,7 +34,7 @@ class TrainingCorpus(CorpusOptions):
 
 @dataclass(frozen=True)
 class GridOptions:
-    """Options of run and sweep: what the labels are trained on."""
+    """The options of ``madbench run`` and ``madbench sweep`` that choose profile, tasks and fidelity."""
 
     profile: ProfileOption = None
     tasks: Annotated[list[str] | None, tasks_option("the six of MAD and language_model")] = None
@@ -43,7 +43,7 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class SharedOptions:
-    """The options on which a plan depends, for every verb that trains."""
+    """The options that choose corpus, seeds, budget, device and results folder, for every verb that trains."""
 
     data: TrainingCorpus = TrainingCorpus()
     seeds: SeedsOption = "0"

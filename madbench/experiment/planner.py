@@ -64,17 +64,15 @@ class ExperimentOptions:
     data: CorpusOptions = CorpusOptions()
     """Corpus of the language model. By default the profile's corpus, which is prepared on first use."""
     precision: Precision | None = None
-    """Replaces a profile's ``auto``, which otherwise depends on the device."""
+    """Precision for profiles whose precision is ``auto``. If None, the device decides."""
     is_remote: bool = False
-    """True if the device, ``cpu`` or ``cuda``, belongs to an executor's machines.
+    """True if ``device``, ``cpu`` or ``cuda``, is a device of an executor's machines and not of this one.
 
-    ``auto`` precision is then bfloat16 on ``cuda``.
-    """
+    The precision ``auto`` then means bfloat16 on ``cuda``."""
     is_plan: bool = False
     """True if nothing will be trained.
 
-    Nothing is then written to ``results``, and a profile with a vocabulary size needs no corpus.
-    """
+    Nothing is then written to ``results``, and a profile that states its vocabulary size needs no corpus."""
     makes_corpus: bool = True
     """True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``."""
 
@@ -82,7 +80,7 @@ class ExperimentOptions:
 def prepare(grid: Grid, options: ExperimentOptions = ExperimentOptions()) -> Experiment:
     """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
 
-    Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
+    Raises a ``MadbenchError`` if an option has no effect or a job cannot be trained.
     """
     from madbench.training.devices import resolve_device
 
@@ -106,9 +104,10 @@ def prepare(grid: Grid, options: ExperimentOptions = ExperimentOptions()) -> Exp
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
-    """The default labels of a grid's tasks, as listed in the profiles of their suites. Empty if none are listed.
+    """The labels to train if the user names none: those that profiles list for the grid's tasks.
 
-    Raises ``ConfigError`` if the tasks have different default labels, since one table cannot show them.
+    Empty if none are listed. Raises ``ConfigError`` if the tasks have different default labels, because one table
+    cannot show them.
     """
     labels_by_task: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
@@ -127,7 +126,7 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
 
 @dataclass
 class _Planner:
-    """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
+    """A planner of the rows of a grid, for one suite at a time. Labels with equal changes share one protocol."""
 
     grid: Grid
     options: ExperimentOptions
@@ -152,10 +151,10 @@ class _Planner:
         self.profiles = {
             changes: self._profiles(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)
         }
-        """The names of the profiles that are trained, by suite name, for the changes of each row."""
+        """The names of the profiles to train, by suite name, for each row's changes."""
 
     def rows(self, suite: Suite) -> list[SuiteRow]:
-        """Plan the rows of one suite, without duplicates, and add the notes on them to ``notes``.
+        """Plan the rows of a grid for one suite, without duplicates, and add notes on them to ``self.notes``.
 
         Raises ``ConfigError`` if an override has no effect on any row.
         """
@@ -209,7 +208,7 @@ class _Planner:
         return resolve_precision(profile.precision, options.device, is_here=not options.is_remote)
 
     def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
-        """The names of the profiles that are trained if a row has these changes, by suite name.
+        """The names of the profiles that are trained, by suite name, for a row with these changes.
 
         Raises ``ConfigError`` for an override of a suite that is not trained, and for an override that leaves out a
         suite whose tasks are requested.
@@ -244,7 +243,10 @@ class _Planner:
         return self.options.data.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, for counting the costs of a profile in a plan. None if the jobs will be trained."""
+        """A corpus with ``vocab_size`` token ids but no text, to count the costs of a profile.
+
+        None if the jobs are trained. If nothing is trained, a note for the user is added to ``notes``.
+        """
         from madbench.text.corpus import imagined_corpus
 
         if not self.options.is_plan:
@@ -256,10 +258,10 @@ class _Planner:
         return imagined_corpus(vocab_size)
 
     def notes_on_left_out(self) -> list[str]:
-        """Notes on suites that are left out because they have no corpus, one note per suite.
+        """Notes on suites that are left out because they need a corpus, one note per suite.
 
-        These suites would be trained with the leading suite, because its profile names them under ``beside``. Empty if
-        the user named tasks.
+        These suites would be trained together with the leading suite, because its profile names them under ``beside``.
+        Empty if the user named tasks.
         """
         if self.grid.tasks is not None:
             return []
@@ -277,7 +279,7 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A note on the integer type with which the token ids of the user's corpus are read.
+        """A list with a note on the integer type with which the token ids of the user's corpus are read.
 
         Empty if the type is ``uint16``, as in nanoGPT, if the user named the type, or if madbench prepared the corpus.
         """
@@ -290,8 +292,8 @@ class _Planner:
     def opened(self) -> Corpus:
         """The corpus that the user named, or else the default corpus, which is prepared on first use.
 
-        A plan prepares it in a temporary folder, and notes there which token files it verified. Raises
-        ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
+        If nothing will be trained, the default corpus is prepared in a temporary folder, as is the cache of verified
+        token files. Raises ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus
@@ -309,14 +311,17 @@ class _Planner:
 
 @functools.cache
 def _temporary_folder() -> Path:
-    """A new folder that exists until the process ends."""
+    """A folder that is deleted when the process ends. Every call returns the same one."""
     folder = tempfile.mkdtemp(prefix="madbench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 def _copied_cache(cache: Path) -> Path:
-    """A temporary folder with the records of verified token files in ``cache``, so that a plan need not read these."""
+    """A temporary copy of ``cache``, the records of verified token files.
+
+    With it, a plan need not read the files again.
+    """
     folder = _temporary_folder() / "verified"
     folder.mkdir(exist_ok=True)
     for record in cache.glob("*.json"):
