@@ -1,1 +1,1 @@
-"""Training of a job: data, model, optimizer, training loop, checkpoints, and the record of the finished run."""
+"""Training of jobs: data, model, optimizer, training loop, checkpoints, and the record of a finished run."""

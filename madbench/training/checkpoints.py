@@ -1,7 +1,7 @@
 """Files with the weights of a run: the checkpoint of an unfinished run, and the weights of a finished run.
 
-Both contain the job. A file is read only if its SHA-256 is right. A checkpoint ends with the digest of its content. The
-metadata of a file of weights have a digest of the job and the tensors.
+Both kinds of file contain the job. A file is used only if its SHA-256 digest is right. A checkpoint ends with the
+digest of its content. The metadata of a file of weights have a digest of the job and the tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """The part of a checkpoint besides the weights and the state of the optimizer.
+    """The state of a run in training, without weights and optimizer. A checkpoint contains it.
 
     It has the step, the curve and the seconds of training, and says on which devices, with how many threads and in
     which groups the run was trained. Under torchrun the state is equal in all processes, except for the timings.
@@ -92,7 +92,7 @@ def save_checkpoint(
 ) -> None:
     """Write the checkpoint of a run to its ``work`` folder: weights, optimizer, ``state`` and ``trial.state``.
 
-    First, ``seconds`` are added to the run's training time in ``state``. The file contains the job, so the model can be
+    First, ``seconds`` are added to the training time in ``state``. The file contains the job, so the model can be
     rebuilt from the file alone. Raises ``StoreError`` if the file cannot be written; an earlier checkpoint is then
     kept.
     """
@@ -115,10 +115,10 @@ def save_checkpoint(
 def load_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
 ) -> str:
-    """Restore the run's checkpoint from its ``work`` folder into the trial, the optimizer and the state.
+    """Restore the run's checkpoint from its ``work`` folder into ``trial``, ``optimizer`` and ``state``.
 
     If the file is missing or damaged, nothing is changed. Return a sentence that says why a damaged checkpoint was not
-    used; otherwise empty text. Raises ``TrainingError`` if the checkpoint belongs to another job, cannot be read by
+    used, and else an empty text. Raises ``TrainingError`` if the checkpoint belongs to another job, cannot be read by
     this version of torch, or does not fit the model, the optimizer or the trial.
     """
     path = work / NAME
@@ -150,7 +150,7 @@ def load_checkpoint(
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Restore an optimizer's moments from its saved state dict. Learning rates and weight decays are not restored.
+    """Restore the moments of an optimizer from a saved state dict. Learning rates and weight decays are not restored.
 
     Raises ``ValueError`` if the saved parameters or the shapes of the saved moments differ from the optimizer's own.
     """
@@ -166,10 +166,10 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """Check the state of a trial (``trial.state``) that was read from a checkpoint, and return it.
+    """Check ``saved``, the state of a trial (``trial.state``) from a checkpoint, and return it.
 
     Raises ``ValueError`` if ``saved`` is no dictionary or lacks a name, or if a value has another type than the trial's
-    own value. A state dict of the model is also accepted, whatever the trial's own value is.
+    own value. In place of any value, a state dict of the model is accepted too.
     """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")
@@ -201,8 +201,8 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
 def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job[Any, Any]]:
     """Load a model and its job from a file ``weights.safetensors`` or ``checkpoint.pt``.
 
-    The model is on the CPU and in eval mode. If the model is a user's module, loading imports the user's code. This
-    happens only for the label, or the labels, in ``trust``.
+    The model is on the CPU and in eval mode. If it is a user's module, loading it imports the user's code. This is done
+    only for the label, or the labels, in ``trust``.
 
     Raises ``TrainingError`` if the file is missing, damaged or not from madbench, and for a user's module that is not
     in ``trust``.
@@ -246,7 +246,7 @@ def _load_model(path: Path) -> tuple[nn.Module, Job[Any, Any]]:
 
 
 def _own_storage(tensor: Tensor) -> Tensor:
-    """Copy a tensor that is a view of a larger storage or has no dimensions. Return any other tensor itself.
+    """Return a copy of a tensor that is a view of a larger storage or has no dimensions, and any other tensor itself.
 
     ``torch.save`` writes whole storages. In a group, a storage holds the weights and step counts of several jobs.
     """
@@ -254,7 +254,7 @@ def _own_storage(tensor: Tensor) -> Tensor:
 
 
 class _DamagedError(Exception):
-    """Raised for a file that differs from the file that madbench wrote. Its message names no path."""
+    """Raised for a file that is not as madbench wrote it. Its message does not name the file."""
 
 
 def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
@@ -287,7 +287,7 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
     """Raise ``_DamagedError`` if tensors of these ``shapes`` have fewer numbers than the job's model has parameters.
 
     ``text`` is the job as JSON. The model is not built, so a damaged job of absurd size takes no memory. A job that
-    cannot be read passes the check.
+    cannot be parsed passes the check.
     """
     try:
         job = job_from_dict(parse_json(text))
@@ -327,7 +327,10 @@ def check_checkpoint(path: Path) -> None:
 
 @contextmanager
 def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
-    """Verify the digest of a checkpoint, and yield the open file at its beginning. Raises ``_DamagedError``."""
+    """Verify the digest of a checkpoint, and yield the open file at its beginning.
+
+    Raises ``_DamagedError`` if the digest is wrong or there is no file.
+    """
     if not path.is_file():
         raise _DamagedError("not a file")
     with open(path, "rb") as file:
@@ -341,7 +344,7 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
 
 
 def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of ``text`` and of the names, shapes, dtypes and bytes of ``tensors``, in hexadecimal digits."""
+    """The SHA-256 digest of ``text`` and of the names, shapes, dtypes and bytes of ``tensors``, as hex digits."""
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
@@ -350,5 +353,5 @@ def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """The message of an error on one line, cut to 300 characters."""
+    """The message of an error on one line of at most 300 characters, or the error's type if it has no message."""
     return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__

@@ -1,9 +1,10 @@
 """Predictions of the cost of training: FLOPs, peak memory, and seconds per FLOP on a device.
 
-FLOPs are counted in two ways, which differ for T tokens. A suite's formula (:class:`madbench.suites.base.JobSize`)
-counts only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's
-counter (:func:`counted_flops_per_token`) counts only matrix products, on the dense path, with T pairs per token. In the
-lag layout it counts T + 1 pairs per token, because the matrices have one extra column of zeros.
+FLOPs are counted in two ways, which differ for a sequence of T tokens. A suite's formula
+(:class:`madbench.suites.base.JobSize`) counts only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise
+work of conv and I + Diag(p). Torch's counter (:func:`counted_flops_per_token`) counts only matrix products, on the
+dense path, with T pairs per token. For matrices in the lag layout it counts T + 1 pairs per token, because they have
+one extra column of zeros.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ LARGE_TOKENS = 256
 
 
 def counted_flops_per_token(job: Job) -> float:
-    """FLOPs per token of a forward and backward pass, as counted by ``torch.utils.flop_counter``.
+    """FLOPs per token of a forward and backward pass of a job's model, as ``torch.utils.flop_counter`` counts them.
 
     The pass runs on the dense path, with meta tensors, so nothing is computed.
     """
@@ -61,11 +62,12 @@ def counted_flops_per_token(job: Job) -> float:
 
 
 def peak_memory_bytes(job: Job, micro_batch: int) -> int:
-    """Peak bytes of live tensors in a training step, found by running a step with fake tensors, which hold no data.
+    """Peak bytes of live tensors in a training step of ``micro_batch`` sequences.
 
-    Counted are parameters, gradients, the optimizer's moments (two for AdamW, one for Muon) and activations, for one
-    process without ``torch.compile``. Not counted are the process itself, freed memory that the allocator keeps, and
-    workspace inside an operation; :mod:`madbench.execute.slots` estimates these for a CPU.
+    The step runs with fake tensors, without data. Counted are parameters, gradients, the optimizer's moments (two for
+    AdamW, one for Muon) and activations, for one process without ``torch.compile``. Not counted are the process itself,
+    freed memory that the allocator keeps, and workspace inside an operation; :mod:`madbench.execute.slots` estimates
+    these for a CPU.
 
     A model of more than five blocks is not run itself. Models of two and three blocks are run, and their difference is
     added for each further block. For a hybrid, a repetition of its pattern takes the place of a block. Results are
@@ -83,7 +85,7 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
 
 def whole_peak_memory_bytes(job: Job, micro_batch: int) -> int:
-    """The result of :func:`peak_memory_bytes`, always found by running the model with all of its blocks."""
+    """The result of :func:`peak_memory_bytes`, but always found by running the model with all of its blocks."""
     key = f"{micro_batch} {job!r}"
     if key not in _PEAKS:
         _PEAKS[key] = _run_without_data(job, micro_batch)
@@ -111,7 +113,7 @@ def _run_without_data(job: Job, micro_batch: int) -> int:
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
-    """The number of sequences in a micro-batch: ``micro_batch``, or by default a number that the suite determines.
+    """The number of sequences in a micro-batch of a job: ``micro_batch``, or by default what suits the job's suite.
 
     It is at most the number of sequences per step.
     """
@@ -121,9 +123,9 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """Measured seconds per FLOP of a forward and backward pass on ``device``, by the name of the task.
+    """Measured seconds per FLOP of a forward and backward pass on ``device``, by name of the task.
 
-    One job per task is timed: the job with the fewest FLOPs per step.
+    For each task, only the job with the fewest FLOPs per step is timed. Raises ``TrainingError`` if it cannot be timed.
     """
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
@@ -154,7 +156,7 @@ def why_untimed(job: Job, device: str) -> str:
 
 
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
-    """Measured seconds per FLOP of a forward and backward pass on a random batch.
+    """Measured seconds per FLOP of a forward and backward pass of a job on a random batch.
 
     The shortest of a few passes after a warm-up counts. The optimizer is left out: it takes a few percent of a step,
     and importing it takes as long as the whole measurement. Raises ``TrainingError`` if the job cannot be timed.
@@ -195,10 +197,10 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
 
 def _shorten(job: Job) -> Job:
-    """The job to time on a CPU in place of ``job``, with about the same seconds per FLOP.
+    """The job to time on a CPU in place of ``job``. It takes about the same seconds per FLOP.
 
-    It has one block and at most ``LARGE_TOKENS`` tokens if a sequence of ``job`` takes more than ``LARGE_FLOPS``.
-    Otherwise it is ``job`` itself.
+    If one sequence of ``job`` takes more than ``LARGE_FLOPS``, the result has one block and sequences of at most
+    ``LARGE_TOKENS`` tokens. Otherwise it is ``job`` itself.
     """
     size = size_of(job)
     is_large = 3 * size.flops_per_token * size.seq_len > LARGE_FLOPS
@@ -214,10 +216,10 @@ def _network(job: Job, path: str = "auto") -> nn.Module:
 
 
 class PeakMemory(TorchDispatchMode):
-    """A mode that counts the bytes of tensors that torch operations return while it is active.
+    """A context manager that counts the bytes of the tensors that torch operations return while it is active.
 
-    ``live`` is the number of bytes now, ``peak`` the largest number so far. A storage counts once, from the operation
-    that first returns it until it is freed. Tensors that existed before, such as parameters, do not count.
+    ``live`` is the number of bytes now, and ``peak`` the largest number so far. A storage counts once, from the
+    operation that first returns it until it is freed. Tensors that existed before, such as parameters, do not count.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Queries of this machine's hardware and software, and the meaning of ``auto`` for device and precision."""
+"""Queries of this machine's hardware and software, and the choice of device and precision for ``auto``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from madbench.mixers.processor import cpuinfo
 def resolve_device(device: str, is_here: bool = True) -> str:
     """Return the device to train on. ``auto`` becomes ``cuda`` if this machine has a GPU, else ``cpu``.
 
-    If ``is_here`` is False, jobs train on another machine, where each job sees only its own GPU. The device then has to
+    If ``is_here`` is False, jobs train on other machines, where each job sees only its own GPU. Then ``device`` has to
     be ``cpu`` or ``cuda``, and this machine need not have it. Raises ``ConfigError`` for an unknown or missing device.
     """
     if not is_here:
@@ -48,11 +48,11 @@ def resolve_device(device: str, is_here: bool = True) -> str:
 
 
 def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
-    """Return the precision to train in. ``auto`` becomes ``bfloat16`` where it is faster, else ``float32``.
+    """Return the precision to train in.
 
-    bfloat16 is faster on a GPU, and on a CPU with units for bfloat16. If ``is_here`` is False, jobs train on another
-    machine, whose CPU is assumed to have no such units. So the result does not depend on the machine that submits the
-    jobs.
+    ``auto`` becomes ``bfloat16`` if that is faster on ``device``, else ``float32``. bfloat16 is faster on a GPU, and on
+    a CPU with units for bfloat16. If ``is_here`` is False, jobs train on other machines, whose CPUs are assumed to have
+    no such units. So the result does not depend on the machine that submits jobs.
     """
     if precision != "auto":
         return cast(Precision, precision)
@@ -65,10 +65,10 @@ def cpu_has_bfloat16_units() -> bool:
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
-    """bfloat16 FLOPs per second of a GPU for dense matrix products, from its datasheet.
+    """The FLOPs per second of a GPU in bfloat16, for dense matrix products, from its datasheet.
 
-    None for another ``precision``, and for devices whose datasheet is not listed here. ``device_name`` is the result of
-    ``torch.cuda.get_device_name``.
+    None if ``precision`` is not ``bfloat16``, and for devices whose datasheet is not listed here. ``device_name`` is
+    the result of ``torch.cuda.get_device_name``.
     """
     teraflops = _BFLOAT16_TERAFLOPS.get(device_name) if precision == "bfloat16" else None
     return None if teraflops is None else teraflops * 1e12
@@ -97,7 +97,10 @@ _BFLOAT16_TERAFLOPS = {
 
 
 def device_name(device: str) -> str:
-    """The product name of a GPU or CPU, given the torch name of the device, such as ``cuda`` or ``cpu``."""
+    """The product name of a GPU or of the CPU, such as ``NVIDIA H200``.
+
+    ``device`` is a torch device, such as ``cuda:1``.
+    """
     if device.startswith("cuda"):
         import torch
 
@@ -114,8 +117,8 @@ def cpu_name() -> str:
 def cpu_kind() -> str:
     """The vendor, family and model of the CPU, and the instructions that PyTorch uses: ``AuthenticAMD 25/17, AVX512``.
 
-    Rounding depends on them, as it does on software versions and the number of threads. Processors with the same
-    :func:`cpu_name` can differ in them. Vendor, family and model are left out if the system does not report them.
+    They affect rounding, as software versions and the number of threads do. Processors with the same :func:`cpu_name`
+    can differ in them. Vendor, family and model are left out if the system does not report them.
     """
     import torch
 
@@ -127,7 +130,7 @@ def cpu_kind() -> str:
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use, limited by its CPU affinity and quota; at least one."""
+    """The number of cores that this process may use, given its CPU affinity and CPU quota. At least 1."""
     return max(1, int(min(len(_own_cores()), cpu_quota())))
 
 
@@ -139,9 +142,10 @@ def _own_cores() -> set[int]:
 
 
 def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """The CPU quota of this process in cores, such as 1.5. Infinite without a quota.
+    """The CPU quota of this process in cores, such as 1.5. Infinite if there is none.
 
-    It is the lowest quota among the process's control groups and the groups above them.
+    It is the lowest quota among the process's control groups and their parents. ``groups`` is the folder of all control
+    groups, and ``own`` is the file that lists those of the process.
     """
     quota = math.inf
     with suppress(OSError, ValueError):
@@ -160,7 +164,7 @@ def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/sel
 
 
 def _quota_of(group: Path) -> float:
-    """The CPU quota in cores of one control group (cgroup version 1 or 2). Infinite without a quota."""
+    """The CPU quota of one control group (cgroup version 1 or 2), in cores. Infinite if it has none."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         with suppress(OSError, ValueError):  # without a quota: "max", or negative in version 1
             quota, period = " ".join((group / name).read_text() for name in names).split()
@@ -170,12 +174,12 @@ def _quota_of(group: Path) -> float:
 
 
 def free_cores(busy: float) -> int:
-    """The number of cores that this process can use while other processes keep ``busy`` cores busy; at least one."""
+    """The number of cores that this process can use while other processes keep ``busy`` cores busy. At least 1."""
     return max(1, min(available_cores(), round(len(_own_cores()) - busy)))
 
 
 def load_average() -> float:
-    """The average number of running or waiting processes over the last minute. Infinite if it is not reported."""
+    """The average number of processes on this machine that ran or waited over the last minute. Infinite if unknown."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -185,8 +189,8 @@ def load_average() -> float:
 def busy_cores(seconds: float = 0.2) -> float:
     """The number of this process's cores that other processes keep busy, such as 0.9. 0 if it is not reported.
 
-    It is measured twice, for ``seconds`` each, while this process sleeps. The lower result is returned, so a short
-    burst does not count.
+    The number is measured twice, for ``seconds`` each, while this process sleeps. The lower result is returned, so a
+    short burst does not count.
     """
     looks = [_core_times()]
     for _ in range(2):
@@ -196,9 +200,10 @@ def busy_cores(seconds: float = 0.2) -> float:
 
 
 def _core_times() -> dict[str, tuple[int, int]]:
-    """The idle and the total time of each core of this process, in clock ticks since the machine started.
+    """The idle time and the total time of each core that this process may use, by the core's name, such as ``cpu0``.
 
-    Waiting for I/O counts as idle. Empty if the system does not tell.
+    Times are in clock ticks since the machine started. Waiting for I/O counts as idle. Empty if the system does not
+    report them.
     """
     own, times = {f"cpu{core}" for core in _own_cores()}, {}
     with suppress(OSError, ValueError):
@@ -221,9 +226,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def environment_threads() -> tuple[int, str] | None:
-    """The number of threads that the environment sets, and the setting as text, such as ``OMP_NUM_THREADS=2``.
+    """The number of threads that environment variables set, and the setting as text, such as ``OMP_NUM_THREADS=2``.
 
-    The variables are those in ``THREAD_VARIABLES``; the lowest number counts. None if no variable is set.
+    The variables are those in ``THREAD_VARIABLES``. If several are set, the lowest number counts. None if no variable
+    is set.
     """
     limits = []
     for name in THREAD_VARIABLES:
@@ -234,7 +240,7 @@ def environment_threads() -> tuple[int, str] | None:
 
 
 def memory_bytes() -> float:
-    """The memory of this machine in bytes, or the limit of the process's control group if that is lower."""
+    """The memory of this machine in bytes, or the memory limit of this process's control group if that is lower."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # "max" if there is no limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -242,7 +248,7 @@ def memory_bytes() -> float:
 
 
 def versions() -> dict[str, str]:
-    """The versions of madbench, Python, torch and numpy, by name."""
+    """The versions of madbench, Python, torch and numpy, by name in lower case."""
     return {"madbench": __version__, "python": platform.python_version()} | {
         package: version(package) for package in ("torch", "numpy")
     }
@@ -250,9 +256,9 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git_state() -> dict[str, Any] | None:
-    """The commit of the git checkout that madbench runs from, and True under ``dirty`` if it has uncommitted changes.
+    """The git commit of the checkout from which madbench is imported, and under ``dirty`` whether it was changed.
 
-    None if madbench does not run from a checkout, or if git fails.
+    None if madbench is not imported from a checkout, or if git fails.
     """
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():

@@ -1,7 +1,6 @@
 """Communication between the processes that ``torchrun`` starts to train one run together.
 
-Without torchrun there is one process. The functions can then be called as well: sums, shares and broadcasts return
-their argument.
+Without torchrun there is one process. The functions that sum, share or broadcast then return their argument.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ def is_distributed() -> bool:
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join the process group of torchrun, and yield the device of this process, ``cpu`` or ``cuda:N``.
+    """Within a ``with`` block, join the process group of torchrun.
 
-    Processes communicate by gloo on the CPU and by NCCL on GPUs. The group is left only if the block ends without an
-    error. After an error the other processes may still wait for this one, and torchrun ends them. Raises
-    ``ConfigError`` if this machine has fewer GPUs than processes, or if the other processes do not join.
+    Yield the device of this process, ``cpu`` or ``cuda:N``. Processes communicate by gloo on the CPU and by NCCL on
+    GPUs. The group is left only if the block ends without an error. After an error the other processes may still wait
+    for this one, and torchrun ends them. Raises ``ConfigError`` if this machine has fewer GPUs than processes, or if
+    the other processes do not join.
     """
     backend = "gloo"
     if device != "cpu":
@@ -59,7 +59,7 @@ _groups = itertools.count()
 
 @contextmanager
 def _told_waiting() -> Iterator[None]:
-    """Print a message on stderr if the block, in which processes join, takes longer than ``PATIENCE`` seconds.
+    """Print a message on stderr if the ``with`` block, in which processes join, takes longer than ``PATIENCE`` seconds.
 
     Raises ``ConfigError`` if the other processes do not join.
     """
@@ -100,22 +100,22 @@ def _own_gpu(device: str) -> str:
 
 
 def size() -> int:
-    """The number of processes in the process group; 1 without a group."""
+    """The number of processes in the process group. 1 if this process is in no group."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def planned_size() -> int:
-    """The number of processes that torchrun started, known before they join the process group; 1 without torchrun."""
+    """The number of processes that torchrun started, even before they join a process group. 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def is_first() -> bool:
-    """True if this process writes files and shows progress: rank 0, or the only process."""
+    """True if this process writes files and shows progress: its rank is 0, or it is the only process."""
     return not is_distributed() or int(os.environ["RANK"]) == 0
 
 
 def share(items: np.ndarray) -> np.ndarray:
-    """The part of ``items`` (N, ...) that this process handles: N / size consecutive items, rounded up or down."""
+    """The part of ``items`` (N, ...) that this process handles: consecutive items, about N divided by the processes."""
     return np.array_split(items, size())[dist.get_rank()] if size() > 1 else items
 
 
@@ -127,14 +127,20 @@ def total(values: Tensor) -> Tensor:
 
 
 def agree(flag: bool) -> bool:
-    """True if ``flag`` is True in any process. All processes wait here for each other, but not for their GPUs."""
+    """True if ``flag`` is True in any process. The processes wait here for each other, but not for their GPUs.
+
+    Every process has to call this function.
+    """
     if size() == 1:
         return flag
     return bool(total(torch.tensor(int(flag))))
 
 
 def from_first(value: Any) -> Any:
-    """Return the ``value`` of the first process in every process. It is sent as a pickle."""
+    """Return, in every process, the ``value`` that the first process passed. It is sent as a pickle.
+
+    Every process has to call this function.
+    """
     if size() == 1:
         return value
     box = [value]

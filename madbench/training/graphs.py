@@ -28,7 +28,7 @@ def has_graphs(device: str) -> bool:
 
 @dataclass
 class Fixed:
-    """The fixed buffers and the CUDA graph of steps whose batches have one shape, and the number of steps so far."""
+    """The fixed buffers and the CUDA graph for steps with batches of one shape, and the number of such steps so far."""
 
     batches: Batches
     losses: Tensor | None = None  # (N,)
@@ -40,9 +40,9 @@ class Fixed:
 class GraphStep:
     """A step of N stacked jobs (:class:`Stack`), launched as one CUDA graph. Each shape of batch has its own graph.
 
-    On a GPU, the first ``WARM_UP`` steps of a shape are launched operation by operation; then the graph is captured and
-    used. Every step is launched operation by operation on other devices, and after a failed capture, of which the user
-    is warned.
+    On a GPU, the first ``WARM_UP`` steps with a shape are launched operation by operation. Then the graph is captured
+    and used. On other devices, every step is launched operation by operation. So is every step after a failed capture,
+    of which the user is warned.
     """
 
     warm_up = WARM_UP + 1
@@ -60,7 +60,10 @@ class GraphStep:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The details that a run's record has about its steps. ``cuda_graph`` is True if a graph was captured."""
+        """The details about the steps for a run's record.
+
+        ``cuda_graph`` is True if a graph was captured, else missing.
+        """
         return self.stack.details | ({"cuda_graph": True} if any(fixed.graph for fixed in self.shapes.values()) else {})
 
     def __call__(self, rates: list[float]) -> Taken:
@@ -80,7 +83,7 @@ class GraphStep:
         return self.stack.per_member(cast(Tensor, fixed.losses), fixed.norms)
 
     def _load(self) -> Fixed:
-        """Copy the micro-batches of the next step into the buffers of their shape, and return these."""
+        """Copy the micro-batches of the next step into the fixed buffers for their shape, and return the buffers."""
         batches = self.stack.micro_batches()
         key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in batches)
         if key not in self.shapes:
@@ -107,7 +110,10 @@ class GraphStep:
             fixed.graph = graph
 
     def _compute_aside(self, fixed: Fixed) -> None:
-        """Run the step on a side stream. CUDA libraries have to initialize themselves there before a capture."""
+        """Compute a step on a side stream.
+
+        CUDA libraries must initialize themselves on such a stream before a capture.
+        """
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -116,11 +122,11 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Make empty buffers (N, B, ...) for one micro-batch of N members. Also return the members' shares.
+    """Make buffers for one micro-batch of N members: uninitialized tensors (N, B, ...), and the members' shares.
 
     ``parts`` has one pair per member: the tensors (B, ...) of the member's micro-batch, and the share of this
-    micro-batch in the member's mean loss. If the shares are tensors, an empty buffer (N,) is returned for them. Shares
-    that are numbers are equal for all members, and one number is returned.
+    micro-batch in the member's mean loss. If the shares are tensors, an uninitialized buffer (N,) is returned for them.
+    If they are numbers, all members have the same one, and it is returned.
     """
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]

@@ -58,10 +58,10 @@ def train(
     Args:
         jobs: the jobs to train.
         works: one work folder per job, for its checkpoint. If the weights of a finished run are kept, they are written
-            to ``keep/weights.safetensors`` in it. No other process may use the folder meanwhile.
+            to ``keep/weights.safetensors`` in this folder. No other process may use the folder meanwhile.
         report: called a few times per second with a job and its progress. If it raises ``StopTraining``, checkpoints
-            are written and training stops. A :class:`madbench.jobs.Report` also gets the record of each job when the
-            job ends.
+            are written and training stops. A :class:`madbench.jobs.Report` also gets the record of each of several jobs
+            when the job ends.
         device: a torch device name.
         corpora: the corpora of language jobs, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients are accumulated over micro-batches.
@@ -126,7 +126,7 @@ def train(
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Set torch's number of CPU threads to ``count`` in the block. None leaves it unchanged."""
+    """Set torch's number of CPU threads to ``count`` within a ``with`` block. None leaves the number unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -136,10 +136,10 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
-    """Split members into the lists that train together. The members of a list use the same number of threads.
+    """Split members into lists that may train together. All members of a list use the same number of threads.
 
     Members whose group was interrupted stay together, in the group's order, including members that had no checkpoint
-    yet. Other members are together only if they have taken the same number of steps.
+    yet. All other members of a list have taken the same number of steps.
     """
     groups, left = [], sorted(members, key=lambda member: -len(member.group))
     while left:
@@ -157,21 +157,21 @@ def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
 
 
 def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
-    """The members, with a copy at the lowest step in place of each member that has taken more steps.
+    """The members, with each member that is ahead of the others replaced by a copy at the lowest step.
 
-    If a process is killed, it may have saved only some members of a group. The other members then repeat the missing
-    steps. The copies keep the size of the group, on which the rounding of the other members depends. The weights of the
-    copies have no influence on the other members.
+    If a process is killed, it may have saved only some members of a group. The members without a checkpoint then repeat
+    the missing steps. The copies keep the size of the group, on which the rounding of the other members depends. The
+    weights of the copies have no influence on the other members.
     """
     lowest = min(member.state.step for member in members)
     return [member if member.state.step == lowest else member.copy(lowest) for member in members]
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """Make the object that takes the steps of ``members``, which have all taken the same number of steps.
+    """Make the object that takes the training steps of ``members``, which have taken the same number of steps so far.
 
-    On a GPU it launches each step as one CUDA graph, if ``cuda_graph`` is given and a first step on copies succeeds. On
-    a CPU it replays recorded passes if all members can be replayed. Otherwise its steps run operation by operation.
+    On a GPU each step is launched as one CUDA graph, if ``cuda_graph`` is true and a first step on copies succeeds. On
+    a CPU recorded passes are replayed, if all members support that. Otherwise steps run operation by operation.
     """
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, cast(MakeStep, graph_step))):
@@ -184,7 +184,10 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
 
 
 def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
-    """Make the object that takes the steps of ``members`` as CUDA graphs. With ``compile``, the loss is compiled."""
+    """Make the object that takes the steps of ``members`` as CUDA graphs.
+
+    If ``compile`` is true, the loss is compiled.
+    """
     if compile:
         members[0].trial.loss.compile()
     return GraphStep(Stack(members))
@@ -222,7 +225,10 @@ class GroupLoop:
         self.save_every = CHECKPOINT_SECONDS
 
     def run(self) -> None:
-        """Train the members. Raises ``StopTraining`` if a report asks for it, after checkpoints are written."""
+        """Train the members until all are over.
+
+        Raises ``StopTraining``, after writing checkpoints, if a report asks for it.
+        """
         while self.group:
             now = min(member.state.step for member in self.group)
             live = [member for member in self.group if member.state.step == now]
@@ -240,7 +246,10 @@ class GroupLoop:
             raise self.errors[0]
 
     def end(self, over: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
-        """Finish the members ``over``, which are among the members ``live`` at the lowest step."""
+        """Call ``finish`` for the members ``over``, and take them out of the group.
+
+        ``live`` are the members at the lowest step. They include those in ``over``.
+        """
         seconds = self.watch.lap() / len(live)
         for member in live:
             member.state.seconds += seconds
@@ -254,8 +263,8 @@ class GroupLoop:
     def remove(self, gone: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
         """Take the members ``gone`` out of the group, and write checkpoints of the other members in ``live``.
 
-        Without these checkpoints, a killed and resumed run would repeat steps in a group of another size, with other
-        rounding.
+        ``live`` are the members at the lowest step. Without these checkpoints, a killed and resumed run would repeat
+        steps in a group of another size, with other rounding.
         """
         self.group, self.step = [member for member in self.group if member not in gone], None
         left = [member for member in live if member not in gone]
@@ -265,7 +274,10 @@ class GroupLoop:
             self.save(left)
 
     def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
-        """Take step ``now`` of the members ``live``. Return the rate and the gradient norm of each stacked member."""
+        """Take step ``now`` of the members at the lowest step, ``live``.
+
+        Return the learning rate and the gradient norm of each member of :attr:`stacked`, in two lists.
+        """
         if self.step is None:
             self.stacked = _at_lowest_step(self.group)
             self.step = self.make_step(self.stacked)
@@ -283,7 +295,7 @@ class GroupLoop:
     def add_rows(
         self, live: Sequence[GroupMember], rates: Sequence[float], norms: Sequence[Tensor | None]
     ) -> list[GroupMember]:
-        """Add a row to the curve of each member in ``live``, if this step is one with a row.
+        """Add a row to the curve of each member in ``live``, if the curve has a row at this step.
 
         ``rates`` and ``norms`` have the learning rate and the gradient norm of each member of :attr:`stacked`. A norm
         is None if it was not measured. Return the members whose evaluation raised an error.
@@ -297,23 +309,26 @@ class GroupLoop:
         return failed
 
     def save_in_time(self, live: Sequence[GroupMember], clock: float) -> None:
-        """Write checkpoints of ``live`` if the last ones are old enough."""
+        """Write checkpoints of the members ``live`` if the last ones are old enough.
+
+        ``clock`` is the present time in seconds.
+        """
         if world.is_first() and clock - self.last_save > self.save_every:
             self.save(live)
             self.save_every = max(CHECKPOINT_SECONDS, self.watch.lap() / CHECKPOINT_SHARE)
             self.last_save = time.monotonic()
 
     def save(self, live: Sequence[GroupMember]) -> None:
-        """Write checkpoints of ``live``."""
+        """Write checkpoints of the members ``live``."""
         seconds = self.watch.lap() / len(live)
         for member in live:
             member.save(seconds)
 
     def report(self, live: Sequence[GroupMember], clock: float) -> None:
-        """Report the progress of ``live`` if the last report is more than ``REPORT_SECONDS`` ago.
+        """Report the progress of the members ``live`` if the last report is more than ``REPORT_SECONDS`` ago.
 
         ``clock`` is the present time in seconds. If a report in any process raises ``StopTraining``, checkpoints of
-        ``live`` are saved and all processes raise it.
+        ``live`` are written and all processes raise it.
         """
         is_stopped = False
         if clock - self.last_report > REPORT_SECONDS:
@@ -329,7 +344,7 @@ class GroupLoop:
             raise StopTraining
 
     def raises(self, act: Callable[..., None], *arguments: Any) -> bool:
-        """Call ``act`` and return True if it raised an error, which is then kept in ``errors``.
+        """Call ``act`` and return True if it raised an error. The error is added to ``errors``.
 
         ``StoreError``, and any error in a group of one member, is raised instead.
         """

@@ -1,8 +1,8 @@
 """Measurements that decide whether jobs train faster in common steps, and whether they train faster compiled.
 
-A few steps are timed. Each result is stored in a file of its own, with a checksum; a damaged or missing file is
-measured again. The compiler stores its code on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary folder),
-so jobs of equal shapes are compiled once, also by different processes.
+A few steps are timed. Each result is stored in a file of its own, with a checksum. If the file is damaged or missing,
+steps are timed again. The compiler stores its code on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary
+folder), so jobs of equal shapes are compiled once, also by different processes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path 
     """True if a common step of all members takes less than 95% of the time of separate steps of all members.
 
     The common step is not measured, and the result is False, in two cases: separate training of all members takes less
-    than ``WORTHWHILE_SECONDS``, or a step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder`` has
-    the results of earlier measurements, by device, versions, shapes and number of members.
+    than ``WORTHWHILE_SECONDS``, or a step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder``
+    stores results of measurements for later calls with the same device, versions, shapes and number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -70,9 +70,9 @@ def has_compiler() -> bool:
 def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder: Path | None) -> bool:
     """True if the member's model is to be trained through ``torch.compile``.
 
-    True for ``always``, False for ``never``. For ``auto``, True if at least five minutes of training are left and
-    measured steps are faster compiled; ``folder`` stores this measurement. For ``auto`` it is False without a C++
-    compiler, and if several processes train together.
+    True if ``when`` is ``always``, and False if it is ``never``. For ``auto``, True if at least five minutes of
+    training are left and measured steps are faster compiled; ``folder`` stores this measurement. For ``auto`` it is
+    False without a C++ compiler, and if several processes train together.
     """
     if when != "auto":
         return when == "always"
@@ -92,10 +92,10 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
 def is_measured_faster(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """Return ``is_faster`` from an earlier result in ``folder``, or else from the result of ``measure()``.
+    """The result ``is_faster`` of a stored measurement in ``folder``, or else of ``measure()``, which is then stored.
 
-    A new result is stored in ``folder``. ``what`` names the measurement: ``together`` or ``compiled``. False if
-    ``measure()`` returns None.
+    ``what`` names the measurement: ``together`` or ``compiled``. False if ``measure()`` returns None. If ``folder`` is
+    None, nothing is looked up or stored.
     """
     first = members[0]
     question = {
@@ -121,7 +121,7 @@ def is_measured_faster(
 
 
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
-    """The error that a step of ``make_step`` raises for these members, as text. Empty if the step succeeds.
+    """The error that the first step of ``make_step(members)`` raises, as text. Empty if the step succeeds.
 
     The step is tried on copies of the members.
     """

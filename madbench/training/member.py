@@ -33,9 +33,10 @@ from madbench.training.optimizer import make_optimizer, optimizer_details
 class GroupMember:
     """One job in training, alone or in a group. It resumes from an intact checkpoint in its ``work`` folder.
 
-    ``report`` is called with the progress of the job. Raises ``ConfigError`` if the suite cannot train the job with
-    these settings. Raises ``TrainingError`` for a checkpoint of another job or version, and if the corpus is not the
-    job's.
+    ``report`` is called with the progress of the job, a dict. ``corpora`` has corpora by digest.
+
+    Raises ``ConfigError`` if the suite cannot train the job with these settings. Raises ``TrainingError`` for a
+    checkpoint of another job or version, and if the job's corpus is not in ``corpora``.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class GroupMember:
         self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
-        """Set ``state.threads`` to ``asked``, if that is given.
+        """Set ``state.threads``, the number of CPU threads, to ``asked`` if that is given.
 
-        Otherwise, a run on the CPU keeps the number of threads with which it began, unless this process has fewer. On a
-        GPU it uses the threads of this process. A resumed run on the CPU warns if its number changes.
+        Otherwise a run on the CPU keeps the number with which it began, unless this process has fewer, and a run on a
+        GPU uses the threads of this process. A resumed run on the CPU gets a warning if its number changes.
         """
         began, here = self.state.threads, torch.get_num_threads()
         is_cpu = torch.device(self.device).type == "cpu"
@@ -91,7 +92,7 @@ class GroupMember:
             self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
 
     def _note_place(self) -> None:
-        """Record torch's version and the device for the steps from now on. Warn if earlier steps had others."""
+        """Record torch's version and the device for the next steps. Add a warning if earlier steps had others."""
         if self.is_over:
             return
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
@@ -105,11 +106,11 @@ class GroupMember:
 
     @property
     def group(self) -> list[str]:
-        """Ids of the jobs that shared this job's last step, in order. Only this job's id if it trained alone."""
+        """Ids of the jobs that trained together with this one in its last step, in order. This job is one of them."""
         return self.state.groups[-1]["ids"] if self.state.groups else [self.job.id]
 
     def note_group(self, ids: list[str]) -> None:
-        """Record the ids of the jobs that share this job's steps from now on."""
+        """Record ``ids``, the jobs that train together with this one from the next step on, itself included."""
         groups = self.state.groups
         if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in that group
             groups.pop()
@@ -117,7 +118,7 @@ class GroupMember:
             groups.append({"from_step": self.state.step, "ids": ids})
 
     def warn_of_group(self, count: int) -> None:
-        """Warn that the run resumes in a group of ``count`` jobs, which is not the group in which it trained before."""
+        """Add the warning that the run resumes in a group of ``count`` jobs and had trained in another group."""
         here = f"in one of {count}" if count > 1 else "alone"
         change = f"trained in a group of {len(self.group)} jobs and resumes {here}"
         self._warn(f"{change}, which changes the last digits of its numbers; the command that began it does not")
@@ -138,19 +139,19 @@ class GroupMember:
 
     @property
     def has_row(self) -> bool:
-        """True if the curve gets a row after the step that was just taken."""
+        """True if the curve gets a row after the number of steps that have been taken."""
         return self.trial.has_row(self.state.step)
 
     def count_step(self, loss: Tensor) -> None:
-        """Increase the step by one, and add its loss to the sum since the last row of the curve."""
+        """Count one more step, and add its loss to the sum since the curve's last row."""
         self.state.loss_sum += loss
         self.state.step += 1
 
     def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
         """Evaluate the model and add a row to the curve.
 
-        ``seconds`` is the training time that ``state.seconds`` does not have yet. ``rate`` is the learning rate of the
-        last step, and ``norm`` its gradient norm.
+        ``seconds`` is training time that is not in ``state.seconds`` yet. ``rate`` is the learning rate of the last
+        step, and ``norm`` its gradient norm, or None if that was not measured.
         """
         row = self.trial.row(self._log_window(seconds, rate, norm))
         if self._peak is not None and "tokens_per_second" in row:
@@ -158,7 +159,10 @@ class GroupMember:
         self.state.add(row)
 
     def _log_window(self, seconds: float, rate: float, norm: Tensor | None) -> LogWindow:
-        """Summarize the steps since the last row of the curve, and start to sum for the next row."""
+        """Summarize the steps since the curve's last row, and start to sum for the next row.
+
+        The arguments are those of :meth:`add_row`.
+        """
         state = self.state
         before, state.row_seconds = state.row_seconds, state.seconds + seconds
         state.seconds = state.row_seconds
@@ -169,23 +173,23 @@ class GroupMember:
         return LogWindow(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
 
     def save(self, seconds: float) -> None:
-        """Write a checkpoint. ``seconds`` is the training time that ``state.seconds`` does not have yet."""
+        """Write a checkpoint. ``seconds`` is training time that is not in ``state.seconds`` yet."""
         save_checkpoint(self.work, self.job, self.trial, self.optimizer, self.state, seconds=seconds)
 
     def report(self) -> None:
-        """Report the step, the number of steps, the metrics of the last row and the warning.
+        """Report the step, the number of steps, the metrics of the curve's last row, and the warning if there is one.
 
-        Raises ``StopTraining`` if the receiver of the report wants the training to stop.
+        Raises ``StopTraining`` if the receiver of the report wants training to stop.
         """
         progress = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
     def copy(self, step: int | None = None) -> GroupMember:
-        """Return a copy with its own weights and a new optimizer, for steps that are tried or timed.
+        """Return a copy with its own weights and a new optimizer, for steps that are only tried or timed.
 
-        ``step`` is the number of steps that the copy counts as taken; by default that of the original. A copy is never
-        saved or reported.
+        ``step`` is the number of steps that the copy counts as taken, by default those of the original. Do not save or
+        report a copy.
         """
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
@@ -199,7 +203,8 @@ class GroupMember:
     def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
         """Make the record of a job that is over, with metrics unless it diverged. Write its weights if they are kept.
 
-        ``step_details`` are added to the record's details; ``compiled`` must be among them.
+        ``step_details`` are added to the record's details, and must have ``compiled``. Weights are kept if the suite
+        does so or if ``keep_weights`` is true.
         """
         trial, state = self.trial, self.state
         provenance = self._provenance(step_details["compiled"]) | {
@@ -228,9 +233,10 @@ class GroupMember:
         return Record("finished", metrics, state.curve, provenance)
 
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
-        """Details of a record about how the numbers were made: budget, path, seeds, versions, device, threads and code.
+        """Details of a record about how its numbers were made: budget, path, seeds, versions, device, threads and code.
 
-        ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the ratio of their sums.
+        ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the sum of all blocks'
+        quantities divided by the sum of their budgets.
         """
         mixers = self.trial.mixers
         details: dict[str, Any] = {
@@ -265,7 +271,10 @@ class GroupMember:
 
 
 class Stopwatch:
-    """A clock whose method ``lap`` returns the seconds since the last call. On a GPU it first waits for queued work."""
+    """A clock whose method ``lap`` returns the seconds since the last call.
+
+    On a GPU, ``lap`` first waits for queued work.
+    """
 
     def __init__(self, device: str):
         self.device = torch.device(device)
@@ -284,7 +293,7 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def _memory_bytes(device: str) -> int:
-    """Peak memory of this process in bytes: memory that torch allocated on a GPU, else resident memory."""
+    """Peak memory of this process in bytes: memory that torch allocated on a GPU, or resident memory for ``cpu``."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,9 +1,9 @@
 """Multiple-choice questions on the validation text of a corpus: an evaluation that needs no other data.
 
-A question is a context of tokens and four continuations of equal length, one of which is true. A model answers with the
-continuation to which it gives the highest probability. Scores are computed as in lm-evaluation-harness. ``acc`` uses
-the sum of log-probabilities of a continuation; ``acc_norm`` divides this sum by the continuation's length in bytes. The
-questions depend only on the task, the corpus, the length and the number of questions, not on label or seed.
+Each question has a context of tokens and four continuations of equal length, one of which is true. A model answers with
+the continuation to which it gives the highest probability. Scores are computed as in lm-evaluation-harness. ``acc``
+uses the sum of log-probabilities of a continuation; ``acc_norm`` divides this sum by the continuation's length in
+bytes. The questions depend only on the task, the corpus, the length and the number of questions, not on label or seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHORTEST = 16  # tokens of a question
 
 @dataclass(frozen=True)
 class Questions:
-    """N multiple-choice questions of one task, as token ids."""
+    """N multiple-choice questions of one task, as token ids. Contexts have C tokens, and choices have L."""
 
     contexts: np.ndarray  # ids (N, C)
     choices: np.ndarray  # ids (N, CHOICES, L)
@@ -40,7 +40,7 @@ class Questions:
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """Questions whose context is the first 7/8 of a window of text. The true choice is the last 1/8 of the window.
+    """Make questions whose context is the first 7/8 of a window of text. The true choice is the last 1/8 of the window.
 
     The wrong choices are passages of the same length from random places of ``tokens``. Window i has ``seq_len`` tokens
     and begins at ``tokens[starts[i]]``.
@@ -53,10 +53,10 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """Questions whose context is a passage of text, followed by the beginning of the same passage again.
+    """Make questions whose context is a passage of text, followed by the beginning of the same passage again.
 
     The true choice is the part of the passage that comes after the repeated beginning. The wrong choices are other
-    parts of the passage. Context and choice together have ``seq_len`` tokens; passage i begins at
+    parts of the passage. Context and choice together have ``seq_len`` tokens. Passage i begins at
     ``tokens[starts[i]]``.
     """
     length = seq_len // 8
@@ -76,10 +76,10 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 
 
 def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
-    """Make questions from ``contexts`` (N, C), ``true`` continuations (N, L) and ``others`` (N, 3, L).
+    """Make questions from ``contexts`` (N, C), ``true`` continuations (N, L) and wrong ones, ``others`` (N, 3, L).
 
-    The true continuation of each question is inserted among the others at a random index from 0 to 3. Over all
-    questions, the numbers of times that the four indices occur differ by at most one.
+    Each true continuation is inserted among the wrong ones at a random index from 0 to 3. Over all questions, each
+    index occurs equally often, up to one question.
     """
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])
@@ -89,8 +89,8 @@ def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng
 def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -> Questions:
     """Make ``count`` questions of ``task`` from windows that are evenly spread over the validation text.
 
-    A context and its true choice together have ``seq_len`` tokens. Raises ``ConfigError`` if the text or ``seq_len`` is
-    too short.
+    A context and its true choice together have ``seq_len`` tokens. ``task`` is a key of ``TASKS``. Raises
+    ``ConfigError`` if the text or ``seq_len`` is too short.
     """
     if seq_len < SHORTEST:
         raise ConfigError(f"seq_len {seq_len}: a question of {task} needs at least {SHORTEST} tokens")
@@ -105,7 +105,8 @@ def score(
     """Let a language model answer questions. Return ``acc`` and ``acc_norm`` (0 to 1), and the standard error of each.
 
     The standard errors are ``acc_stderr`` and ``acc_norm_stderr``. ``model`` is a :class:`madbench.models.gpt.GPT` on
-    ``device``. ``bytes_of_token`` (V,) has the length of each token in bytes; if it is None, ``acc_norm`` is left out.
+    ``device``. ``bytes_of_token``, with one entry per token of the vocabulary, has the length of each token in bytes.
+    If it is None, ``acc_norm`` is left out.
     """
     count, _, length = asked.choices.shape
     pairs = [(context, choice) for context, of_one in zip(asked.contexts, asked.choices) for choice in of_one]

@@ -1,4 +1,4 @@
-"""The optimizers AdamW and Muon, the choice of parameters with weight decay, and a model's parameters by group."""
+"""The optimizers AdamW and Muon, the choice of parameters with weight decay, and tables of a model's parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decays(
 
     So decay acts on linear maps: matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). It does not
     act on biases and norm gains, nor on parameters that mixer families name in ``without_decay``, such as the diagonals
-    p. In the published fidelity it acts on every parameter.
+    p of I + Diag(p). In the fidelity ``published`` it acts on every parameter.
     """
     return fidelity == "published" or (parameter.ndim >= 2 and not has_name(name, tuple(without_decay)))
 
@@ -33,9 +33,9 @@ def decaying_parameters(model: nn.Module, fidelity: Fidelity = "corrected") -> s
 
 
 def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.AdamW:
-    """Make AdamW with the ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
+    """Make AdamW with the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``, a job's training settings.
 
-    It has two parameter groups: the parameters with weight decay, and the parameters without.
+    The optimizer has two parameter groups: the parameters with weight decay, and the parameters without.
     """
     return _adamw(model, list(model.named_parameters()), config, fidelity)
 
@@ -52,7 +52,7 @@ def _adamw(
 
 
 def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:
-    """Make the optimizer that a training configuration names: ``adamw``, or ``muon`` together with AdamW.
+    """Make the optimizer that ``config``, a job's training settings, names: ``adamw``, or ``muon`` together with AdamW.
 
     For Muon, raises ``TrainingError`` if this version of torch lacks it, or if no block of the model has a matrix.
     """
@@ -76,7 +76,7 @@ def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "correcte
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon for the matrices of the first parameter group, AdamW for the parameters of the other two groups.
+    """Muon for the matrices in the first parameter group, and AdamW for the parameters in the other two groups.
 
     Muon (Jordan et al. 2024) averages the gradients of a matrix (A, B) with Nesterov momentum 0.95. It replaces the
     average M by a nearly orthogonal matrix with the singular vectors of M, computed by five Newton-Schulz steps in
@@ -89,7 +89,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # returns no loss, as torch without closure
-        """Take one step of Muon and one of AdamW, with the parameter groups and the state of this optimizer."""
+        """Take one step of Muon and one of AdamW. Both use the parameter groups and the state of this object."""
         for part, groups in zip(self.parts, (self.param_groups[:1], self.param_groups[1:])):
             part.state, part.param_groups = self.state, groups
             part.step()
@@ -100,10 +100,9 @@ NOT_FOR_MUON = ("embedding", "positions", "norms", "readout", "other")
 
 
 def muon_parameters(model: nn.Module) -> set[str]:
-    """The names of the parameters that Muon trains: weights of linear layers in the blocks.
+    """The names of the parameters that Muon trains: weights of linear layers in blocks, larger than one row or column.
 
-    They have at least two rows and columns. Embeddings, positions, the output layer, convolution taps, mixing tables,
-    biases and gains are not among them.
+    Embeddings, positions, the output layer, convolution taps, mixing tables, biases and gains are not among them.
     """
     linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     named = (pair for pair in model.named_parameters() if pair[0] in linear and min(pair[1].shape) > 1)
@@ -112,7 +111,10 @@ def muon_parameters(model: nn.Module) -> set[str]:
 
 
 def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, torch.Size]:
-    """The shapes of the tensors that AdamW or :class:`MuonAndAdamW` keeps for one parameter, by the tensors' names."""
+    """The shapes of the tensors that the optimizer keeps for one parameter, by name of the tensor, such as ``exp_avg``.
+
+    ``optimizer`` is AdamW or a :class:`MuonAndAdamW`.
+    """
     shape = parameter.shape
     if isinstance(optimizer, MuonAndAdamW) and any(parameter is each for each in optimizer.param_groups[0]["params"]):
         return {"momentum_buffer": shape}
@@ -120,7 +122,7 @@ def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> d
 
 
 def optimizer_details(model: nn.Module, config: Any) -> dict[str, Any]:
-    """The detail ``optimizer`` of a run's record: the names of the parameters that Muon trains, and that AdamW trains.
+    """The detail ``optimizer`` of a run's record: which parameters Muon trains, and which AdamW trains, by name.
 
     Empty if AdamW trains all parameters.
     """
@@ -151,10 +153,10 @@ _GROUP_OF = (
 def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list[dict[str, Any]]:
     """A table that counts a model's parameters by group and by weight decay, in the model's order.
 
-    A row is ``{"group", "decays", "tensors", "parameters"}``, with the numbers of tensors and of parameters; a shared
-    parameter counts once. The groups are embedding (with an output layer that shares its weights), positions, norms,
-    mixer projections, mlp, readout and other. Families name further groups: mixer conv, mixer gates, mixing gates and
-    mixing tables.
+    Each row is ``{"group", "decays", "tensors", "parameters"}``, with the numbers of tensors and of parameters. A
+    shared parameter counts once. The groups are embedding (with an output layer that shares its weights), positions,
+    norms, mixer projections, mlp, readout and other. Families name further groups: mixer conv, mixer gates, mixing
+    gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     groups, which = _groups(model), decaying_parameters(model, fidelity)
@@ -169,7 +171,7 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
 
 
 def _groups(model: nn.Module) -> dict[str, str]:
-    """The group (:func:`parameter_groups`) of each parameter, by the parameter's name."""
+    """The group (:func:`parameter_groups`) to which each parameter belongs, by the parameter's name."""
     mixers, found = list(mixers_in(model)), {}
     for name, _ in model.named_parameters():
         of_mixer = next(((name[len(at) + 1 :], own.groups) for at, _, own in mixers if has_name(name, (at,))), None)

@@ -1,8 +1,8 @@
 """Forward and backward passes on a CPU that are recorded once and replayed with bit-identical results.
 
-A step of a small model makes a thousand short calls, and most of their time goes into Python and autograd. A recording,
-called a program, contains only the native operators of one pass, in order; TorchScript's interpreter runs it. A program
-replaces the plain pass only after both gave equal bits, so it changes no number of a run.
+A step of a small model makes a thousand short calls, and most of their time goes into Python and autograd. A recorded
+pass is called a program. It contains only the native operators of the pass, in order, and TorchScript's interpreter
+runs it. A program replaces the plain pass only after both gave equal bits, so it changes no number of a run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _programs: dict[Hashable, Pass] = {}
 
 
 def can_replay(member: GroupMember) -> bool:
-    """True if a program may compute the passes of a member, and enough steps are left for that to save time.
+    """True if programs may compute the passes of a member, and enough steps are left for recording to save time.
 
     A program, the recording of a pass, does not repeat effects of Python's state, of random numbers, or of tensor
     values that Python reads. So every mixer must declare that it is replayable, and every other module must belong to
@@ -93,9 +93,10 @@ def can_replay(member: GroupMember) -> bool:
 
 
 def is_known(loss: nn.Module) -> bool:
-    """True if every module of a loss and its model can be replayed.
+    """True if every module of a loss and its model can be recorded and replayed.
 
-    This holds for mixers that declare it, other modules of this package, and modules in :data:`PLAIN`.
+    This holds for mixers whose trait ``is_replayable`` is true, other modules of this package, and modules in
+    :data:`PLAIN`.
     """
     mixers = {name: traits for name, _, traits in mixers_in(loss)}
     others = [module for name, module in loss.named_modules() if not has_name(name, tuple(mixers))]
@@ -104,13 +105,13 @@ def is_known(loss: nn.Module) -> bool:
 
 
 class Replayed:
-    """A pass that is computed plainly at first, and by a recorded program once that program has given equal bits.
+    """A function for a training pass that is replaced by a recorded program once the program has given equal bits.
 
     There is one program for each kind of input. Inputs of one kind have equal shapes and dtypes and an equal
     ``branch``.
 
     Args:
-        plain: the function that computes the pass plainly.
+        plain: the function that computes the pass without a program.
         key: passes with equal keys share programs.
         fixed: the number of leading inputs whose shapes never change, such as parameters.
     """
@@ -125,8 +126,8 @@ class Replayed:
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
         """Return ``plain(*inputs)``, computed by a program if possible.
 
-        ``branch`` is the part of the input's kind that shapes do not show. Inputs of equal branch and shapes must call
-        the same operators. If ``branch`` is None, the pass is computed plainly.
+        ``branch`` says what shapes do not show: inputs with equal branch and shapes must call the same operators. If it
+        is None, no program is used.
         """
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):
@@ -146,7 +147,7 @@ class Replayed:
         return program(*inputs)
 
     def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Compute the plain pass, append its time to ``seconds``, and return its outputs."""
+        """Compute the pass without a program, append its time in seconds to ``seconds``, and return its outputs."""
         # with one thread, CPU time leaves out other processes
         clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
         began = clock()
@@ -163,9 +164,9 @@ class Replayed:
             return None
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Compute a pass plainly and by its program. Return the plain outputs.
+        """Compute a pass both without and with its program, and return the outputs of the former.
 
-        If the outputs of the program are not equal to them, bit for bit, the program is discarded.
+        The program is discarded unless its outputs are equal, bit for bit.
         """
         expected = self.plain(*inputs)
         try:
@@ -185,9 +186,10 @@ class Replayed:
 
 
 def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
-    """Record the native operators that ``plain(*inputs)`` calls, including those of the backward pass, as a program.
+    """Record the native operators that ``plain(*inputs)`` calls, including those of the backward pass.
 
-    Raises exceptions of many kinds if torch cannot record or run an operator.
+    The result is a program: a function like ``plain`` for inputs of the same shapes. Raises exceptions of many kinds if
+    torch cannot record or run an operator.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -233,18 +235,28 @@ class ReplayStep(PlainStep):
 
     @property
     def details(self) -> dict[str, bool]:  # type: ignore[override]  # a plain attribute of the base class
-        """The details that a run's record has about its steps: ``replayed`` if a program was used."""
+        """The details about the steps for a run's record.
+
+        ``replayed`` is True if a program was used, and missing otherwise.
+        """
         return {"replayed": True} if self.passes.has_replayed else {}
 
     def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
-        """Add the gradients of a micro-batch to the parameters' gradients. Return its loss times ``share``."""
+        """Add the gradients of a micro-batch to the parameters' gradients. Return its loss times ``share``.
+
+        ``share`` is the micro-batch's share in the mean loss of the step.
+        """
         share = torch.as_tensor(share, dtype=torch.float32)
         loss, *gradients = self.passes(cast("TokenLoss", self.network).branch(*batch), *self.parameters, *batch, share)
         add_to_gradients(self.parameters, gradients)
         return cast(Tensor, loss)
 
     def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
-        """Compute loss and gradients from inputs: the parameters, the tensors of a micro-batch, and its share."""
+        """Compute the loss and the gradients from one list of inputs.
+
+        The inputs are the parameters, the tensors of a micro-batch, and the share of this micro-batch in the step's
+        mean loss.
+        """
         parameters, (*batch, share) = inputs[: len(self.names)], inputs[len(self.names) :]
         with self.member.trial.autocast:
             loss = functional_call(self.network, dict(zip(self.names, parameters)), tuple(batch)) * share
@@ -253,7 +265,7 @@ class ReplayStep(PlainStep):
 
 
 class ReplayStack(Stack):
-    """The training step of several jobs on a CPU: a :class:`Stack` whose passes are replayed."""
+    """The training step of several jobs on a CPU: a :class:`Stack` whose passes are recorded once and then replayed."""
 
     warm_up = ReplayStep.warm_up
 
@@ -262,7 +274,10 @@ class ReplayStack(Stack):
         self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)), fixed=len(self.leaves))
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of the leaves."""
+        """Return the losses (N,) of N members on a micro-batch, and then the gradients of ``leaves``.
+
+        Each loss is multiplied by the share of the micro-batch in its member's mean loss.
+        """
         branches = [cast("TokenLoss", self.trials[0].loss).branch(*own) for own in zip(*batch)]
         branch = None if None in branches else tuple(branches)
         outputs = self.passes(branch, *self.leaves, *batch, torch.as_tensor(shares, dtype=torch.float32))
@@ -277,12 +292,12 @@ class ReplayStack(Stack):
 
 @functools.cache
 def _script(name: str) -> Any:
-    """Compile a function of :data:`SCRIPTS`. The result is cached because recorded programs refer to it."""
+    """The compiled function with this name in :data:`SCRIPTS`. It is kept because recorded programs refer to it."""
     return getattr(torch.jit.CompilationUnit(SCRIPTS[name]), name)
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
-    """Return the gradient, copied to the strides of its parameter if necessary, as the optimizer's kernel requires."""
+    """Return the gradient in the memory layout (strides) of its parameter, which the optimizer's kernel requires."""
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)

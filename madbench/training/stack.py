@@ -1,4 +1,4 @@
-"""Groups of jobs with equal shapes, and the step in which a group trains together.
+"""Groups of jobs with equal shapes, and the training step that all jobs of a group take together.
 
 Weights, gradients and moments of the N jobs of a group are matrices with one row per job.
 """
@@ -40,7 +40,7 @@ each job, as a tensor (N,) or one number.
 
 
 def shape_of(job: Job) -> str:
-    """A key that is equal for two jobs if they can train in one group.
+    """A key of a job. Jobs with equal keys can train in one group.
 
     It covers every setting that determines the operations of a step and their shapes.
     """
@@ -55,9 +55,9 @@ def usual_size(jobs: int, slots: int) -> int:
 
 
 def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
-    """Split jobs into groups of at most ``most`` jobs. A group has consecutive jobs with equal :func:`shape_of`.
+    """Split jobs into groups of at most ``most`` consecutive jobs with equal :func:`shape_of`.
 
-    Consecutive groups of one shape have equal sizes, up to one job.
+    If more than ``most`` consecutive jobs have one shape, their groups have equal sizes, up to one job.
     """
     groups: list[list[Job]] = []
     for _, same in cast(
@@ -71,7 +71,10 @@ def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
 
 
 class _Call(nn.Module):
-    """A module whose forward pass is ``call(network, ...)``, because ``functional_call`` accepts only modules."""
+    """A module whose forward pass is ``call(network, ...)``.
+
+    It is needed because ``functional_call`` accepts only modules.
+    """
 
     def __init__(self, network: nn.Module, call: Callable[..., Tensor]):
         super().__init__()
@@ -85,12 +88,13 @@ class Stack:
     """The training step of N jobs that differ only in seed, learning rate and weight decay.
 
     ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P), where P is the number of parameters of one
-    job. A row starts with the parameters that have weight decay. The model and the optimizer of each member become
-    views of its row, so its evaluations and checkpoints are those of a job that trains alone. The loss of a member
-    depends only on its own row, so one backward pass of the summed losses gives each member's gradient.
+    job. A row starts with the parameters that have weight decay. The parameters of each member's model and the state of
+    its optimizer become views of the member's row, so its evaluations and checkpoints are those of a job that trains
+    alone. The loss of a member depends only on its own row, so one backward pass of the summed losses gives each
+    member's gradient.
 
-    Raises ``TrainingError`` if the models differ in more than the values of their parameters, if sequences are too long
-    for a path that supports stacking, or if the optimizer is not AdamW.
+    Raises ``TrainingError`` if the models differ in more than the values of their parameters, if a mixer cannot be
+    stacked or not at this sequence length, or if the optimizer is not AdamW.
     """
 
     warm_up = 1
@@ -135,7 +139,7 @@ class Stack:
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:
-        """The micro-batches of the next step, stacked along a leading axis over the members."""
+        """The micro-batches of the next step. Their tensors are stacked along a leading axis over the members."""
         stacked = []
         for parts in self.micro_batches():
             tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]
@@ -176,22 +180,25 @@ class Stack:
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the losses (N,) of a micro-batch, each times its member's share, and then the gradients of ``leaves``.
+        """Return the losses (N,) of N members on a micro-batch, and then the gradients with respect to ``leaves``.
 
-        A share is that of the micro-batch in the member's mean loss. ``shares`` is (N,), or a number that all members
-        share.
+        ``leaves`` may be copies of :attr:`leaves`. ``shares`` is the share of the micro-batch in each member's mean
+        loss, as a tensor (N,), or as one number for all. It multiplies the losses.
         """
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
         return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]
 
     def _parts(self, matrix: Tensor) -> list[Tensor]:
-        """Views of the parameters in a matrix (N, P), each of shape (N, ...), in the order of ``names``."""
+        """Views of a matrix (N, P), one per parameter, each of shape (N, *shape of the parameter).
+
+        In the order of ``names``.
+        """
         parts = matrix.split([shape.numel() for shape in self.shapes], dim=1)
         return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
 
     def _take_over(self) -> torch.optim.AdamW:
-        """Copy the members' weights and moments into the matrices, and make the members' tensors views of them.
+        """Copy the members' weights and moments into the matrices, and make the members' tensors views of the matrices.
 
         Return an AdamW with at most two parameter groups per member: with weight decay, and without.
         """
@@ -215,10 +222,10 @@ class Stack:
         return optimizer
 
     def _together(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """Return the ``leaves`` and the ``forward`` function for several members.
+        """Return the ``leaves`` and the ``forward`` function for a group of several members.
 
-        Leaves are parameters (N, ...) that share memory with ``weights``. The function maps leaves and a micro-batch to
-        the losses (N,).
+        The leaves are parameters (N, ...) that share memory with ``weights``. The function maps the leaves and a
+        micro-batch to the losses (N,).
         """
         trial = self.trials[0]
         network = copy.deepcopy(trial.loss)
@@ -232,9 +239,10 @@ class Stack:
         return leaves, self._with_separate_outputs(network) or vmap(self._function(network, nn.Module.__call__))
 
     def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return a function of parameters and arguments that computes ``call(network, *arguments)``.
+        """Return a function that computes ``call(network, *arguments)`` with other values of the parameters.
 
-        ``parameters`` is a list in the order of ``names``. None stands for a parameter that ``call`` does not need.
+        Its first argument is a list of parameters in the order of ``names``. None stands for a parameter that ``call``
+        does not need. The other arguments are ``arguments``.
         """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -248,11 +256,11 @@ class Stack:
         return function
 
     def _with_separate_outputs(self, network: nn.Module) -> Callable[..., Tensor] | None:
-        """Return a function from leaves and a micro-batch to losses (N,), with separate output layers.
+        """Return a function from leaves and a micro-batch to losses (N,). It computes the output layers one by one.
 
         On a CPU, the token loss computes logits only for tokens that count in the loss, which it cannot do under
-        ``vmap``. So ``vmap`` covers only the layers before the output. None if this saves nothing: for other losses,
-        and on a GPU.
+        ``vmap``. So ``vmap`` covers only the layers before the output layer. None if this saves nothing: for other
+        losses, and on a GPU.
         """
         if not isinstance(network, TokenLoss) or self.weights.is_cuda:
             return None
@@ -270,9 +278,9 @@ class Stack:
         return losses
 
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """Return the ``leaves`` and the ``forward`` function for one member.
+        """Return the ``leaves`` and the ``forward`` function for a group of one member.
 
-        Leaves are the parameters of its model. The function maps a micro-batch with a leading axis of size 1 to the
+        The leaves are the parameters of its model. The function maps a micro-batch with a leading axis of size 1 to the
         loss (1,).
         """
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
@@ -286,9 +294,10 @@ class Stack:
 def _move(
     parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor
 ) -> None:
-    """Copy a parameter and its moments into views of a stack's matrices, and replace them by these views.
+    """Copy a parameter and its moments into views of a stack's matrices, and make it use these views from now on.
 
-    ``steps`` is a tensor that gets the optimizer's step count, and replaces it in ``state``.
+    ``weight`` and ``moments`` are the views. ``state`` is the optimizer's state of the parameter. ``steps`` is a tensor
+    that receives the step count in ``state`` and replaces it.
     """
     weight.copy_(parameter.detach())
     parameter.data, parameter.grad = weight, None
@@ -304,7 +313,7 @@ def _move(
 def _check_equal(models: Sequence[nn.Module]) -> None:
     """Raise ``TrainingError`` unless the models have equal buffers, and parameters of equal shapes and one dtype.
 
-    Also raise it for a parameter that is not trained.
+    Also raises it if some parameter is not trained.
     """
     first, *rest = ({name: (p.shape, p.dtype) for name, p in model.named_parameters()} for model in models)
     buffers, *others = (dict(model.named_buffers()) for model in models)
@@ -320,10 +329,11 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
 
 
 def _take_stackable_path(mixer: Mixer, traits: Traits, trial: Trial, heads: int) -> str:
-    """Make a mixer accept a leading axis over models. Return the name of the path that this requires.
+    """Make a mixer accept a leading axis over models. Return the name of the path that it has to use for that.
 
-    Empty if the mixer keeps its usual path. Raises ``TrainingError`` if the mixer cannot be stacked, and if only its
-    dense path can be stacked but needs too much memory for these sequences.
+    Empty if the mixer keeps its usual path. ``heads`` is the number of heads, for an estimate of memory. Raises
+    ``TrainingError`` if the mixer cannot be stacked, and if it can be only on its dense path but needs too much memory
+    for these sequences.
     """
     if traits.trains_alone:
         raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")

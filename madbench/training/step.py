@@ -1,4 +1,4 @@
-"""The interface of a training step, and the plain step of one job: micro-batches, backward, clip and optimizer."""
+"""The interface of training steps, and the plain step of one job: micro-batches, backward, clip and optimizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ has the gradient norms before clipping, or None if the trial does not clip.
 
 
 class Step(Protocol):
-    """A training step of one or more members, called once per step. All members have taken equally many steps."""
+    """A function that takes the next training step of one or more members.
+
+    All have taken the same number of steps before.
+    """
 
     details: Mapping[str, Any]  # details for the run's record
     warm_up: int  # steps before the time of a step is representative
@@ -33,7 +36,7 @@ class Step(Protocol):
 class PlainStep:
     """The training step of one job, in one process or in all processes of torchrun together.
 
-    With ``compile``, the model is compiled by ``torch.compile``.
+    If ``compile`` is true, the model is compiled by ``torch.compile``.
     """
 
     details: Mapping[str, Any] = {}
@@ -45,8 +48,8 @@ class PlainStep:
     def __call__(self, rates: list[float]) -> Taken:
         """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry.
 
-        Return the loss and the norm of the gradient before clipping, each in a list. The norm is None if it is not
-        measured.
+        Return the loss and the norm of the gradient before clipping, each in a list with one entry. The norm is None if
+        the trial does not clip.
         """
         trial, optimizer = self.member.trial, self.member.optimizer
         for group in optimizer.param_groups:
@@ -59,7 +62,7 @@ class PlainStep:
         return [loss], [norm]
 
     def backward(self) -> Tensor:
-        """Add the gradient of the step's mean loss to the parameters' gradients, and return that loss, a scalar tensor.
+        """Add the gradient of the step's mean loss to the parameters' gradients. Return this loss, a scalar tensor.
 
         Loss and gradient are means over all processes.
         """
@@ -85,7 +88,7 @@ class PlainStep:
 
 
 def add_to_gradients(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
-    """Add ``gradients`` to the parameters' ``grad`` as ``backward`` does. None stands for a gradient of zero."""
+    """Add ``gradients`` to the ``grad`` of the parameters, as ``backward`` does. None stands for a gradient of zero."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if parameter.grad is None:
             parameter.grad = gradient
