@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 
 def ordered(mixer: SrgMixer, p: Projected) -> Projected:
-    """Put keys and values in the order in which :func:`attend` reads them: newest first in the lag layout."""
+    """Put keys and values in the order in which :func:`attend` reads them.
+
+    This is newest first for causal mixers in the lag layout (:func:`madbench.mixers.srg.parts.newest_first`), and the
+    order of position otherwise.
+    """
     return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if mixer.by_lag and mixer.causal else p
 
 
@@ -52,7 +56,7 @@ def _last_token(mixer: SrgMixer, first_row: int, p: Projected) -> int:
 
 
 def seen_slots(mixer: SrgMixer, first_row: int, p: Projected, is_step: bool = False) -> Seen:
-    """The slots that the rows of a block see, in one of the forms of ``Seen``.
+    """The slots that the rows of a block see, as :data:`madbench.mixers.srg.parts.Seen` describes them.
 
     In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with w and mixing in the
     position layout, for which ``p`` has the keys of all tokens.
@@ -73,10 +77,11 @@ def seen_slots(mixer: SrgMixer, first_row: int, p: Projected, is_step: bool = Fa
 
 
 def scores(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-    """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys.
+    """The scores (B, H_q, M, W + registers) of the M rows of a block, with one slot per key and per register.
 
-    For softmax they are divided by sqrt(d_qk). Scores in slots that a row cannot see are undefined. With the letters w
-    and o, W is at most the window.
+    Slots are ordered by position or by lag, as the label says. There are W keys; with the letters w and o, at most
+    ``mixer.window``. For softmax, scores are divided by sqrt(d_qk). Scores in slots that a row cannot see are
+    undefined.
     """
     q = p.q * mixer.scale if mixer.variant.has_softmax else p.q
     if mixer.by_lag and mixer.causal and not is_step:
@@ -113,7 +118,7 @@ def split_registers(mixer: SrgMixer, w: Tensor, last: int) -> tuple[Tensor, Tens
 
 
 def weights(mixer: SrgMixer, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return (h, a, w, norm) for the scores z (B, H_q, M, S).
+    """Return (h, a, w, norm) for the scores z (B, H_q, M, S) of M rows and S slots.
 
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
     the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.
@@ -124,13 +129,13 @@ def weights(mixer: SrgMixer, z: Tensor, p: Projected, seen: Seen) -> tuple[Tenso
 
 
 def attend(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-    """The readout (B, H, M, V) of M rows from position ``first_row``, each over the keys that it sees.
+    """The readout (B, H, M, V) of M rows, the first at position ``first_row``. Each row reads the keys that it sees.
 
     The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
     instead, in both layouts.
 
-    In float16, the bases R, G and L are computed in float32. Their scores and activations are divided by the norm only
-    at the end, and may be too small for float16.
+    In float16, the bases R, G and L are computed in float32, because their scores and activations are divided by the
+    norm only at the end, and may be too small for float16 before.
     """
     if exceeds_float16(mixer, p):
         with without_autocast(p.q):
@@ -172,9 +177,9 @@ def attend_in_chunks(mixer: SrgMixer, p: Projected) -> Tensor:
 
 
 def _keys_of_rows(mixer: SrgMixer, start: int, end: int, length: int) -> slice:
-    """The positions of the keys passed to the block of rows ``start`` to ``end`` of ``length`` rows.
+    """The positions of the keys that are passed to the block of rows from ``start`` to below ``end``.
 
-    They include all keys that the rows see.
+    They include all keys that the rows see. ``length`` is the number of rows of the input.
     """
     first, last = 0, end if mixer.causal and not mixer.is_from_end else length
     if skips_hidden_keys(mixer):
@@ -191,12 +196,18 @@ def skips_hidden_keys(mixer: SrgMixer) -> bool:
 
 
 def attend_block(mixer: SrgMixer, first_row: int, *block: Tensor | None) -> Tensor:
-    """The readout (B, H, M, V) of one block of rows. ``block`` are the fields of :class:`Projected` in their order."""
+    """The readout (B, H, M, V) of one block of rows, whose projections are given as the fields of :class:`Projected`.
+
+    Tensors are separate arguments so that the backward pass can compute the block again from them.
+    """
     return mixer.attend(Projected(*cast("tuple[Tensor, ...]", block)), first_row)
 
 
 def exceeds_float16(mixer: SrgMixer, p: Projected) -> bool:
-    """True if ``p`` is in float16 but must be computed in float32, for the reason given in :func:`attend`."""
+    """True if ``p`` is in float16 but attention must be computed in float32: for the bases R, G and L.
+
+    See :func:`attend` for the reason.
+    """
     return p.q.dtype == torch.float16 and not mixer.variant.has_softmax
 
 

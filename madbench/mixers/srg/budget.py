@@ -50,7 +50,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the parameter count. The formula and the names of its tensors are for display."""
+    """One term of the parameter count of a mixer. ``formula`` and ``tensors``, the names that it counts, are texts."""
 
     formula: str
     tensors: str
@@ -79,14 +79,17 @@ TERMS = {
 }
 """All terms of the parameter count. Every label has ``qk`` and ``vo``; the grammar lists the terms of each letter."""
 SHARED_FORMULAS = {"qk": "d (r_qk + r_k)", "vo": "d (r_v + r_vo)", "adapters": "r_a (2 d + r_v + r_vo)"}
-"""Formulas that replace those of ``TERMS`` if heads share keys or values, whose ranks are then r_k and r_v."""
+"""Formulas that replace those of ``TERMS`` if heads share keys or values, by name of the term.
+
+r_k and r_v are the widths of all separate heads of keys and of values together.
+"""
 ABSENT_TERMS = {
     ("gates", "qk"): ("vo_gate",),
     ("gates", "vo"): ("qk_gate",),
     ("differential", "v1"): ("contrast_gate",),
     ("differential", "v2"): ("contrast", "head_norm"),
 }
-"""Terms that a letter does not add if a setting has a certain value, by (setting, value)."""
+"""Names of terms that a letter does not add if one of its settings has a certain value, by (setting, value)."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class MlpAllocation:
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
-        """The number of parameters of each term of the parameter count that the label has."""
+        """The number of parameters of each term of the parameter count, by name. Only terms that the label has."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
         absent = {
             term for (name, value), terms in ABSENT_TERMS.items() if getattr(self, name) == value for term in terms
@@ -120,9 +123,9 @@ class MlpAllocation:
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """The formula of each term, and the names of the tensors that it counts, as text by name of the term.
+        """The formula of each of the :attr:`terms`, and the names of the tensors that it counts, by name of the term.
 
-        The terms are those of :attr:`terms`.
+        Both are texts for display.
         """
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
@@ -138,7 +141,7 @@ class MlpAllocation:
 
     @property
     def paper_total(self) -> int:
-        """The number of parameters without the tables A, B and p, which grow with the length."""
+        """The number of parameters without the mixing tables A, B and p, which grow with the maximum length."""
         return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
     @property
@@ -151,12 +154,12 @@ class MlpAllocation:
 
     @property
     def has_slots_of_window(self) -> bool:
-        """True if only tokens of the window have slots."""
+        """True if rows of scores have slots only for the tokens in the window: for labels with w and lag layout."""
         return self.window > 0 and self.label.layout == "lag"
 
     @property
     def slots(self) -> int:
-        """The number of rows of the mixing tables."""
+        """The number of rows of the mixing tables: one per token, or per token of the window, and one per register."""
         return self.tokens(self.length) + self.registers
 
     @property
@@ -205,7 +208,7 @@ class MlpAllocation:
     def r_v(self) -> int | Fraction:
         """The width of all heads of values together: ``r_vo * value_heads / n_head``.
 
-        It is a fraction in the same case as ``r_k``.
+        The result is a fraction if the division leaves a remainder; no mixer can have such ranks.
         """
         return _share(self.r_vo, self.value_heads, self.size.n_head)
 
@@ -216,7 +219,10 @@ class MlpAllocation:
 
     @property
     def slack(self) -> float:
-        """The unused part of the budget, in parameters. Negative if the mixer exceeds the budget."""
+        """The unused part of the budget: parameters, or with ``--match`` FLOPs per token or elements of the state.
+
+        Negative if the mixer exceeds the budget.
+        """
         return self.size.rule.room(self)
 
     @property
@@ -246,16 +252,16 @@ class MlpAllocation:
 
     @property
     def widths(self) -> dict[str, int]:
-        """The widths of one head, by side."""
+        """The widths of one head: d_qk by the name ``qk``, and d_vo by the name ``vo``."""
         return {"qk": self.qk_width, "vo": self.vo_width}
 
     def tokens(self, length: int) -> int:
-        """The number of tokens that have slots in the last row of a sequence of ``length`` tokens."""
+        """The number of token slots in a row of scores of a sequence of ``length`` tokens, registers not counted."""
         return min(length, self.window) if self.has_slots_of_window else length
 
     @property
     def most_tokens(self) -> float:
-        """The length of the longest sequence for which the mixing tables have rows. Infinite if any length fits."""
+        """The length of the longest sequence that the mixing tables allow. Infinite if any length is possible."""
         is_limited = self.label.has_mixing and self.tokens(self.length + 1) > self.tokens(self.length)
         return self.length if is_limited else math.inf
 
@@ -268,17 +274,17 @@ class MlpAllocation:
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes that each token adds to the decoding cache: one key and one value per head of keys and values.
 
-        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted. With w, the
-        cache has at most w tokens, and its bytes are divided by ``max_len``.
+        Inputs that are kept for the convolution are not counted, since they do not grow. For labels with w, the cache
+        has at most ``window`` tokens; the result is its size divided by ``max_len``.
         """
         share = min(1, self.window / self.length) if self.window else 1
         return (self.r_k + self.r_v) * bytes_per_element * share
 
     def state(self, seq_len: int) -> int:
-        """The number of elements that decoding carries after ``seq_len`` tokens.
+        """The number of elements that decoding keeps per sequence after ``seq_len`` tokens.
 
-        These are keys and values, with w only of the newest w tokens, and with c the last three inputs. Keys and values
-        of registers are computed from parameters, and are not counted.
+        These are the keys and values of the tokens, for labels with w only those in the window, and for labels with c
+        the last three inputs. Keys and values of registers are computed from parameters and are not counted.
         """
         inputs = (CONV_TAPS - 1) * self.d * self.label.conv
         elements = inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
@@ -287,19 +293,20 @@ class MlpAllocation:
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. h is the
-        number of mixing heads: H_q for mixing 1 plus H for mixing 2.
+        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. k is the
+        number of registers, and h that of mixing heads: H_q for mixing 1 plus H for mixing 2. d is ``d_model``, H the
+        number of heads, and H_q that of query heads.
 
-        - projections 4 d r_qk + 4 d r_vo, or 2 d (r_qk + r_k + r_v + r_vo) with m
+        - projections 4 d r_qk + 4 d r_vo, or 2 d (r_qk + r_k + r_v + r_vo) if heads share keys or values
         - convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
-        - mixing gates 2 d h r; gates of heads 2 d H
-        - adapters 4 r_a (d + r_vo), or 2 r_a (2 d + r_v + r_vo) with m
+        - mixing gates 2 d h r; gates per head 2 d H, and as many for lambda of DIFF V2
+        - adapters 4 r_a (d + r_vo), or 2 r_a (2 d + r_v + r_vo) if heads share keys or values
         - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, including registers
         - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
 
         Only visible pairs are counted. Not counted are activations, norms, biases, RoPE, the elementwise products of
-        gates, and the keys and values of registers, which are computed once per batch. Raises ``BudgetError`` beyond
-        ``max_len`` for a label with mixing.
+        gates, and the keys and values of registers, which are computed once per batch. Raises ``BudgetError`` if
+        ``seq_len`` is below 1 or above :attr:`most_tokens`.
         """
         variant, d = self.label, self.d
         if not 1 <= seq_len <= self.most_tokens:
@@ -330,9 +337,10 @@ def solve(
     rank_multiple: int = 1,
     **own: Any,
 ) -> MlpAllocation:
-    """Solve the ranks of ``variant`` at this size.
+    """Choose the ranks of a mixer, so that it meets the budget of ``size``.
 
-    ``own`` are the settings of its letters, fields of :class:`MlpAllocation` such as ``registers``.
+    ``own`` are the settings of the label's letters, fields of :class:`MlpAllocation` such as ``registers``. d is
+    ``d_model``; r_qk and r_vo are the ranks of the QK and VO sides, summed over heads; r is the rank of R(1) and R(2).
 
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
     r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
@@ -340,9 +348,9 @@ def solve(
     starts at r_qk = r_vo = d, and one with ``!`` keeps these ranks. If heads share keys or values, unused parameters of
     a label without ``q``, ``v`` and ``!`` increase r_qk first, and then r_vo.
 
-    A rank is admissible if its width per head is a multiple of ``rank_multiple``. With p, d_qk must also be even. From
-    d_model 256 up, d_vo must be a multiple of 8. With n, d_qk is at least 2, and with e, d_vo is at least 2. The full
-    rank d is admissible too if it can be divided evenly among the heads.
+    A rank is admissible if its width per head is a multiple of ``rank_multiple``. For labels with p, d_qk must also be
+    even. From d_model 256 up, d_vo must be a multiple of 8. d_qk is at least 2 for labels with n, and d_vo is at least
+    2 for labels with e. The full rank d is admissible too if it can be divided evenly among the heads.
 
     Paper's budget: r = ``mix_rank``. The compressed rank is d/4, or d/8 if the mixer with d/4, including tables,
     exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate uses the d^2 that
@@ -366,9 +374,9 @@ def solve(
 
 @dataclass(frozen=True)
 class _Solver:
-    """Finds the ranks of a variant at a size.
+    """Solver for the ranks of a variant at a size: see :func:`solve`.
 
-    The ranks are ``qk`` and ``vo``, summed over heads, and ``mix``, the rank of R(1) and R(2).
+    Ranks are mappings by the names ``qk`` and ``vo``, both summed over heads, and ``mix``, the rank of R(1) and R(2).
     """
 
     variant: Variant
@@ -450,17 +458,26 @@ class _Solver:
         return MlpAllocation(self.variant, self.size, ranks, **self.own)
 
     def room(self, ranks: Mapping[str, int]) -> float:
-        """The unused part of the budget with these ranks. Negative if they exceed the budget. Affine in each rank."""
+        """The part of the budget that a mixer with these ranks leaves unused. Negative if it exceeds the budget.
+
+        It is an affine function of each rank.
+        """
         return self.allocate(ranks).slack
 
     def start(self, divisor: int) -> dict[str, int]:
-        """The initial ranks: d / ``divisor`` for the side that is reduced first, d for the other, and ``mix_rank``."""
+        """The initial ranks: d_model / ``divisor`` for the side that is reduced first, and d_model for the other.
+
+        Both are rounded down to admissible ranks. ``mix`` is ``mix_rank``, or 0 without mixing.
+        """
         pays, keeps, mix = self.sides
         mix_rank = self.mix_rank * self.variant.has_mixing
         return {pays: self.sides[pays].floor(self.d // divisor), keeps: self.sides[keeps].floor(self.d), mix: mix_rank}
 
     def smallest(self) -> dict[str, int]:
-        """The ranks of the smallest mixer that :meth:`match_budget` may choose."""
+        """The smallest ranks that :meth:`match_budget` may choose.
+
+        The side that is not reduced first keeps at least half of d_model, and ``mix`` is 1, or 0 without mixing.
+        """
         pays, keeps, mix = self.sides
         half = self.sides[keeps].ceil(-(-self.d // 2))
         return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.variant.has_mixing)}

@@ -17,7 +17,7 @@ EXACT_NORM = 1e-5  # error of sums in float32
 
 
 def checks(family: Any, label: Variant) -> Iterable[Check]:
-    """The general checks, the checks of the operator, and the paper's theorems.
+    """All checks of a label: those of every mixer, those of the S/R/G operator, and the theorems of the HyperMLP paper.
 
     A theorem is checked only for labels whose letters it was worked out for (see :class:`Statements`).
     """
@@ -29,7 +29,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
 
 
 def _operator_checks(of_label: Statements) -> Iterable[Check]:
-    """The checks of the operator that are no theorems of the paper. They hold for every letter."""
+    """The checks of the S/R/G operator that are not theorems of the paper. They apply to labels with any letters."""
     family, label, check = of_label.family, of_label.label, of_label.check
     is_softmax = label.has_softmax
     no_gates = "" if label.gates else "the label has no gates"

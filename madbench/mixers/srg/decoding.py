@@ -1,8 +1,9 @@
 """Decoding with an S/R/G mixer: a prompt at once, then token by token.
 
 ``y, cache = mixer.prefill(x)`` reads a prompt x (B, T, D) with the forward pass and keeps the part that later tokens
-need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the
-t visible slots, without copying them: t (H_q K + H V) numbers per sequence, and 2 t R per head with mixing.
+need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D) per sequence. A step reads the keys, values and mixing
+tables of the t visible slots, without copying them. These are t (H_q K + H V) numbers per sequence for H_q keys of
+width K and H values of width V, and 2 t R numbers per head with mixing of rank R.
 
 Both layouts store keys and values by position, so that a step adds rows behind them and reorders none. In the lag
 layout, where slot l is the token l steps back, a step with :class:`madbench.mixers.srg.step_weights.StepWeights` reads
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
     from madbench.mixers.srg.mixer import SrgMixer
 
 LETTERS_OF_SDPA = "Sw"
-"""The letters with ``acts_on_scores`` with which a step is torch's own attention over the cached tokens."""
+"""The letters with ``acts_on_scores`` for which torch's own attention can compute a decoding step.
+
+Labels with other such letters need the attention of this package.
+"""
 ANGLES = 64  # number of positions whose angles are computed together
 
 
 @dataclass
 class Storage:
-    """Memory for keys and values of C tokens. A row is written once, so that several caches can share the memory."""
+    """Memory for the keys and values of C tokens. Several caches can share it, since each row is written only once."""
 
     k: Tensor  # (B, H_q, C, K), or once per group of heads that share keys and values
     v: Tensor  # (B, H, C, V), or once per group of heads
@@ -58,17 +62,23 @@ class Cache:
 
     @property
     def k(self) -> Tensor:
-        """The keys (B, H_q, length, K), rotated, in order of position."""
+        """The cached keys (B, H_q, length, K), after RoPE, in order of position.
+
+        If heads share keys, there is one per group of heads instead of H_q.
+        """
         return self.storage.k[:, :, self.rows]
 
     @property
     def v(self) -> Tensor:
-        """The values (B, H, length, V), in order of position."""
+        """The cached values (B, H, length, V), in order of position.
+
+        If heads share values, there is one per group of heads instead of H.
+        """
         return self.storage.v[:, :, self.rows]
 
     @property
     def numbers(self) -> int:
-        """The number of elements in the cached keys, values and inputs of the convolution.
+        """The number of elements in the cached keys, values and inputs of the convolution, over all sequences.
 
         Free rows of the storage, angles and weights are not counted.
         """
@@ -76,7 +86,7 @@ class Cache:
 
 
 def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decode a prompt x (B, T, D). Return its outputs (B, T, D) and the cache after it.
+    """Decode a prompt x (B, T, D) at once. Return its outputs (B, T, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.prefill`.
     """
@@ -93,7 +103,7 @@ def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Ca
 
 
 def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decode one token x (B, D). Return its output (B, D) and the cache after it.
+    """Decode one token x (B, D) per sequence. Return its output (B, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.step`.
     """
@@ -125,7 +135,10 @@ def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = F
 
 
 def has_sdpa_steps(variant: Variant) -> bool:
-    """True if steps of a label are computed by torch's own attention, unless they have prepared weights."""
+    """True if torch's own attention computes the decoding steps of a label, unless it has prepared weights.
+
+    See :mod:`madbench.mixers.srg.step_weights`.
+    """
     return not variant.not_on_scores(LETTERS_OF_SDPA)
 
 
@@ -135,7 +148,7 @@ def _check_causal(mixer: SrgMixer) -> None:
 
 
 def _empty_cache(mixer: SrgMixer, x: Tensor) -> Cache:
-    """The cache before the first token of x (B, T, D)."""
+    """A cache without tokens, for sequences of the batch size, width, dtype and device of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
@@ -154,11 +167,11 @@ def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
 
 
 def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
-    """Return the cache with copies of the weights that steps read, or without copies if steps read the mixer's own.
+    """Return the cache with current prepared weights for steps, or with None if steps read the mixer's own weights.
 
-    Steps read the mixer's own weights in three cases: if gradients are enabled, because these weights belong to the
-    graph; in float16, in which scores are too small (:func:`madbench.mixers.srg.block_attention.attend`); and for
-    labels whose steps have no prepared weights.
+    Steps read the mixer's own weights in three cases: if gradients are enabled, because prepared weights have none; in
+    float16, in which scores may be too small (:func:`madbench.mixers.srg.block_attention.attend`); and if the label or
+    its linear maps do not allow prepared weights.
     """
     if torch.is_grad_enabled() or not mixer.has_short_steps or _is_float16(mixer):
         return replace(cache, weights=None) if cache.weights else cache
@@ -178,7 +191,8 @@ def _extend(cache: Cache, mixer: SrgMixer, inputs: Tensor, new: Projected | Toke
     """Return the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are
-    kept. With the letter w, only those of the window are kept.
+    kept. For labels with w, only the tokens of the window are kept. Raises ``TrainingError`` if there are more tokens
+    than the mixing tables allow.
     """
     k, v = new.k, new.v
     storage, start, end, added = cache.storage, cache.rows.start, cache.rows.stop, k.shape[2]

@@ -15,11 +15,11 @@ from madbench.mixers.srg.listing import every_label
 MOST_EDITS = 3
 EXAMPLES = "'S', 'R-c' or 'G-cg-q-12o'"
 EXAMPLES_OF_ALL = "'S', 'G-cg-q-12o', 'KDA' (madbench ls operators) or 'cd:exp' (madbench ls families)"
-"""Examples of labels of several families, for a text that begins like no S/R/G label."""
+"""Examples of labels of several families, shown for a text whose first character starts no S/R/G label."""
 
 
 class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is computed only when shown, so that rejecting a label is cheap."""
+    """Error for a text that is no S/R/G label. The message is computed only when shown, so that rejecting is cheap."""
 
     def __str__(self) -> str:
         label = self.args[0]
@@ -70,11 +70,11 @@ def _following(before: str) -> set[str]:
 
 
 def nearest(text: str, *repaired: str) -> str | None:
-    """The valid label or alias nearest to ``text``. None if nothing is near.
+    """The valid label or alias that is nearest to ``text``. None if nothing is near, or if the text is too long.
 
-    The first of these that exists: the label with the same letters in any order; a label with the letters of a
-    ``repaired`` text; the label with the fewest characters to change, with ties broken by length. Case is ignored.
-    Letters outside the paper's Table 1 are suggested only if the text has them.
+    The first of these that exists: an alias with a similar spelling; the label with the same letters in any order; a
+    label with the letters of a ``repaired`` text; the label with the fewest characters to change, with ties broken by
+    length. Case is ignored. In the last of these, letters outside the paper's Table 1 occur only if ``text`` has them.
     """
     names = {name.lower(): name for name in ALIASES}
     close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)

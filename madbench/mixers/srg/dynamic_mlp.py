@@ -1,4 +1,4 @@
-"""The module of all S/R/G labels, from projections to output. Its paths are in other modules of this folder."""
+"""The ``nn.Module`` of all S/R/G labels, from projections to output. Its paths are in other files of this folder."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class DynamicMLP(nn.Module):
       separate keys.
     - h: the readout of a head is scaled by ``sigmoid(x_t w_h)``, after the norm of D and before the VO gate. There is
       no bias, and w_h is initialized like the weights of the other gates, so that a gate starts near 1/2, as in the
-      authors' models (Qiu et al. 2025). Marin's models use 2 sigmoid and start w_h at zero, so that a gate starts at
-      one.
+      authors' models (Qiu et al. 2025). Models of the Marin project use 2 sigmoid and start w_h at zero, so that a gate
+      starts at one.
     - e: the component along the token's own value is removed from the readout of a head (see
       :func:`madbench.mixers.srg.parts.exclude`). This happens before the norm of D and before all gates.
 
@@ -190,10 +190,10 @@ class DynamicMLP(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Draw the weights from N(0, 0.02^2), and set the gains of norms to one.
+        """Initialize all parameters again. With the same seed the values equal those of a new mixer.
 
-        p, all biases, and the second factors of adapters are set to zero. With the same seed the values equal those of
-        a new mixer.
+        Weights are drawn from N(0, 0.02^2), and gains of norms are set to one. The diagonals p of R(1) and R(2), all
+        biases, and the second factors of adapters are set to zero.
         """
         redraw_parts(self)
         self._draw()
@@ -244,7 +244,10 @@ class DynamicMLP(nn.Module):
         return self.read_out(self.exclude(o, projected), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
+        """Rows of the output for x (B, T, D), computed by simple loops in float64, independent of :meth:`forward`.
+
+        Return (B, number of rows, D) for the given row indices, or all T rows if ``rows`` is None.
+        """
         check_weights(self, "q", "k", "v", "o")
         names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window", "rotated")
         settings = {name: getattr(self, name) for name in names}
@@ -253,17 +256,18 @@ class DynamicMLP(nn.Module):
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decode a prompt x (B, T, D) at once. Return its rows (B, T, D) and the cache for the next token.
 
-        The result equals that of T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens
-        beyond ``max_len`` take one step each. With ``position_rows="from_end"`` only the last row and the cache equal
-        those of steps, because earlier rows depend on the length of the prompt.
+        The result equals that of T calls of :meth:`step`, but needs only one :meth:`forward`. If ``slide`` is true,
+        tokens beyond ``max_len`` take one step each; see :meth:`step`. With ``position_rows="from_end"`` only the last
+        row and the cache equal those of steps, because earlier rows depend on the length of the prompt.
         """
         return decoding.prefill(self, x, slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D) per sequence. Return the output (B, D) and the cache for the next token.
 
-        The output equals row ``cache.position`` of :meth:`forward`. With ``position_rows="from_end"`` it equals the
-        last row of :meth:`forward` on the tokens so far, because a longer input gives another row.
+        ``cache`` is that of the step before or of :meth:`prefill`; None starts new sequences. The output equals row
+        ``cache.position`` of :meth:`forward`. With ``position_rows="from_end"`` it equals the last row of
+        :meth:`forward` on the tokens so far, because a longer input gives another row.
 
         With mixing, more than ``max_len`` tokens are an error unless ``slide`` is true, which keeps a window of the
         newest ``max_len`` tokens. The output is then the last row of :meth:`forward` on the window alone (paper,
@@ -277,7 +281,7 @@ class DynamicMLP(nn.Module):
         return decoding.step(self, x, cache, slide)
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-        """The readout (B, H, M, V) of M rows from position ``first_row``.
+        """The readout of values (B, H, M, V) for the M rows of ``p``, the first of which is at position ``first_row``.
 
         See :func:`madbench.mixers.srg.block_attention.attend`.
         """
@@ -297,7 +301,10 @@ class DynamicMLP(nn.Module):
         return probe(self, x)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape, on the mixer's device and in its dtype."""
+        """The path that :meth:`forward` takes for ``batch`` sequences of ``length`` tokens, on the mixer's device.
+
+        It is one of :attr:`paths` other than ``auto``, and also depends on the dtype of the weights.
+        """
         return path_choice.choose(self, batch, length)
 
     def check_length(self, length: int) -> None:
@@ -377,20 +384,23 @@ class DynamicMLP(nn.Module):
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Call a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
+        """Call an operator, such as ``tiled.attend``, with base, layout, the projected ``rows`` and the mixing tables.
+
+        Also works under ``vmap`` over models, if ``is_stacked`` is true.
+        """
         tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs: Any = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
-        """Remove from o (B, H, T, V) the component along each token's own value, if the label has the letter e.
+        """Remove from o (B, H, T, V) the component along each token's own value. ``p`` are the tokens' projections.
 
-        Otherwise return o.
+        Return o unchanged if the label does not have the letter e.
         """
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
-        """Apply the norm and the gates of the heads, and then W_o, to the readout o (B, H, T, V). Return (B, T, D).
+        """Compute the output (B, T, D) from the readout o (B, H, T, V): the norm and gates of the heads, then W_o.
 
         The gates depend on the tokens x (B, T, D).
         """

@@ -38,33 +38,33 @@ class Settings:
     """Settings of S/R/G mixers besides their label and size."""
 
     mix_rank: int = 16
-    """Initial rank r of R(1) and R(2). The strict budget may lower it."""
+    """Rank r of the mixing matrices R(1) and R(2). The strict budget may lower it."""
     rank_multiple: int = 1
-    """Common divisor of the head widths that the budget solver may choose."""
+    """The budget solver chooses multiples of this number as widths of heads."""
     rope: Literal["rotation", "mispaired"] = "rotation"
     """rotation: true RoPE; mispaired: angles of half-split pairs on interleaved pairs, as in the paper's code."""
     rope_share: float = field(default=1.0, metadata=NOT_AT_DEFAULT)
-    """Labels with p: share of each head's channels that are rotated, the first ones; at least one pair."""
+    """Labels with p: share of each head's channels that RoPE rotates, from the first on; at least one pair."""
     rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
     """Labels with p and g: RoPE before the QK gate (paper), or after it, so that scores depend on offsets alone."""
     position_rows: Literal["from_start", "from_end"] = field(default="from_start", metadata=NOT_AT_DEFAULT)
-    """Mixing without o: a shorter input uses the first table rows, or the last rows as in the paper's public code."""
+    """Mixing without o: short inputs use the first rows of the tables, or the last rows as in the paper's code."""
     gates: Literal["both", "qk", "vo"] = field(default="both", metadata=NOT_AT_DEFAULT)
     """Labels with g: sides that the current token gates. The other side has no gate and saves its parameters."""
     registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Labels with k: number of learned rows before the tokens."""
     register_place: Literal["first", "last"] = field(default="first", metadata=NOT_AT_DEFAULT)
-    """Labels with k and mixing: registers are the first slots, or the slots behind a row's last token (X || R)."""
+    """Labels with k and mixing: registers have the first slots of a row, or the slots behind its last token."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
-    """Labels with a: rank of the matrices added to W_v and W_o."""
+    """Labels with a: rank of the low-rank matrices that are added to W_v and W_o."""
     window: int = field(default=8, metadata=NOT_AT_DEFAULT)
-    """Labels with w: number of tokens that a row sees, its own included."""
+    """Labels with w: number of newest tokens that a token sees, itself included."""
     kv_heads: int = field(default=1, metadata=NOT_AT_DEFAULT)
-    """Labels with m: number of heads of keys and values, a divisor of n_head. 1 is MQA, n_head is a label without m."""
+    """Labels with m: heads of keys and values, a divisor of n_head. 1 is MQA; with n_head, m has no effect."""
     differential: Literal["v1", "v2"] = field(default="v1", metadata=NOT_AT_DEFAULT)
     """Labels with D: v1 as in Ye et al. 2024; v2: lambda per head and token, shared keys, no norm (Microsoft 2026)."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
-    """D, differential=v1: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
+    """D, differential=v1: initial factor of the softmax that is subtracted; at least 0 and below 1."""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window", "kv_heads")
@@ -76,7 +76,10 @@ class Settings:
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
-"""All levels of all factors, in order. A contrast shows the gain of the later of two levels over the earlier."""
+"""All levels that factors of labels can have, as in :meth:`SRGFamily.levels`; an empty text for an absent letter.
+
+Their order decides the sign of a contrast, which is the gain of the later of two levels over the earlier one.
+"""
 
 
 if TYPE_CHECKING:
@@ -99,7 +102,10 @@ class SRGFamily(Family[Variant, MlpAllocation]):
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
-        """Parse a label or an alias. Raises ``InvalidLabel``, whose message points at the mistake, for other texts."""
+        """Parse a label, or an alias such as ``HyperMLP``, which is accepted in upper or lower case.
+
+        Raises ``InvalidLabel`` for any other text, with a message that points at the mistake.
+        """
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
         with suppress(LabelError):
             if str(variant := from_letters(text)) == text:
@@ -107,9 +113,10 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
-        """The label's letter for each factor, or an empty text. ``layout`` and ``budget`` are in words.
+        """The letter of the label for each factor. Empty if the label has no letter for the factor.
 
-        ``rank`` is present only if the budget is enforced, and ``layout`` only if there is mixing. ``G-cg-q-12o`` and
+        Two values are words: ``layout`` is ``position`` or ``lag``, and ``budget`` is ``matched`` or ``over``. Labels
+        with ``!`` have no factor ``rank``, and labels without mixing have no factor ``layout``. ``G-cg-q-12o`` and
         ``G-cg-12o!`` therefore differ in ``budget`` alone.
         """
         letters = dict.fromkeys(FACTORS, "") | {row.factor: row.letter for row in label.letters}
@@ -123,10 +130,10 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         return one_factor_apart(self.factors(label), others)
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """The label's level of each factor, as tables of contrasts show it: a letter, or an empty text.
+        """The level of the label in each of its :meth:`factors`, as tables of contrasts show it.
 
-        ``mix1`` and ``mix2`` include the letter o of the layout. ``budget`` is the letter of the side that saves
-        parameters, or ``!``.
+        A level is a letter, or empty if the label has no letter for the factor. In the lag layout, the levels of
+        ``mix1`` and ``mix2`` are ``1o`` and ``2o``. The level of ``budget`` is ``q``, ``v``, ``!`` or empty.
         """
         letters = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
@@ -135,7 +142,10 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         return letters
 
     def explain(self, label: Variant) -> list[Explanation]:
-        """One row per letter, in the label's order, and then rows for properties that follow from absent letters."""
+        """Explanations of a label: one per letter, in the order of the label, then those of its other properties.
+
+        The other properties follow from letters that the label does not have, such as the position layout.
+        """
         letters = {row.letter for row in label.letters}
         rows = []
         for row in label.letters:
@@ -150,11 +160,11 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         return rows
 
     def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change this mixer other than through its ranks.
+        """The part of ``settings`` that still changes the mixer when its ranks are fixed, by name.
 
         Settings without effect are left out: ``rope`` with a single pair of rotated channels, ``rope_share`` with a
-        single pair of channels, ``rope_order`` without a QK gate, and ``lambda_init`` in DIFF V2. All values of
-        ``rope_share`` that rotate the same channels become one.
+        single pair of channels, ``rope_order`` without a QK gate, and ``lambda_init`` in DIFF V2. ``rope_share`` is
+        replaced by the exact share of rotated channels, so that values that rotate the same channels are equal.
         """
         without_effect = {"mix_rank", "rank_multiple"}
         if allocation.rotated <= 2:
@@ -173,8 +183,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         """The traits of the label.
 
         The diagonals p of R(1) and R(2) get no weight decay. The second factors of the low-rank adapters (``v_up`` and
-        ``o_up``) keep their initial values of zero. In the fidelity ``published``, other linear maps are initialized
-        anew.
+        ``o_up``) start at zero in every fidelity. Other linear maps are initialized anew in the fidelity ``published``.
         """
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {

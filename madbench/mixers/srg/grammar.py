@@ -14,7 +14,7 @@ label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where th
 ``is_in_table1`` is true.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
-``LETTERS``. Sources refer to the HyperMLP paper.
+``LETTERS``. A source that names no other paper is a place in the HyperMLP paper (arXiv 2602.12601).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALIASES = {
     "HyperMLP": "R-cg-q-12o",
     "HyperGLU": "G-cg-q-12o",
 }
-"""The paper's names of four labels. They are accepted in any case."""
+"""Names of the HyperMLP paper for four labels: name to label. They are accepted in upper or lower case."""
 
 SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 """Segments of a label, in order."""
@@ -266,7 +266,7 @@ class Variant:
 
     @functools.cached_property
     def letters(self) -> tuple[Letter, ...]:
-        """The rows of ``LETTERS`` for the letters of the label, in its order."""
+        """The rows of ``LETTERS`` for the letters of the label, in the order of the label."""
         return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)
 
     @property
@@ -279,7 +279,7 @@ class Variant:
 
     @property
     def has_selection(self) -> bool:
-        """True if the sign of a score decides whether the row reads the slot, as for the bases R and G."""
+        """True if a row reads only the slots with positive scores. This holds for the bases R and G."""
         return self.base in ("R", "G")
 
     @property
@@ -296,10 +296,10 @@ class Variant:
         return any(row.is_paid for row in self.letters)
 
     def not_on_scores(self, known: str) -> str:
-        """The reason why code cannot compute the label if it computes only the letters ``known`` on scores.
+        """The reason why code that knows only the letters ``known`` cannot compute the attention of this label.
 
-        Empty if it can. Code that computes only some labels states the letters that it knows, so that it refuses a new
-        letter until somebody has taught it the letter.
+        Empty if it can. Only letters with ``acts_on_scores`` count. Code that supports some labels names the letters
+        that it knows, not those that it lacks, so that it also refuses letters that are added to the grammar later.
         """
         others = [row for row in self.letters if row.acts_on_scores and row.letter not in known]
         if not others:
@@ -315,11 +315,14 @@ class Variant:
 
 
 FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
-"""The values of each field of a variant. The value of labels without the letter comes first; ``base`` has none."""
+"""All values that each field of a :class:`Variant` can have, by field name.
+
+The first value is the default, which labels without the letters of the field have. ``base`` has no default.
+"""
 for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
-"""All factors in which two labels can differ, in the order of the letters."""
+"""All factors in which two labels can differ, in the order of ``LETTERS``."""
 FACTOR_NAMES = {row.factor: row.name for row in LETTERS if row.factor in ("mix1", "mix2") or "_" in row.factor}
 """Display names of ``mix1``, ``mix2`` and the factors of several words. Other factors are shown by their own name."""
 
@@ -329,7 +332,7 @@ class RuleError(LabelError):
 
 
 def spell(letters: Collection[str]) -> str:
-    """The label with these letters, which may be given in any order. Validates nothing."""
+    """Join letters, given in any order, to the text of a label. Does not check that the label is valid."""
     segments = dict.fromkeys(SEGMENTS, "")
     for row in LETTERS:
         if row.letter in letters:
@@ -339,7 +342,10 @@ def spell(letters: Collection[str]) -> str:
 
 
 def from_letters(letters: str) -> Variant:
-    """The variant with these letters, given in any order. Raises ``LabelError`` if no label has these letters."""
+    """The variant with these letters, given in any order and with or without hyphens.
+
+    Raises ``LabelError`` if no label has these letters.
+    """
     rows = [row for row in LETTERS if row.letter in letters]
     fields: dict[str, Any] = {row.field: row.value for row in rows}
     if len(fields) < len(rows) or not set(letters) <= {"-", *(row.letter for row in rows)}:

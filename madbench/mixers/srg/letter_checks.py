@@ -1,7 +1,7 @@
-"""Residuals of checks on single letters of S/R/G labels, and on settings other than the defaults.
+"""Checks of single letters of S/R/G labels, and of settings other than the defaults.
 
-Each function builds small mixers, compares their outputs, and returns the largest difference. It is zero, up to
-rounding, if the check holds.
+Each function builds small mixers, compares their outputs, and returns the largest relative difference with the name of
+the comparison. The difference is zero, up to rounding, if the check holds.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def _filled(build: Callable[[], DynamicMLP]) -> tuple[DynamicMLP, Tensor]:
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Check mixers that have only one of the two gates: ``gates=qk`` and ``gates=vo``.
+    """Check mixers that have only one of the two gates, with ``gates=qk`` and with ``gates=vo``.
 
-    The output must equal the reference, and the output of a mixer that also has the other gate, always open. The number
-    of parameters must be that of the allocation.
+    The output must equal that of the reference, and that of a mixer whose other gate is always open. The number of
+    parameters must be that of the allocation. Return the largest residual.
     """
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
@@ -61,10 +61,10 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compare the paths ``dense`` and ``chunked`` with the reference if registers come after the tokens.
+    """Compare the paths ``dense`` and ``chunked`` with the reference for ``register_place=last``.
 
-    Also compare the outputs with registers before and after the tokens, in mixers whose mixings are removed: they must
-    be equal. Return the largest of these relative differences.
+    In mixers whose R(1) and R(2) are removed, the outputs for ``register_place`` first and last must also be equal.
+    Return the largest of these relative differences.
     """
     mixers = {}
     for place in ("first", "last"):
@@ -84,9 +84,10 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def windows(family: Any, label: Variant) -> Residual:
-    """Compare every path and decoding with the reference, for windows of 2, 3 and all tokens.
+    """Compare paths and decoding of a mixer with the reference, for windows of 2, 3 and all tokens.
 
-    The mixer with a window of all tokens is also compared with the mixer without the letter w.
+    The paths are ``dense``, ``chunked`` and, if possible, ``sdpa``. The mixer with a window of all tokens is also
+    compared with the mixer without the letter w. Return the largest relative difference.
     """
     each = {}
     for window in (2, 3, LONGER.max_len):
@@ -110,9 +111,10 @@ def windows(family: Any, label: Variant) -> Residual:
 
 
 def closed_sinks(family: Any, label: Variant) -> Residual:
-    """Compare a mixer whose sinks have no weight with the mixer without sinks.
+    """Compare a mixer whose sinks have a weight of zero with the mixer without sinks, for paths and decoding.
 
-    Also checks that sinks with a random logit change the output.
+    Also checks that sinks with random logits change the output. Return the largest relative difference, or 1 if the
+    random sinks have no effect.
     """
     settings = family.Settings()
     mixer, x = _filled(partial(family.build, family.solve(label, SMALL, settings), settings))
@@ -131,7 +133,8 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
 def open_head_gates(family: Any, label: Variant) -> Residual:
     """Compare a mixer whose head gates are all open, or all at one half, with the mixer without head gates.
 
-    Also checks that random head gates change the output, and that decoding with open gates gives the same rows.
+    Also checks that random head gates change the output, and that decoding with open gates gives the same rows. Return
+    the largest relative difference, or 1 if random gates have no effect.
     """
     settings = family.Settings()
     allocation = family.solve(label, SMALL, settings)
@@ -150,10 +153,10 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
 
 
 def exclusion(family: Any, label: Variant) -> Residual:
-    """Check that the letter e removes only the component along a token's own value from the readout of a head.
+    """Check that the letter e removes the component along a token's own value from the readout, and nothing else.
 
-    The residual is the larger of two: the component that is left, and the deviation of the squared norms of both parts
-    from the squared norm of the readout.
+    Return the larger of two residuals: the component along the value that remains, divided by the norm of the readout,
+    and the relative difference between the squared norm of the readout and the sum of the squares of its two parts.
     """
     settings = family.Settings()
     mixer, x = _filled(partial(family.build, family.solve(label, SMALL, settings), settings))
@@ -169,7 +172,11 @@ def exclusion(family: Any, label: Variant) -> Residual:
 
 
 def equal_heads(family: Any, label: Variant) -> Residual:
-    """Compare heads that share keys and values with the mixer without m whose heads have copies of these weights."""
+    """Compare a mixer whose heads share keys and values with one whose separate heads have copies of these weights.
+
+    Both ``kv_heads=1`` and ``kv_heads=n_head`` are compared, for whole sequences and for decoding. Return the largest
+    relative difference.
+    """
     residuals = []
     for kv_heads in (1, SMALL.n_head):
         settings = family.Settings(kv_heads=kv_heads)
@@ -194,8 +201,8 @@ def equal_heads(family: Any, label: Variant) -> Residual:
 def of_all_tokens(family: Any, label: Variant) -> Residual:
     """Compare a mixer that is not causal with the reference, and its last row with that of the causal mixer.
 
-    In the lag layout without p and c, each row is also compared with the last row of the causal mixer for an input that
-    is rotated so that it ends with this row's token.
+    In the lag layout without p and c, each row is also compared with the last row of the causal mixer, for an input
+    that is cyclically shifted so that it ends with the token of the row. Return the largest relative difference.
     """
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)

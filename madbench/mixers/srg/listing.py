@@ -16,7 +16,7 @@ _LISTED = [
     for segments in (("base",), ("features",), ("mixing",), ("rank", "budget"))
     for name in reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
 ]
-"""Fields in the order in which labels are listed, the slowest-varying first."""
+"""Fields of a variant, from the slowest to the fastest that varies in :func:`every_label`."""
 _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 
 
@@ -24,7 +24,7 @@ _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 def every_label() -> tuple[str, ...]:
     """All labels of the grammar, ordered by base, then features, then mixing, then the letter q, v or ``!``.
 
-    They are joined from the texts of segments, because building 100,000 variants would take seconds.
+    The labels are joined from the texts of their segments, because building 100,000 variants would take seconds.
     """
     budgets = {False: [*_segment("rank", "")], True: [(letter, True) for letter in (*_letters_of("rank"), "!")]}
     labels = []
@@ -43,9 +43,9 @@ def _letters_of(segment: str) -> list[str]:
 
 
 def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
-    """All texts that a segment can have in labels of this base. Texts with later letters come later.
+    """All texts of a segment in labels of this base, each with True if it adds parameters that must be saved elsewhere.
 
-    Each text comes with True if it adds parameters that must be saved elsewhere.
+    The order is that of :func:`every_label`.
     """
     fields = [name for name in _LISTED if any(row.field == name for row in LETTERS if row.segment == segment)]
     texts = []
@@ -63,10 +63,12 @@ def listing_key(variant: Variant) -> tuple[int, ...]:
 
 
 def neighbours(variant: Variant) -> list[Variant]:
-    """All variants that differ from ``variant`` in one factor, and a few that differ in more, which the caller drops.
+    """All variants that differ from ``variant`` in one factor, and some others, which the caller must drop.
 
-    They are in the order of :func:`every_label`. Rank, layout and budget depend on each other and on the letters that
-    add parameters. They are therefore tried in every combination with every change of another field.
+    The others are ``variant`` itself and variants that differ in several factors. The order is that of ``every_label``.
+
+    Rank, layout and budget depend on each other and on the letters that add parameters. Every combination of their
+    values is therefore tried with every change of another field.
     """
     dependent = ("rank", "layout", "over")
     changes: list[dict[str, Any]] = [{}]

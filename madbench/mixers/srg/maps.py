@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Maps:
-    """Intermediate values of every row of an input, by slot. Slots that a row cannot see are zero.
+    """Intermediate values of attention for all T rows of B sequences. Slots that a row cannot see are zero.
 
-    S is T plus the number of registers, whose slots are the first or the last of a row.
+    S is the number of slots: one per token and one per register. Slots of registers are before or behind the tokens.
+    With a window in the lag layout, S has at most ``window`` tokens, otherwise T. H_q is 2 H for the bases G and D,
+    otherwise H, the number of heads.
     """
 
     scores: Tensor  # z (B, H_q, T, S)
@@ -37,7 +39,7 @@ class Maps:
 
 
 def maps(mixer: SrgMixer, x: Tensor, position: int = 0) -> Maps:
-    """The :class:`Maps` of x (B, T, D), whose first row is at ``position``.
+    """The scores, activations and weights of a mixer for x (B, T, D), whose first token is at ``position``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
     """
@@ -61,7 +63,7 @@ def _maps(mixer: SrgMixer, p: Projected) -> Maps:
 
 @torch.no_grad()
 def probe(mixer: SrgMixer, x: Tensor) -> Probe:
-    """The :class:`madbench.mixers.probe.Probe` of x (B, T, D), with slots ordered by lag.
+    """The :class:`madbench.mixers.probe.Probe` of a mixer for x (B, T, D), with slots ordered by lag. No gradients.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`.
     """

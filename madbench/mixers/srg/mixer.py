@@ -1,6 +1,6 @@
-"""The type of an S/R/G mixer for annotations in the modules of its paths.
+"""A protocol for type annotations of S/R/G mixers, in modules that cannot import their class.
 
-The class of the mixer imports these modules, so they cannot import the class.
+The class :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP` imports these modules itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SrgMixer(Protocol):
-    """The attributes of :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP` that other modules read."""
+    """The attributes and methods of :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP` that other modules use."""
 
     allocation: MlpAllocation
     variant: Variant

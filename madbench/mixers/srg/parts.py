@@ -39,7 +39,12 @@ ROPE_BASE = 10000.0
 
 @dataclass(frozen=True)
 class Projected:
-    """Projections for the rows of a block. ``k`` and ``v`` have one row per key, the other tensors one per query."""
+    """Projections of B sequences for attention. ``k`` and ``v`` have one row per key, other tensors one per query.
+
+    There are T queries and S keys, and H heads with H_q sets of scores: 2 H for the bases G and D, otherwise H. K and V
+    are the widths of one head, and R is the rank of R(1) and R(2). Shared keys and values have fewer heads until
+    :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.for_each_head` repeats them.
+    """
 
     q: Tensor  # (B, H_q, T, K), rotated and gated
     k: Tensor  # (B, H_q, S, K), rotated
@@ -68,9 +73,10 @@ Seen: TypeAlias = int | Tensor | None
 def activate(
     base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None, sink: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Apply the activation of a base to hidden scores h (B, heads, M, W). Slots that a row cannot see become zero.
+    """Apply the activation of a base to hidden scores h (B, heads, M, W) of M rows and W slots.
 
-    Return activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided, or None.
+    Return activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided. The norm is None for
+    S and D. ``seen`` tells which slots a row sees; the activations of all other slots are zero.
 
     - S: softmax.
     - R: ReLU of L2Norm. L: L2Norm.
@@ -78,11 +84,10 @@ def activate(
       read, and the last H the scale.
     - D: the first softmax minus ``contrast`` times the second. h has 2 H heads, H per softmax.
 
-    ``sink`` (heads,) adds a logit to the denominator of each softmax.
+    ``contrast`` is a scalar or (B, H, M, 1). ``sink`` (heads,) adds a logit to the denominator of each softmax.
 
     L2Norm divides a row by one positive number, and everything after it is linear. R, L and G therefore return the row
-    without division, together with its norm. The caller divides the output row, which is much shorter (paper, Lemma
-    B.2).
+    undivided, together with its norm. The caller divides the output row, which is much shorter (paper, Lemma B.2).
     """
     if base in ("S", "D"):
         if isinstance(seen, Tensor) or (seen is not None and seen < h.shape[-1] - 1):
@@ -121,7 +126,7 @@ def in_window(rows: int, tokens: int, first_row: int, window: int, causal: bool,
 
 
 def _norm(h: Tensor) -> Tensor:
-    """The L2 norm of h over its last axis, which is kept: sqrt(sum h^2 + EPS).
+    """The L2 norm of h over its last axis, sqrt(sum h^2 + EPS), with the last axis kept as size 1.
 
     Computed in float32 or wider, because 16 bits are too inexact for EPS and a long sum.
     """
@@ -154,7 +159,10 @@ def rotate(
 
 
 def rotary_angles(x: Tensor, first_position: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (T, K) of the angles by which :func:`rotate` rotates x (..., T, K)."""
+    """Cosines and sines, each (T, K), of the angles by which :func:`rotate` rotates x (..., T, K).
+
+    Row t of x is at position ``first_position + t``. The results are in float32 or wider.
+    """
     length, width = x.shape[-2:]
     frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
     position = torch.arange(first_position, first_position + length, device=x.device, dtype=torch.float64)
@@ -212,7 +220,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def exclude(o: Tensor, v: Tensor) -> Tensor:
     """Remove from o (..., V) its component along v (..., V). If v is zero, o is unchanged and gradients are finite.
 
-    The unit vector is v / max(|v|, EPS), in float32 or wider. Marin's code adds 1e-6 to the square of the norm.
+    The direction is v / max(|v|, EPS), in float32 or wider. The code of the Marin project adds 1e-6 to |v|^2 instead.
     """
     direction = F.normalize(wide(v), dim=-1, eps=EPS)
     wider = wide(o)
@@ -222,17 +230,17 @@ def exclude(o: Tensor, v: Tensor) -> Tensor:
 def newest_first(x: Tensor) -> Tensor:
     """Reverse x (..., S, C), so that the newest row is first, and append a row of zeros: (..., S + 1, C).
 
-    For any W, the last W + 1 rows of the result equal the result for the first W rows of x. So one reversed tensor
-    serves every block of rows that a caller computes, each of which sees the first W rows for some W.
+    For any W, the last W + 1 rows of the result equal the result for the first W rows of x. A caller that computes
+    blocks of rows can therefore reverse the keys once, and slice the result for the keys that each block sees.
     """
     return F.pad(x.flip(-2), (0, 0, 0, 1))
 
 
 def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
-    """The scores by lag (..., M, W) of queries q (..., M, K) with W keys.
+    """The scores (..., M, W) of M queries q (..., M, K) with W keys, ordered by lag. The last query is at the last key.
 
-    ``k_newest_first`` (..., W + 1, K) are the keys as :func:`newest_first` returns them. Slots beyond a row's oldest
-    key contain scores of other rows and must be masked.
+    Slot l of a row is the score with the key l steps before the row. ``k_newest_first`` (..., W + 1, K) is the result
+    of :func:`newest_first` for the keys. Slots beyond the oldest key contain scores of other rows and must be masked.
     """
     rows, slots = q.shape[-2], k_newest_first.shape[-2] - 1
     product = q @ k_newest_first.transpose(-1, -2)
@@ -240,9 +248,9 @@ def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
 
 
 def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
-    """The readout (..., M, V): weights w by lag (..., M, W), times W values.
+    """The sums (..., M, V) of W values, weighted by w (..., M, W), whose slots are ordered by lag as in ``lag_scores``.
 
-    ``v_newest_first`` (..., W + 1, V) are the values as :func:`newest_first` returns them. The weights of masked slots
+    ``v_newest_first`` (..., W + 1, V) is the result of :func:`newest_first` for the values. The weights of masked slots
     must be zero.
     """
     rows, slots = w.shape[-2:]
@@ -251,10 +259,10 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
 
 
 def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
-    """Convert (..., M, W) from position to lag order, and back, for rows from ``first_row`` that all see W keys.
+    """Convert the last axis of z (..., M, W) from position to lag order, or from lag to position order.
 
-    Slot l of row t is the key at position (t - l) mod W: first the keys up to row t, then the keys after row t, both
-    with the newest first.
+    The M rows start at position ``first_row``, and all of them see all W keys. In lag order, slot l of row t is the key
+    at position (t - l) mod W: first the keys up to row t, then the keys after row t, both with the newest first.
     """
     rows, slots = (torch.arange(size, device=z.device) for size in z.shape[-2:])
     index = (first_row + rows[:, None] - slots) % len(slots)
@@ -262,9 +270,10 @@ def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
 
 
 def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
-    """Put the slots of k registers (..., M, k) behind the tokens z (..., M, W) that each row sees: (..., M, W + k).
+    """Insert k register slots (..., M, k) in each row of z (..., M, W), behind the last token that the row sees.
 
-    The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values in later slots are undefined.
+    The first row sees ``last`` + 1 tokens, and each further row one more, up to W. The result is (..., M, W + k), and
+    its values behind the registers are undefined.
     """
     slots = torch.arange(z.shape[-1] + registers.shape[-1], device=z.device)
     behind = slots - _seen(*cast("tuple[int, int]", z.shape[-2:]), last, z.device)
@@ -273,9 +282,10 @@ def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
 
 
 def split_slots(w: Tensor, registers: int, last: int) -> tuple[Tensor, Tensor]:
-    """Inverse of :func:`append_slots`: the slots of tokens (..., M, W), and the slots of registers (..., M, k).
+    """Split w (..., M, W + k) into token slots (..., M, W) and register slots (..., M, k). Inverse of ``append_slots``.
 
-    Slots of tokens that a row does not see are zero.
+    The k registers are behind the last token that a row sees. The first row sees ``last`` + 1 tokens, and each further
+    row one more, up to W. Slots of tokens that a row does not see are zero.
     """
     rows, tokens = w.shape[-2], w.shape[-1] - registers
     index = _seen(rows, tokens, last, w.device) + torch.arange(registers, device=w.device)
@@ -283,12 +293,12 @@ def split_slots(w: Tensor, registers: int, last: int) -> tuple[Tensor, Tensor]:
 
 
 def _seen(rows: int, tokens: int, last: int, device: torch.device) -> Tensor:
-    """The number of tokens that each row of a block sees, (M, 1)."""
+    """The number of tokens that each row sees, (rows, 1): ``last`` + 1 for the first row, then one more per row."""
     return (last + 1 + torch.arange(rows, device=device)[:, None]).clamp(max=tokens)
 
 
 def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Tensor:
-    """Return y (Diag(gain) + into Diag(s) out_of^T), (B, heads, M, W).
+    """Multiply the rows of y by a mixing matrix: y (Diag(gain) + into Diag(s) out_of^T), in the shape of y.
 
     y is (B, heads, M, W), s (B, heads, M, R), ``into`` and ``out_of`` (heads, W, R), and ``gain`` (heads, 1, W).
     """
@@ -296,17 +306,21 @@ def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Ten
 
 
 Tables = tuple[Tensor, Tensor, Tensor]
-"""Type of the tables of a :class:`SequenceMixing`: A and B (heads, L, r), and p (heads, L)."""
+"""Type of the tables of a :class:`SequenceMixing`: A and B (heads, L, r), and p (heads, L).
+
+L is the maximum number of slots and r the rank.
+"""
 
 
 class SequenceMixing(nn.Module):
-    """The matrix R = I + Diag(p) + A Diag(s_t) B^T: R(1) or R(2) (paper, section 2.4, Lemma G.1). It is never formed.
+    """The mixing matrix R = I + Diag(p) + A Diag(s_t) B^T of token t: R(1) or R(2) (paper, section 2.4, Lemma G.1).
 
-    ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length L and sliced to the current slots.
-    At every length, slot 0 uses the first row of these tables. If ``is_from_end`` is true, the last slot uses their
-    last row at every length instead. The strengths of token t are ``s_t = sigmoid(gate(x_t))``.
+    Products with R are computed from the factors; R itself is never formed. The tables ``A``, ``B`` (heads, L, r) and
+    ``p`` (heads, L) are stored for L = ``max_len`` slots and sliced to the slots of an input. At every length, slot 0
+    uses the first row of the tables or, if ``is_from_end`` is true, the last slot uses their last row. The strengths of
+    token t are ``s_t = sigmoid(gate(x_t))``.
 
-    Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
+    Parameters: heads L (2r + 1) in the tables, heads r (d_model + 1) in the gate.
     """
 
     def __init__(self, d_model: int, heads: int, max_len: int, rank: int, is_from_end: bool = False):
@@ -318,14 +332,17 @@ class SequenceMixing(nn.Module):
         self.gate = nn.Linear(d_model, heads * rank)
 
     def tables(self, slots: int) -> Tables:
-        """Return A, B and p, starting at the row of slot 0 of an input of ``slots`` slots. More rows may follow."""
+        """Return A, B and p from the row on that slot 0 uses, for an input of ``slots`` slots.
+
+        The results may have more than ``slots`` rows.
+        """
         tables = (self.A, self.B, self.p)
         return cast(
             "Tables", tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
         )
 
     def strengths(self, x: Tensor) -> Tensor:
-        """The strengths s (B, heads, T, r) of the tokens x (B, T, D)."""
+        """The strengths s (B, heads, T, r) of the tokens x (B, T, D), each between 0 and 1."""
         return split_heads(torch.sigmoid(call(self.gate, x)), self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:

@@ -30,10 +30,7 @@ SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where t
 
 
 def refusal(path: str, allocation: MlpAllocation, causal: bool) -> str:
-    """The reason why one of ``PATHS`` cannot compute a mixer with this allocation. Empty if it can.
-
-    The paths that compute only some labels state the letters on scores that they know, as ``LETTERS_ON_SCORES``.
-    """
+    """The reason why ``path``, one of ``PATHS``, cannot compute a mixer with this allocation. Empty if it can."""
     variant = allocation.label
     if path in ("tiled", "fused") and not causal:
         return "it computes causal mixers only"
@@ -53,7 +50,7 @@ def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
 
 
 def choose(mixer: SrgMixer, batch: int, length: int) -> str:
-    """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens.
+    """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens: one of ``PATHS``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`.
     """
@@ -79,7 +76,7 @@ def choose(mixer: SrgMixer, batch: int, length: int) -> str:
 
 
 def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
-    """True if tiles train softmax attention without mixing faster than torch's own attention."""
+    """True if the path ``tiled`` computes softmax attention without mixing faster than torch's attention does."""
     weight, heads = weight_of(mixer.q), mixer.query_heads
     if not (mixer.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
         return False
@@ -92,10 +89,10 @@ def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
 
 
 def _kernels_are_right(mixer: SrgMixer, length: int) -> bool:
-    """True if the kernels compute correct numbers on the mixer's device. Checked once per compiled program.
+    """True if the Triton kernels compute correct numbers on the mixer's device.
 
-    Also True, without a check, while a graph is traced or captured. Otherwise the problem that was found is stored in
-    ``mixer.kernel_problem``, which is empty if the kernels are right.
+    The check runs once per compiled program. It stores the problem that it finds in ``mixer.kernel_problem``, or an
+    empty text. While a graph is traced or captured there is no check, and the result is True.
     """
     weight = weight_of(mixer.q)
     if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):

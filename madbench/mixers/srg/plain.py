@@ -1,6 +1,6 @@
 """Attention from projected queries, keys and values, written with torch operators only.
 
-The paths ``tiled`` and ``fused`` use its derivatives as their second derivatives.
+The paths ``tiled`` and ``fused`` take their second and higher derivatives from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from madbench.mixers.srg.parts import activate, lag_readout, lag_scores, mix, ne
 
 
 class Mixing(NamedTuple):
-    """R = Diag(gain) + A Diag(s) B^T of every head and row at W slots."""
+    """The mixing matrix R = Diag(gain) + A Diag(s) B^T of each head and row, for rows of W slots and rank R."""
 
     s: Tensor  # (B, heads, T, R)
     A: Tensor  # (heads, W, R)
@@ -25,10 +25,11 @@ class Mixing(NamedTuple):
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> Tensor:
-    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Causal attention with mixing: the output of the heads (B, H, T, V), in the dtype of q.
 
-    Take q and k (B, H_q, T, K) and v (B, H, T, V). For S, q must be scaled already. Compute in float32 or wider, also
-    under autocast.
+    q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be scaled by 1/sqrt(K). ``mix1`` and
+    ``mix2`` are R(1) and R(2), or None. If ``by_lag`` is true, their slots are ordered by lag, otherwise by position.
+    Base D and sinks are not supported. All arithmetic is in float32 or wider, also under autocast.
     """
     dtype = q.dtype
     with without_autocast(q):

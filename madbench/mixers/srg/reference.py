@@ -1,6 +1,7 @@
-"""The operator computed directly from its equations: float64, one row and one head at a time, without the fast code.
+"""The S/R/G mixer computed directly from its equations: in float64, one row and one head at a time.
 
-Tests and checks use it as the independent reference. It follows paper eq. 7-11 in their order.
+Tests and checks use it as the independent reference. It shares no code with the fast paths, and follows eq. 7-11 of the
+HyperMLP paper in their order.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ def reference(
 ) -> Tensor:
     """Return the output of a mixer for x (B, T, D) in float64, differentiable in x and in the parameters.
 
-    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` and ``settings`` are arguments
-    of the ``DynamicMLP`` and of its allocation. ``rows`` are the rows to compute; None means all.
+    The result is (B, number of rows, D). ``parameters`` are those of a ``DynamicMLP`` by name, in any floating dtype.
+    ``rope`` and ``settings`` (the keyword arguments of :func:`_sequence`) are arguments of the ``DynamicMLP`` and of
+    its allocation. ``rows`` are the indices of the rows to compute; None means all.
 
-    A row sees the tokens up to its own, or all tokens if ``causal`` is false. In the lag layout the slots of later
-    tokens then follow, the last token first. With ``window``, a row sees only tokens at a distance below ``window``.
+    A row sees the tokens up to its own, or all tokens if ``causal`` is false. The slots of later tokens are then last;
+    in the lag layout the newest of them is first. With ``window``, a row sees only tokens at a distance below
+    ``window``.
     """
     w = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -169,9 +172,10 @@ def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
 
 
 def mixing_matrix(w: Mapping[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
-    """The matrix I + Diag(p) + A Diag(s) B^T (length, length) of one head, with s computed from the token x_t (D,).
+    """The mixing matrix I + Diag(p) + A Diag(s) B^T (length, length) of one head for the token x_t (D,).
 
-    ``name`` is ``mix1`` for R(1) or ``mix2`` for R(2). The tables are read from row ``first`` on.
+    s = sigmoid(gate(x_t)). ``w`` are the parameters of the mixer by name. ``name`` is ``mix1`` for R(1) or ``mix2`` for
+    R(2). The tables A, B and p are read from row ``first`` on.
     """
     a, b, p = (w[f"{name}.{table}"][head, first : first + length] for table in "ABp")
     rank = a.shape[1]
@@ -181,7 +185,7 @@ def mixing_matrix(w: Mapping[str, Tensor], name: str, head: int, x_t: Tensor, le
 
 
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """Convolve x (T, D) with taps (D, 4). The last tap applies to the row itself."""
+    """Convolve each channel of x (T, D) with its four taps (D, 4). The last tap applies to the current row."""
     rows = range(x.shape[0])
     return torch.stack([cast(Tensor, sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0)) for t in rows])
 

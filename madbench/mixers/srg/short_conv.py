@@ -1,6 +1,6 @@
-"""The short depthwise convolution of inputs of keys and values.
+"""The short causal depthwise convolution that is applied to the inputs of keys and of values.
 
-On a CPU it is computed in blocks of sequences whose four products and sum fit in the cache.
+On a CPU it is computed in blocks of sequences, so that the products of a block and their sum fit in the cache.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Slices of the sequences of x (B, T, D), each small enough for the cache.
+    """Slices of the first axis of x (B, T, D), each with so few sequences that their computation fits in the cache.
 
-    Only the first slice if x has no data, because all slices need the same memory.
+    If x has no data, only memory is measured, and only the first slice is returned, because all need the same memory.
     """
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

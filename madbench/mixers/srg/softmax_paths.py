@@ -15,18 +15,19 @@ from madbench.mixers.srg.parts import in_window
 from madbench.mixers.tracing import is_symbolic
 
 LETTERS_ON_SCORES = "SDws"
-"""The letters with ``acts_on_scores`` that are computed here. Labels with others are refused."""
+"""The letters with ``acts_on_scores`` that this module computes. Labels with other such letters are refused."""
 
 
 def attend(
     path: str, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, window: int, causal: bool,
     by_head: Callable[..., Tensor],
 ) -> Tensor:  # fmt: skip
-    """Softmax attention (B, heads, T, V) on the path ``sdpa`` or ``tiled``.
+    """Softmax attention without mixing, (B, heads, T, V), on the path ``sdpa`` or ``tiled``.
 
-    Take q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None. A row sees the tokens at a distance
-    below ``window``, or all tokens if ``window`` is 0. If ``causal`` is true, it sees no later tokens. ``by_head`` is
-    :meth:`DynamicMLP._by_head`, which calls an operator with rows of the heads.
+    q and k are (B, heads, T, K), v is (B, heads, T, V), and sink is (heads,) or None. A row sees the tokens at a
+    distance below ``window``, or all tokens if ``window`` is 0. If ``causal`` is true, it sees no later tokens. The
+    path ``tiled`` ignores ``causal``: it is always causal. ``by_head`` is ``DynamicMLP._by_head``, which calls an
+    operator with q, k, v and two further arguments, also for stacked models.
     """
     if path == "tiled":
         of_heads = None if sink is None else sink[:, None, None].expand(len(q), -1, 1, 1)
@@ -42,12 +43,13 @@ def attend(
 
 
 def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert q, k and v, so that attention without a sink gives the result of attention with the sink.
+    """Convert q, k and v so that attention without a sink gives the result of attention with the sink.
 
-    A token with a value of zero is put before the others, and a further channel gives its key the sink as its score
-    with every query. The first row of the result has no meaning; the other rows are those of attention with the sink.
-    Values are padded to the width of keys if they are narrower, since some kernels need equal widths. Return q and k
-    (B, heads, T + 1, K + 1), and v (B, heads, T + 1, V or K + 1).
+    A token with a value of zero is put before the others. An added channel makes its score with every query equal to
+    the sink. The first row of the attention's output has no meaning; the other rows are those of attention with the
+    sink. Values that are narrower than keys are padded to their width, since some kernels need equal widths.
+
+    Return q and k (B, heads, T + 1, K + 1), and v (B, heads, T + 1, max(V, K + 1)).
     """
     width = q.shape[-1]
     q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)  # attention divides by the square root of the width

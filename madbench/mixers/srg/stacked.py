@@ -1,6 +1,6 @@
-"""Calls operators that work head by head for several models at once.
+"""Calls of attention operators for several models at once.
 
-Under ``vmap`` over models, the heads of all models become the heads of one call.
+Under ``vmap`` over models, the heads of all models become the heads of one call, since heads do not affect each other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def attend_stacked(
     operator: Callable[..., Tensor], base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None,
     s2: Tensor | None, mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """Call ``operator`` under ``torch.func.vmap`` over models, once with the heads of all models.
+    """Call ``operator`` once with the heads of all models, under ``torch.func.vmap`` over models.
 
-    The operator therefore needs no rule for an axis of models. Shapes per model are those of
+    The operator itself then needs no support for ``vmap``. Arguments and result of one model are those of
     :func:`madbench.mixers.srg.tiled.attend`. Raises ``AssertionError`` outside of ``vmap``.
     """
     nothing = (None, None, None)
@@ -28,7 +28,7 @@ def attend_stacked(
 
 
 class _AsHeads(torch.autograd.Function):
-    """An autograd function whose only rule is for ``vmap``. The rule calls the operator, which has the gradients."""
+    """An autograd function that works only under ``vmap``. It calls the operator, which defines the gradients."""
 
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
@@ -52,7 +52,7 @@ class _AsHeads(torch.autograd.Function):
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
     """Move the axis of models, ``dim``, to the front. If ``dim`` is None, repeat the tensor for all models.
 
-    None if ``tensor`` is None.
+    Return None if ``tensor`` is None.
     """
     if tensor is None:
         return None
@@ -60,16 +60,14 @@ def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | No
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """Merge N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), where i is the number of scores per head.
+    """Merge N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C). H is ``n_head``.
 
-    The first scores of all heads stay before the second scores.
+    i is the number of scores per head: 2 in tensors of query heads of base G, otherwise 1. In the result, the first
+    scores of all heads of all models come before the second scores.
     """
     return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...).
-
-    i is the number of scores per head. The heads are in the order of :func:`_heads_of_rows`.
-    """
+    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...), ordered as by ``_heads_of_rows``."""
     return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

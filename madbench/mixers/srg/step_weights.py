@@ -1,9 +1,9 @@
-"""Decoding steps of the usual S/R/G labels in few calls, with weights that are prepared once for many steps.
+"""Decoding steps of common S/R/G labels in few calls of torch, with weights that are prepared once for many steps.
 
-A step multiplies few numbers, and its time grows with the number of its calls. Here the query and all gates of a token
-are one matrix product, both convolutions are one sum, the mixing tables are in the order of the cached tokens, and
-weights are read without calls of modules. :func:`madbench.mixers.srg.decoding.step` computes the steps of the other
-labels with the functions of a whole sequence.
+A step multiplies few numbers, so its time grows with the number of calls. Here the query and all gates of a token are
+one matrix product, both convolutions are one sum, the mixing tables are in the order of the cached tokens, and weights
+are read without calls of modules. For other labels, :func:`madbench.mixers.srg.decoding.step` computes a step with the
+functions for whole sequences.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
-"""The fields of a label that affect its decoding steps. Labels with other fields are not computed here.
+"""The fields of :class:`madbench.mixers.srg.grammar.Variant` that prepared steps support.
 
-:class:`madbench.mixers.srg.grammar.Variant` has the fields. ``BASES`` are the bases that are computed here.
+A label whose other fields are not all false has no prepared steps, see :func:`has_short_steps`.
 """
 GATES = ("qk_gate", "vo_gate", "mix1.gate", "mix2.gate")
 
 
 @dataclass(frozen=True)
 class StepMixing:
-    """R(1), or the transpose of R(2), in the form of decoding steps: Diag(gain) + into Diag(s_t) out_of."""
+    """The mixing matrix of a decoding step: R(1), or the transpose of R(2), as Diag(gain) + into Diag(s_t) out_of.
+
+    L is the number of rows of the mixing tables, and R the rank.
+    """
 
     into: Tensor  # (heads, L, R)
     out_of: Tensor  # (heads, R, L)
@@ -45,11 +48,11 @@ class StepMixing:
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
-        """Copy the tables of ``mixing`` into the form of decoding steps. None if ``mixing`` is None.
+        """Copy the tables of ``mixing``. None if ``mixing`` is None.
 
-        ``into`` and ``out_of`` name the table, ``"A"`` or ``"B"``, that is copied to the field of the same name: A and
-        B give R, and B and A give its transpose. If ``is_reversed`` is true, the rows of the copies are reversed, for
-        slots in the reverse order.
+        ``into`` and ``out_of`` name the tables, ``"A"`` or ``"B"``, that the fields ``into`` and ``out_of`` are copied
+        from: A and B give the matrix R, and B and A give its transpose. If ``is_reversed`` is true, the rows of the
+        copies are reversed, because cached tokens are ordered by position and table rows by lag.
         """
         if mixing is None:
             return None
@@ -58,7 +61,10 @@ class StepMixing:
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
-        """Return y (heads, B, W) after mixing with the strengths s (B, heads R), in the same shape."""
+        """Multiply the rows of y (heads, B, W) by the matrix of each sequence, in the same shape.
+
+        ``s`` (B, heads * R) are the strengths of the current token of each sequence.
+        """
         heads, length, rank = self.into.shape
         slots = y.shape[2]
         first = length - slots if self.is_from_end else 0
@@ -80,7 +86,10 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class StepWeights:
-    """Weights of a mixer from :func:`step_weights`. Some are copies, which :meth:`fit` compares with the mixer."""
+    """Weights of a mixer that :func:`step_weights` prepared for decoding steps.
+
+    Some are copies, which become wrong if the mixer's weights change; :meth:`fit` tells.
+    """
 
     sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first
     weight: Tensor  # (sum of sizes, D)
@@ -97,7 +106,10 @@ class StepWeights:
     versions: tuple[int, ...]  # of the sources when the copies were made
 
     def fit(self, mixer: SrgMixer) -> bool:
-        """True if the mixer still has the dtype and the device of the copies, and no parameter has changed in place."""
+        """True if the mixer still has the dtype and device of the copies, and no parameter has changed in place.
+
+        Changes of parameters are not noticed while a graph is traced, nor if a parameter is an inference tensor.
+        """
         weight = weight_of(mixer.q)
         if (weight.dtype, weight.device) != (self.dtype, self.device):
             return False
@@ -106,9 +118,10 @@ class StepWeights:
     def project(
         self, mixer: SrgMixer, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
     ) -> Token:
-        """Project the tokens x (B, D) at a position. ``angles`` are those of RoPE.
+        """Project one token per sequence, x (B, D), at ``position``.
 
-        ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions.
+        ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions. ``angles`` are the cosines
+        and sines of RoPE, for a mixer with RoPE.
         """
         inputs, k_in, v_in = x.unsqueeze(1), x, x
         if self.taps is not None:
@@ -131,9 +144,9 @@ class StepWeights:
         return Token(q, k, v, gates, inputs)
 
     def attend(self, mixer: SrgMixer, token: Token, k: Tensor, v: Tensor) -> Tensor:
-        """The outputs (B, D) of a token, with the keys k (B, H_q, S, K) and the values v (B, H, S, V) that it sees.
+        """The outputs (B, D) of one token per sequence, which sees the keys k (B, H_q, S, K) and values v (B, H, S, V).
 
-        Scores and activations are (heads, B, S): the rows of a head's mixing are the sequences.
+        S counts the token itself.
         """
         if mixer.uses_sdpa:
             o = F.scaled_dot_product_attention(token.q, k, v)
@@ -154,17 +167,18 @@ class StepWeights:
 def has_short_steps(variant: Variant) -> bool:
     """True if :class:`StepWeights` can compute the decoding steps of a label.
 
-    The label needs a base in ``BASES``, no field outside of ``FIELDS``, and a convolution, gates or mixing. Without
-    these three there is nothing to prepare. Of bases S, R and G these are labels of the paper's Table 1.
+    The label needs a base in ``BASES``, no letter that sets a field outside of ``FIELDS``, and a convolution, gates or
+    mixing. Without these three there is nothing to prepare.
     """
     others = any(getattr(variant, field.name) for field in fields(variant) if field.name not in FIELDS)
     return variant.base in BASES and not others and (variant.conv or variant.gates or variant.has_mixing)
 
 
 def step_weights(mixer: SrgMixer) -> StepWeights | None:
-    """Prepare the present weights of the mixer for decoding steps.
+    """Prepare the present weights of a mixer for decoding steps.
 
-    None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if dtypes or devices differ.
+    None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if the parameters differ in
+    dtype or device.
     """
     named = dict(mixer.named_modules())
     layers = {name: named[name] for name in ("q", *GATES) if name in named}

@@ -1,7 +1,7 @@
 """The path ``tiled``: attention on the CPU, in tiles that fit in the cache.
 
-No tensor of size T x T is kept in memory, forward or backward. The exception are small inputs and short single
-sequences, whose tiles keep their intermediate values for the backward pass.
+No tensor of size T x T is kept in memory, forward or backward. Exceptions are small inputs and short single sequences,
+whose tiles keep their intermediate values for the backward pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
 LETTERS_ON_SCORES = "SRG12o"
-"""The letters with ``acts_on_scores`` that tiles compute. Labels with others are refused."""
+"""The letters with ``acts_on_scores`` that the path ``tiled`` computes. Labels with other such letters are refused."""
 TILE_ROWS = 64
 """Maximum number of rows of a tile.
 
@@ -35,12 +35,15 @@ TILE_NUMBERS = 2**19
 Tiles then fit in the cache. With smaller sheets the overhead of calls dominates.
 """
 WHOLE_NUMBERS = 2**20
-"""Maximum number of scores, B H_q T T, for which a single tile is used, which has all rows and keeps its values."""
-KEPT_NUMBERS = 2**22
-"""Maximum number of scores, H_q T T, for which the tiles of a single sequence keep their values.
+"""Maximum number of scores of an input, B H_q T T, for which a single tile has all rows.
 
-Training takes 7 to 10% less time than if the backward pass computes them again. For several sequences it would be 2 to
-5%, for as much more memory.
+It keeps its intermediate values for the backward pass.
+"""
+KEPT_NUMBERS = 2**22
+"""Maximum number of scores, H_q T T, for which the tiles of a single sequence keep their intermediate values.
+
+Training then takes 7 to 10% less time than if the backward pass computes the values again. With several sequences it
+would take only 2 to 5% less time for the same additional memory.
 """
 LEAST_ROWS = 16
 """Minimum number of rows of a tile, even if its sheets then exceed ``TILE_NUMBERS``."""
@@ -50,10 +53,13 @@ def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: MixingTables | None, mix2: MixingTables | None,
 ) -> Tensor:  # fmt: skip
-    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Causal attention on a CPU, in tiles: the output of the heads (B, H, T, V), in the dtype of q.
 
-    Take q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
-    already. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of
+    The bases S, R and G are supported. q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be
+    scaled by 1/sqrt(K). ``s1`` (B, H_q, T, R) and ``s2`` (B, H, T, R) are the strengths of R(1) and R(2), and ``mix1``
+    and ``mix2`` are their tables; all are None without mixing. If ``by_lag`` is true, table rows are ordered by lag.
+
+    All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of
     :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.
     """
     nothing = (None, None, None)
@@ -133,8 +139,8 @@ class _Pass:
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
         """Return o (B, H, T, V) in the dtype of q, and the norms (H, B, T) of the hidden scores of each row.
 
-        Rows of the bases R and G are divided by these norms. For the base S, None is returned in place of the norms.
-        If ``keeps`` is true, the tiles are kept for the backward pass.
+        The outputs of the bases R and G are already divided by these norms. For the base S, there are no norms but
+        None. If ``keeps`` is true, the tiles are kept in :attr:`filled` for the backward pass.
         """
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
@@ -160,7 +166,7 @@ class _Pass:
         return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
-        """Return the gradients of the inputs, in their order and dtypes.
+        """Return the gradients of the inputs, in the order and the dtypes of the inputs. None for inputs that are None.
 
         ``o`` and ``norm`` are the results of :meth:`forward`, and ``grad_o`` is the gradient of o.
         """
@@ -189,16 +195,16 @@ class _Pass:
     def _groups(self) -> Iterator[slice]:
         """Slices of the batch. The sequences of a slice are computed in the same tiles.
 
-        Only the first slice if the inputs have no data, because then only the memory is measured.
+        If the inputs have no data, only memory is measured, and only the first slice is returned.
         """
         end = self.batch if has_data(self.inputs[0]) else self.entries
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
-        """Slices of the rows, one per tile.
+        """Slices of the T rows of a sequence, one per tile.
 
-        If the inputs have no data, only memory is measured, and the last two slices need the most: only these are
-        returned. If tiles are kept, all slices are.
+        If the inputs have no data, only memory is measured, and only the last two slices, which need the most memory,
+        are returned. All slices are returned even then if tiles are kept.
         """
         starts = range(0, self.length, self.rows)
         starts = starts if has_data(self.inputs[0]) or self.keeps_values else starts[-2:]
@@ -219,7 +225,11 @@ class _Pass:
         return lambda entries, rows: tile(entries.stop - entries.start, rows.stop - rows.start, rows.stop)
 
     def _kept_tiles(self) -> Callable[[slice, slice], Tile]:
-        """As :meth:`_tiles` with ``backward``, but tiles share only the sheet that the backward pass overwrites."""
+        """Return a function that makes the tile for a slice of sequences and a slice of rows, to be kept.
+
+        Unlike with :meth:`_tiles`, each tile has its own memory. All share only the sheet that the backward pass
+        overwrites.
+        """
         scores, hidden, grad, work, a = Tile.heads(self.base, self.n_head, backward=True)
         shared = self._sheet(work, self.entries, self.rows, self.length)
 
@@ -231,7 +241,7 @@ class _Pass:
         return tile
 
     def _sheet(self, heads: int, entries: int, rows: int, slots: int) -> Tensor:
-        """Uninitialized memory of a sheet."""
+        """Uninitialized memory of a :class:`Sheet`, with one number per head, sequence, row and slot."""
         size = Sheet.numbers(heads, entries, rows, slots)
         return cast(Tensor, self.inputs[0]).new_empty(size, dtype=self.dtype)
 
@@ -255,7 +265,10 @@ class _Pass:
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
     def _newest_first(self, x: Tensor) -> Tensor:
-        """As :meth:`_heads_first`, but ordered as by :func:`madbench.mixers.srg.parts.newest_first`."""
+        """Copy x (N, heads, T, C) to (heads N, T + 1, C), newest row first, followed by a row of zeros.
+
+        The result has the dtype of the pass. See :func:`madbench.mixers.srg.parts.newest_first`.
+        """
         batch, heads, length, width = x.shape
         rows = x.new_empty(heads, batch, length + 1, width, dtype=self.dtype)
         rows[:, :, :length] = x.transpose(0, 1).flip(2)
@@ -263,7 +276,7 @@ class _Pass:
         return rows.flatten(0, 1)
 
     def _group(self, entries: slice) -> Operands:
-        """The operands of the sequences in a slice of the batch, with all their rows."""
+        """The operands of the sequences in the slice ``entries`` of the batch, with all their rows."""
         q, k, v, s1, s2 = cast("Iterator[Any]", (None if x is None else x[entries] for x in self.inputs[:5]))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
         ordered = self._newest_first if self.by_lag else self._heads_first
@@ -280,8 +293,8 @@ class _Pass:
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
         """Copy the gradients of some sequences into ``grads``, the gradients of the inputs q, k, v, s1 and s2.
 
-        ``group`` has the gradients in the order of its operands. ``entries`` is the slice of the batch that it belongs
-        to. The gradients of s1 and s2 are skipped if they are None in ``grads``.
+        ``group`` has the gradients of these sequences, in the layout of operands. ``entries`` is their slice of the
+        batch. The gradients of s1 and s2 are skipped if they are None in ``grads``.
         """
         q, k, v, s1, s2 = grads
         for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((q, group.q), (k, group.k), (v, group.v))):

@@ -42,9 +42,10 @@ class Tables(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """The inputs of a tile or of a group of N sequences, or their gradients.
+    """The inputs of a tile, or of a group of N sequences, or the gradients of these inputs.
 
-    For G, the first H heads of q are the gate and the last H the scale.
+    There are M rows, W keys, and H heads with H_q sets of scores: 2 H for base G, otherwise H. For G, the first H heads
+    of q are the gate and the last H the scale. K and V are widths of a head, and r is the rank of the mixing.
     """
 
     q: Tensor  # (H_q N, M, K)
@@ -57,7 +58,10 @@ class Operands(NamedTuple):
 
 
 class Sheet:
-    """A tensor (heads, N, M, W) with one number per head, sequence, row and slot of a tile, such as the scores."""
+    """A tensor (heads, N, M, W) with one number per head, sequence, row and slot of a tile, such as the scores.
+
+    It is a view of ``memory``, which other sheets may also use.
+    """
 
     def __init__(self, memory: Tensor, shape: tuple[int, int, int, int], by_lag: bool):
         heads, self.entries, self.rows, slots = shape
@@ -75,7 +79,7 @@ class Sheet:
 
     @staticmethod
     def numbers(heads: int, entries: int, rows: int, slots: int) -> int:
-        """The number of elements in the memory of a sheet."""
+        """The number of elements that the memory of a sheet of this shape needs."""
         return heads * entries * (rows + 1) * slots + rows
 
     def halves(self) -> tuple[Self, Self]:
@@ -89,31 +93,35 @@ class Sheet:
         return first, second
 
     def mask(self) -> Self:
-        """Set slots that a row does not see, and the blank rows between sequences, to zero. Return this sheet."""
+        """Set slots that a row does not see to zero, and also the blank rows between sequences in the lag layout.
+
+        Return this sheet.
+        """
         for blank in self.blanks:
             blank.zero_()
         self.diagonal.tril_()
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """Write left right^T to this sheet, and mask it. Return this sheet.
+        """Write the product ``left right^T`` to this sheet by keys, and mask it. Return this sheet.
 
-        The factors are q and k, or the gradient of o and v.
+        The factors are q and k for scores, or the gradient of the output and v for the gradient of the weights.
         """
         products.multiply_batches(left, right.mT, self.keys)
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """View x (..., E), which has one number per row of :attr:`flat`, as (..., N, M).
+        """View x, whose last axis has one number per row of :attr:`flat`, as (..., N, M): by sequence and row.
 
-        In the lag layout, each sequence is followed by a blank row. The numbers of blank rows are left out.
+        In the lag layout, :attr:`flat` has a blank row after each sequence. Its numbers are left out.
         """
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """Write y R to this sheet, which may be y itself. Values in masked slots are undefined afterward.
+        """Write the product y R with the mixing matrix R to this sheet, which may be y itself.
 
-        Return (y A)^T, before and after its product with s.
+        ``s`` (heads, r, N, M) are the strengths. Values in masked slots are undefined afterward. Return (y A)^T, before
+        and after it is multiplied by s, for :meth:`unmix`.
         """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()
@@ -127,10 +135,10 @@ class Sheet:
     def unmix(
         self, y: Sheet, inner: tuple[Tensor, Tensor], s: Tensor, tables: Tables, grads: Tables, work: Sheet
     ) -> Tensor:
-        """Convert this sheet from the masked gradient of y R to the gradient of y. Return the gradient of s.
+        """Convert this sheet from the gradient of y R, zero in masked slots, to that of y. Return the gradient of s.
 
-        ``inner`` is the result of :meth:`mix`. The gradients of the tables are added to ``grads``. ``work`` is
-        overwritten.
+        ``inner`` is the result of :meth:`mix` for y. The gradients of the tables are added to ``grads``. ``work`` and
+        ``inner`` are overwritten.
         """
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
@@ -144,7 +152,10 @@ class Sheet:
 
 
 class Tile:
-    """The forward and backward pass of one tile of shape (N, M, W), for one base."""
+    """The forward and backward pass of one tile: ``shape`` (N, M, W) is the number of sequences, rows and slots.
+
+    ``heads`` is H. ``memory`` has one tensor per sheet: five for a backward pass, or one for a forward pass alone.
+    """
 
     def __init__(self, base: str, heads: int, shape: tuple[int, int, int], by_lag: bool, memory: list[Tensor]):
         self.base = base
@@ -168,12 +179,15 @@ class Tile:
 
     @staticmethod
     def heads(base: str, heads: int, backward: bool) -> list[int]:
-        """The number of heads of each sheet that a tile needs, with or without a backward pass."""
+        """The number of heads of each sheet that a tile needs: five sheets for a backward pass, or else one.
+
+        ``heads`` is the number H of heads of the mixer.
+        """
         query_heads = 2 * heads if base == "G" else heads
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) to divide them by.
+        """Return the outputs of the rows (H N, M, V), and the norm (H, N, M) to divide them by, or None for base S.
 
         If the tile has sheets for a backward pass, they keep the values that :meth:`backward` reads.
         """
@@ -185,11 +199,12 @@ class Tile:
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
     ) -> None:
-        """Compute the gradients of the operands.
+        """Compute the gradients of the operands ``x``.
 
         ``grad_o`` is the gradient of the outputs before the division by the norm. ``along`` (H, N, M) is the gradient
-        of the norm, divided by the norm. The gradients of q and of the strengths are written to ``grads``, all others
-        are added to it. ``is_filled`` is true if the sheets are still as :meth:`forward` left them.
+        of the norm, divided by the norm, or None for base S. The gradients of q and of the strengths are written to
+        ``grads``; those of k, v and the tables are added to it. ``is_filled`` is true if the sheets are still as
+        :meth:`forward` left them; otherwise they are computed again.
         """
         if not is_filled:
             self._fill(x, has_norm=False)
@@ -228,7 +243,10 @@ class Tile:
             products.add_batches(columns.mT, x.q, grads.k)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
-        """Write all sheets. Return the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""
+        """Compute all sheets of the forward pass. Return the sheet of weights, which multiply v, and the norm.
+
+        The norm is (H, N, M), or None for base S and if ``has_norm`` is false.
+        """
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
             h, self.inner1 = self.hidden, self.hidden.mix(z, cast(Tensor, x.s1), x.mix1)
@@ -250,9 +268,9 @@ class Tile:
         return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
-        """The halves of a tensor of scores: those of the gate and those of the scale for base G.
+        """The sheets of the gate and of the scale, which are the halves of a sheet of scores for base G.
 
-        For S and R, the given tensor twice.
+        For S and R, the given sheet twice.
         """
         return self.halves[id(sheet)]
 
@@ -264,10 +282,11 @@ class Tile:
         a.mask()
 
     def _through_norm(self, gate: Sheet, scale: Sheet, of_gate: Sheet, of_a: Sheet, along: Tensor) -> None:
-        """Backward pass of norm and activation, in place.
+        """Backward pass of the activation and of the norm, in place. ``of_a`` is the gradient of the activations.
 
         For R, ``of_a`` becomes the gradient of the hidden scores. For G, ``of_gate``, which contains the softplus,
-        becomes the gradient of the gate, and ``of_a`` becomes the gradient of the scale.
+        becomes the gradient of the gate, and ``of_a`` becomes the gradient of the scale. ``along`` is the gradient of
+        the norm, divided by the norm.
         """
         h, da = gate.flat, of_a.flat
         by_row = h.new_zeros(*h.shape[:2])

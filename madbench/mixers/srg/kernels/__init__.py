@@ -1,1 +1,1 @@
-"""S, R and G with sequence mixing as Triton kernels, one module per layout. Triton may be missing without a GPU."""
+"""Triton kernels for attention of the bases S, R and G, one module per layout. Without a GPU Triton may be missing."""

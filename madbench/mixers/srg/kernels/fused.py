@@ -1,4 +1,7 @@
-"""The kernels as torch operators, with gradients and autocast. torch.compile keeps each as one call in its graph."""
+"""The path ``fused``: the Triton kernels as torch operators, with gradients and autocast.
+
+torch.compile keeps each operator as one call in its graph.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LEAST_CAPABILITY = (8, 0)  # compute capability of the first CUDA devices with products of bfloat16
 MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 LETTERS_ON_SCORES = "SRG12o"
-"""The letters with ``acts_on_scores`` that the kernels compute. Labels with others are refused."""
+"""The letters with ``acts_on_scores`` that the kernels compute. Labels with other such letters are refused."""
 
 
 def refusal(allocation: MlpAllocation) -> str:
@@ -40,7 +43,7 @@ def refusal(allocation: MlpAllocation) -> str:
 
 
 def is_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """True if the kernels are the fastest path: on a GPU, in 16-bit arithmetic."""
+    """True if the kernels are the fastest path: in 16-bit arithmetic, on a CUDA GPU with ``LEAST_CAPABILITY``."""
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
@@ -63,11 +66,15 @@ def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Causal attention by Triton kernels: the output of the heads (B, H, T, V), in the dtype of the products.
 
-    Take q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
-    already. q, k and v are multiplied in autocast's dtype, or in their own without autocast. s1, s2 and the tables stay
-    float32.
+    The bases S, R and G are supported. q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be
+    scaled by 1/sqrt(K). ``s1`` (B, H_q, T, R) and ``s2`` (B, H, T, R) are the strengths of R(1) and R(2), and ``mix1``
+    and ``mix2`` are their tables; all are None without mixing. If ``by_lag`` is true, table rows are ordered by lag.
+
+    q, k and v are multiplied in autocast's dtype, or in that of q without autocast. Strengths and tables are converted
+    to float32. Raises ``TrainingError`` on other devices than CUDA (unless Triton interprets the kernels), and for
+    dtypes outside of ``DTYPES``.
     """
     dtype, length = arithmetic(q), q.shape[2]
     if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
@@ -89,10 +96,11 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Return one list: the readout o (B, H, T, V), and then the tensors that the backward pass needs.
+    """Return a list of the attention output o (B, H, T, V) and the tensors that the backward pass needs.
 
     These are the results of ``forward`` in the module of the layout: :mod:`madbench.mixers.srg.kernels.lag` if
-    ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`.
+    ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`. s, a, b and p are the tensors of R(1) and
+    R(2), or None.
     """
     with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
@@ -111,7 +119,7 @@ def attention_backward(
     b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
     o: Tensor, saved: List[Tensor],  # noqa: UP006
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Return the gradients of q, k and v, and then of s, A, B and p of each mixing that is present.
+    """Return a list of the gradients of q, k and v, and then of s, a, b and p of each mixing that is not None.
 
     ``do`` is the gradient of o. ``o`` and ``saved`` are the results of :func:`attention`.
     """
@@ -145,7 +153,7 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
-    """The output o of :func:`attention`, computed from the same inputs with torch operators."""
+    """The output o of :func:`attention`, computed with torch operators. ``mixings`` are s, a, b, p of R(1) and R(2)."""
     tables = (
         part and plain.Mixing(*cast("tuple[Tensor, Tensor, Tensor]", part[:3]), 1 + part[3][:, None])
         for part in _mixings(*mixings)

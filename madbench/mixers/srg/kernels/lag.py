@@ -60,9 +60,9 @@ LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so th
 
 
 class Launch:
-    """Launches kernels of the lag layout on tensors of given shapes.
+    """A launcher of kernels of the lag layout for tensors of given shapes.
 
-    Computes padded widths, blocks of V, rows per tile, warps and the grid.
+    It computes padded widths, blocks of columns of v, rows per tile, warps and the grid.
     """
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
@@ -78,7 +78,7 @@ class Launch:
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
 
     def options(self, kernel: Any) -> dict[str, str | int | bool]:
-        """The compile-time values with which a kernel is launched."""
+        """The compile-time arguments of a kernel by name, with its numbers of warps and of pipeline stages."""
         rows, warps, stages = CUTS[kernel.fn.__name__][self.sizes["VW"] > WIDE]
         if rows > self.most_rows:
             rows, warps = self.most_rows, max(1, warps * self.most_rows // rows)
@@ -99,13 +99,13 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextlib.contextmanager
 def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Yield ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
+    """Yield ``aside``: kernels launched in ``with aside():`` run on a second stream, parallel to later kernels.
 
-    The programs of a kernel have from 1 to T / P steps, and another kernel can use the processors that short programs
-    leave free. The current stream waits for these kernels at the end.
+    They wait for all earlier launches, and the current stream waits for them at the end. This uses processors that are
+    idle at the end of a kernel, whose programs have between 1 and T / P steps.
 
-    One stream is used on a CPU and for inputs shorter than ``LONG``, because with few steps the switch of streams costs
-    more than it saves.
+    On a CPU, and for inputs x (B, H_q, T, K) with T below ``LONG``, ``aside`` has no effect, because with few steps the
+    switch of streams costs more than it saves.
     """
     if x.device.type != "cuda" or x.shape[2] < LONG:
         yield contextlib.nullcontext
@@ -125,16 +125,16 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
+    """Return the output o (B, H, T, V) of attention in the lag layout, and ``saved``, tensors for :func:`backward`.
 
-    Take q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
-    scales. For S, q must be scaled by K^-1/2 already.
+    q and k are (B, H_q, T, K), and v is (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of
+    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` and ``mix2`` are R(1) and R(2), or None.
 
     ``saved`` has these tensors, in float32:
 
     - The norms (B, H, T). For S, they are the binary logarithms of the sums of exponentials.
-    - If there is R(1), c (B, H_q, T, R).
-    - If there is R(2), u (B, H, T, R).
+    - If there is R(1), the sums of scores times A1, c (B, H_q, T, R).
+    - If there is R(2), the sums of activations times B2, divided by the norm, u (B, H, T, R).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
@@ -153,8 +153,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
     """Return the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
 
-    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
-    its four tensors.
+    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. The gradient of ``mix1`` or ``mix2`` is
+    a tuple for its tensors s, A, B and p in this order, or None if the argument is None.
     """
     launch = Launch(base, q, v, mix1, mix2)
     c: Any  # None without R(1), and u without R(2)

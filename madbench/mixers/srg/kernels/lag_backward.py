@@ -43,9 +43,9 @@ def mixed_gradients_kernel(
     V, U, S2, A2, OUT, DO, DELTA, DU, DS2, T, H,
     MIX2: tl.constexpr, VW: tl.constexpr, VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write delta_t = o_t . do_t to DELTA, and the gradients of u and s2 to DU and DS2 if MIX2 is true.
+    """Write delta to DELTA: the dot product of each row of OUT with its gradient in DO.
 
-    One program computes P rows of one head.
+    If MIX2 is true, also write the gradients of u and s2 to DU and DS2. One program computes P rows of one head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -77,9 +77,10 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return g, the gradient of the activations a / n, for a tile whose columns are lags.
+    """Return the gradient of the activations after the division by their norm, for a tile whose columns are lags.
 
-    ``dw`` is the gradient of w, and ``du`` the gradient of u. If ``MIX`` is false, there is no R(2), and g is ``dw``.
+    ``dw`` is the gradient of the weights w after R(2), and ``du`` that of u. If ``MIX`` is false, there is no R(2), and
+    ``dw`` is returned.
     """
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)
@@ -89,7 +90,10 @@ def activation_gradient(
 
 @triton.jit
 def add_mixed_keys(dq, dc, A1, K, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Return dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP), for the P rows t from ``start``."""
+    """Add the gradient that reaches q through c: return dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP).
+
+    The rows t are the P rows from ``start``.
+    """
     P: tl.constexpr = dq.shape[0]
     m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     kind: tl.constexpr = K.dtype.element_ty
@@ -109,7 +113,10 @@ def rows_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of q, c and s1 to DQ, DC and DS1. One program computes P rows of one head."""
+    """Write the gradient of q to DQ and, if MIX1 is true, those of c and s1 to DC and DS1.
+
+    One program computes P rows of one head.
+    """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -162,11 +169,11 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return x_ml + y_m . N_l for a tile x (P, P), whose columns are lags l. If MIX is false, return x.
+    """Add y_m . N_l to each row m and lag l of a tile x (P, P). If MIX is false, return x.
 
-    y is (P, RP), with one vector per row m, and N (T, R) is a table with one vector per lag. The tile has P rows and
-    the P keys ``gap`` positions before them. Column n of row m is the lag ``gap`` + n if n <= m, and ``gap`` + n - P
-    otherwise. If EXACT is true, the products have float32 precision. Otherwise their factors are rounded to the type
+    y is (P, RP), with one vector per row, and N (T, R) is a table with one vector per lag. The tile has P rows and the
+    P keys ``gap`` positions before them: column n of row m is the lag ``gap`` + n if n <= m, and ``gap`` + n - P
+    otherwise. If EXACT is true, the products have float32 precision. Otherwise their factors are rounded to the dtype
     ``kind``.
     """
     if MIX:
@@ -191,8 +198,8 @@ def cyclic_tile(
 ):  # fmt: skip
     """Compute the tile of the P rows from ``start`` and the P keys from ``start_i``, with columns ordered by lag.
 
-    Return q, h and 1 + p1, each with one entry per branch, then the lags, a mask of the lags that have a key, the
-    norm, and the two results of ``activation``.
+    Return q, hidden scores h and 1 + p1, each a tuple with one entry per branch; then the lags, a mask of the lags that
+    have a key, the norm, and the two results of ``activation``.
     """
     m, gap = tl.arange(0, P), start - start_i
     t = start + m
@@ -287,9 +294,9 @@ def lags_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of A, B and p of R(1) and R(2), per sequence.
+    """Write the gradients of A, B and p per sequence: of R(1) to DA1, DB1 and DP1, of R(2) to DA2, DB2 and DP2.
 
-    One program computes P lags of one head.
+    The gradients of an absent mixing are not written. One program computes P lags of one head.
     """
     gap, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -336,7 +343,7 @@ def lags_kernel(
 def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
     """Add the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables of one mixing.
 
-    The terms are x^T of_a, y^T of_b, and the sums of x y over rows.
+    The terms are x^T of_a, y^T of_b, and the elementwise product of x and y, summed over rows.
     """
     da, db, dp = sums
     da = dot(tl.trans(x.to(kind)), of_a.to(kind), da)

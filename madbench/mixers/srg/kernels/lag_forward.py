@@ -30,7 +30,7 @@ from madbench.mixers.srg.kernels.tile import (
 
 @triton.jit
 def mixed_scores(q, K, A1, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Return c (P, RP), c_t = sum over lags l of z_tl A1_l, for the P rows t from ``start``."""
+    """Return the sums over lags l of the scores z_tl times A1_l, (P, RP), for the P rows t from ``start``."""
     P: tl.constexpr = q.shape[0]
     r, c = tl.arange(0, RP), tl.zeros((P, RP), tl.float32)
     newer = scores(q, K, start, T, KW, KP)
@@ -48,9 +48,10 @@ def sums_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,
     RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write c and u to C and U for the mixings that are present, and the norm to NORM.
+    """Write the norms to NORM, and the sums over lags that the mixings need to C and U.
 
-    One program computes P rows of one head. For base S, NORM gets the log2 of the softmax's sum.
+    If MIX1 is true, C gets the sums of scores times A1. If MIX2 is true, U gets the sums of activations times B2,
+    divided by the norm. For base S, NORM gets the log2 of the softmax's sum. One program computes P rows of one head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -102,7 +103,7 @@ def readout_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write the readout o to OUT, from the results of :func:`sums_kernel`.
+    """Write the attention output to OUT. C, U and NORM are the results of :func:`sums_kernel`.
 
     One program computes P rows of one head, in BLOCKS blocks of VB columns.
     """

@@ -14,7 +14,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, read, read_gain
 
 @triton.jit
 def skew(x):
-    """Move column n of row m of a tile (P, P) to ``(m - n) mod P``: from keys to lags, or back."""
+    """Move column n of row m of a tile (P, P) to column ``(m - n) mod P``: from order of keys to lags, or back."""
     P: tl.constexpr = x.shape[0]
     m = tl.arange(0, P)
     return tl.gather(x, (m[:, None] - m[None, :]) & (P - 1), 1)
@@ -22,7 +22,7 @@ def skew(x):
 
 @triton.jit
 def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
-    """The scores x y^T (P, P) of rows x with the P keys from ``start``. Zero for keys that do not exist."""
+    """The scores (P, P) of the rows x with the P keys of Y from position ``start``. Zero for keys that do not exist."""
     P: tl.constexpr = x.shape[0]
     i, w = start + tl.arange(0, P), tl.arange(0, WP)
     return dot(x, read(Y, i[None, :], w[:, None], T, W), tl.zeros((P, P), tl.float32))
@@ -30,9 +30,9 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """Return the tile (P rows, P lags) that is made from two tiles (P rows, P keys).
+    """Combine two tiles (P rows, P keys) into one tile (P rows, P lags).
 
-    At these lags, the rows read keys of both tiles. The keys of ``older`` are the P keys before the keys of ``newer``.
+    At P consecutive lags, rows read keys of both tiles: ``older`` has the P keys before those of ``newer``.
     """
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
@@ -41,7 +41,10 @@ def by_lag(newer, older):
 
 @triton.jit
 def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr):
-    """Return the hidden scores h of a tile z whose columns are lags: (1 + p) z + gamma B1^T, or z if MIX is false."""
+    """Return the hidden scores of a tile of scores z, whose columns are lags: (1 + p1) z + gamma B1^T.
+
+    gamma is c * s1 per row (:func:`read_gamma`). If MIX is false, there is no R(1), and z is returned.
+    """
     if MIX:
         r = tl.arange(0, RP)
         z *= read_gain(P1, lag[None, :], T, MIX)
@@ -51,7 +54,10 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Read gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, read u * s2."""
+    """Read the products of C and S1, (P, RP), for the rows t. Return 0 if MIX is false.
+
+    C and S1 are sums of scores and strengths of R(1), or instead U and S2, sums of activations and strengths of R(2).
+    """
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)
@@ -65,7 +71,7 @@ def read_rows(
     Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """Read q (P, KP) and gamma (P, RP) of the rows t. Return a tuple of each, with one entry per branch."""
+    """Read q (P, KP) and gamma = c * s1 (P, RP) for the rows t. Return two tuples with one entry per branch."""
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -76,9 +82,10 @@ def read_rows(
 
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
-    """The scores of rows ``start`` to ``start + P - 1`` with the keys of the same positions: a tile (P, P) per branch.
+    """The scores of the P rows from ``start`` with the keys at the same positions: one tile (P, P) per branch.
 
-    P is the number of rows of ``q``. Together with older scores, this tile gives the scores of the first P lags.
+    ``q`` has the queries of these rows, one entry per branch. :func:`hidden_of_lags` takes the result for its first
+    lags.
     """
     branches = ()
     for branch in tl.static_range(len(q)):
@@ -93,9 +100,9 @@ def hidden_of_lags(
 ):  # fmt: skip
     """Compute scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
 
-    At these lags the rows read keys of two tiles. ``newer`` has the scores with the newer tile. Return z, h and the
-    scores with the older tile, which is the newer tile of the next P lags. Each is a tuple of tiles (P, P), one per
-    branch.
+    At these lags the rows read keys of two tiles. ``newer`` has the scores with the newer tile of keys. Return z, h and
+    the scores with the older tile of keys, which are ``newer`` for the next P lags. Each is a tuple of tiles (P, P),
+    one per branch.
     """
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()
@@ -111,7 +118,7 @@ def hidden_of_lags(
 
 @triton.jit
 def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """The products x_t . y_i (P, P) of the rows t of X and the P rows i of Y from ``start``.
+    """The dot products (P, P) of the rows t of X with the P rows of Y from ``start``. Both have W columns.
 
     The sum over columns is computed in blocks of WB columns. Zero for rows of Y that do not exist.
     """
@@ -125,9 +132,9 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 
 @triton.jit
 def by_key(weights, before):
-    """Return the tile (P rows, P keys) that is made from two skewed tiles (P rows, P lags).
+    """Combine two skewed tiles (P rows, P lags) into one tile (P rows, P keys). See :func:`skew`.
 
-    ``weights`` has the weights of the present lags, and ``before`` the weights of the P lags before them.
+    ``weights`` has the weights at the present lags, and ``before`` those at the P lags before them.
     """
     P: tl.constexpr = weights.shape[0]
     m = tl.arange(0, P)

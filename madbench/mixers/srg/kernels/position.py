@@ -35,7 +35,10 @@ MOST_COLUMNS = 256  # columns of v that one program sums
 
 
 class Launch:
-    """Launches kernels of the position layout on tensors of given shapes: tiles, padded widths and grids."""
+    """A launcher of kernels of the position layout for tensors of given shapes.
+
+    It computes the sizes of tiles, padded widths, warps and grids.
+    """
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         self.base, self.has = base, (mix1 is not None, mix2 is not None)
@@ -53,9 +56,10 @@ class Launch:
         self.columns = tiles_of(triton.cdiv(self.v_width, self.parts))
 
     def __call__(self, kernel: Any, *tensors: Tensor | None, columns: bool) -> None:
-        """Launch one of the four kernels of flash attention: forward, queries, keys or values.
+        """Launch the forward kernel, or the backward kernel of queries, keys or values, on ``tensors``.
 
-        If ``columns`` is true, a program computes only a part of the columns of v, else all of them.
+        If ``columns`` is true, wide values are divided among several programs by columns; otherwise each program
+        computes all columns of v. A tensor that is None is replaced by one that the kernel does not read.
         """
         grid = (self.tiles, self.batch * self.heads, self.parts if columns else 1)
         given = [tensors[0] if tensor is None else tensor for tensor in tensors]
@@ -67,10 +71,10 @@ class Launch:
         )  # fmt: skip
 
     def split(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """Split float32 factors of a product into 16-bit pieces (:func:`pieces_kernel`), (..., R) -> (..., pieces).
+        """Split a float32 factor x (..., R) of a matrix product into 16-bit pieces (..., pieces): ``pieces_kernel``.
 
-        With ``factor``, returns the pieces of x * factor as a left factor. Without it, returns those of x as a right
-        factor.
+        If ``factor`` is given, return the pieces of x * factor for the left side of a product, otherwise the pieces of
+        x for the right side.
         """
         out = x.new_empty(*x.shape[:-1], self.pieces, dtype=self.kind)
         rows = out.numel() // self.pieces
@@ -81,9 +85,10 @@ class Launch:
         return out
 
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
-        """The sum of n_i y_i^T over the rows i before each tile, or after it if ``reverse``: (B, heads, tiles, R, W).
+        """For each tile of rows, the sum of n_i y_i^T over all rows i before the tile: (B, heads, tiles, R, W).
 
-        Take n (heads, T, R) or (B, heads, T, R), and y (B, heads, T, W).
+        n is (heads, T, R) or (B, heads, T, R), and y is (B, heads, T, W). If ``reverse`` is true, the sums are over the
+        rows after each tile.
         """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
@@ -97,9 +102,10 @@ class Launch:
         return state
 
     def read_sums(self, x: Tensor, y: Tensor, n: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
-        """The sum of (x_t . y_i) n_i over i <= t, or over i >= t if ``reverse``: (B, heads, T, R).
+        """For each row t, the sum of (x_t . y_i) n_i over the rows i <= t: (B, heads, T, R).
 
-        ``state`` is the result of :meth:`sums` for n and y.
+        If ``reverse`` is true, the sum is over i >= t. ``state`` is the result of :meth:`sums` for n and y and the same
+        ``reverse``.
         """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         out = x.new_empty(self.batch, heads, self.length, self.rank, dtype=torch.float32)
@@ -112,7 +118,7 @@ class Launch:
         return out
 
     def delta(self, o: Tensor, do: Tensor) -> Tensor:
-        """The products o_t . do_t of each row, (B, H, T), in float32."""
+        """The product of the output o_t and its gradient do_t for each row, (B, H, T), in float32."""
         delta = o.new_empty(o.shape[:3], dtype=torch.float32)
         block = min(128, tile_width(self.v_width))
         delta_kernel[(self.tiles, self.batch * self.heads)](
@@ -122,11 +128,11 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """Return (rows, block) of a tile: the first entry of ``TILES`` that suits ``length`` and fits in shared memory.
+    """Choose (rows, block) of a tile: the first entry of ``TILES`` that suits ``length`` and fits in shared memory.
 
     Shared memory holds ``rows`` rows, and the ``block`` keys of this step and of the next. ``row_bytes`` is the size of
-    one row over all operands, in bytes. If no entry fits, the last one is returned. On a CPU, the limit is that of a
-    Hopper GPU.
+    one row over all operands, in bytes. Square tiles are used only up to ``NARROW_BYTES``. If no entry fits, the last
+    one is returned. On a CPU, the limit of shared memory is that of a Hopper GPU.
     """
     limit = HOPPER_SHARED_BYTES
     if device.type == "cuda":
@@ -139,7 +145,10 @@ def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[in
 
 
 def tiles_of(width: int) -> tuple[int, int]:
-    """The widths of the one or two tiles that hold ``width`` columns; 0 for no second tile. 384 gives 256 and 128."""
+    """The widths of two tiles that together hold ``width`` columns. The second width is 0 if one tile suffices.
+
+    Widths are powers of two. 384 columns give 256 and 128.
+    """
     whole = tile_width(width)
     if width > whole // 4 * 3 or whole < 64:
         return whole, 0
@@ -149,16 +158,17 @@ def tiles_of(width: int) -> tuple[int, int]:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
+    """Return the output o (B, H, T, V) of attention in the position layout, and ``saved``, tensors for ``backward``.
 
-    Take q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
-    scales. For S, q must be scaled by K^-1/2 already.
+    q and k are (B, H_q, T, K), and v is (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of
+    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` and ``mix2`` are R(1) and R(2), or None.
 
     ``saved`` has these tensors, in float32:
 
     - The norms (B, H, T). For S, they are the binary logarithms of the sums of exponentials.
-    - If there is R(1), c (B, H_q, T, R).
-    - If there is R(2), u (B, H, T, R), divided by the norm, or for S by the sum of exponentials.
+    - If there is R(1), the sums of scores times A1, c (B, H_q, T, R).
+    - If there is R(2), the sums of activations times B2, u (B, H, T, R), divided by the norm, or for S by the sum of
+      exponentials.
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)

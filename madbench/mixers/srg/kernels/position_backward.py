@@ -1,6 +1,7 @@
 """The backward kernels of the position layout, one each for queries, keys and values.
 
-:mod:`madbench.mixers.srg.kernels.position` has the equations and symbols. In addition, gamma is c * s1.
+:mod:`madbench.mixers.srg.kernels.position` has the equations and symbols. In addition, gamma is c * s1 and mu is
+u * s2. A name such as dq or DQ is the gradient of q.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from madbench.mixers.srg.kernels.tile import activation, dot, hidden_gradients, 
 
 @triton.jit
 def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """Write o_t . do_t to DELTA. One program computes P rows of one head."""
+    """Write the dot product of each row of OUT with its gradient in DO to DELTA.
+
+    One program computes P rows of one head.
+    """
     bh = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * P + tl.arange(0, P)
     total = tl.zeros((P,), tl.float32)
@@ -33,7 +37,7 @@ def queries_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of q to DQ and, if there is R(1), the gradient of gamma to DGAMMA.
+    """Write the gradient of q to DQ and, if MIX1 is true, the gradient of gamma = c * s1 to DGAMMA.
 
     One program computes P rows of one head, and loops over the keys, S at a time.
     """
@@ -95,12 +99,14 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of keys or values x (T, W), of their additional columns b, and of their p, for P rows.
+    """Write the gradients of keys or values x (T, W), of the table b and of the diagonal p, for P rows.
 
-    The rows are those from ``start``, and the columns of x are ``w``. b is B1 for keys and B2 for values. ``dx`` (P, .)
-    is the gradient of (1 + p) x, and ``dn`` (P, RP) that of b. If MIX is true, the gradient of x also has the sum of
-    (a_i . m_t) y_t over t >= i, for A, M and Y. Otherwise, only ``dx`` is written, to DX. DB is written only if
-    IS_FIRST is true, because several programs may have different columns of the same rows.
+    The rows are those from ``start``, and ``w`` are the columns of x. b and p are B1 and p1 for keys, and B2 and p2 for
+    values. ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) that of b.
+
+    If MIX is false, only ``dx`` is written, to DX. If it is true, DX gets the gradient of x, which also has the sum of
+    (a_i . m_t) y_t over t >= i, for rows a, m and y of A, M and Y. DP gets the gradient of p, and DB that of b. DB is
+    written only if IS_FIRST is true, because several programs may have different columns of the same rows.
     """
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:
@@ -121,7 +127,7 @@ def keys_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of k, B1 and p1 to DK, DB and DP.
+    """Write the gradient of k to DK and, if MIX1 is true, those of B1 and p1 per sequence to DB and DP.
 
     One program computes P keys of one head, and loops over the rows, S at a time.
     """
@@ -184,10 +190,10 @@ def values_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of v, B2 and p2 to DV, DB and DP.
+    """Write the gradient of v to DV and, if MIX2 is true, those of B2 and p2 per sequence to DB and DP.
 
     One program computes P keys of one head and VA + VR columns of v, and loops over the rows, S at a time. The gradient
-    of p2 is a sum over columns. DP gets one partial sum over VA columns, and one over VR columns.
+    of p2 is a sum over columns. DP gets one partial sum over VA columns and, if VR is not 0, one over VR columns.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

@@ -16,9 +16,10 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 def read_rows(
     Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Read q and the 16-bit pieces of gamma = c * s1 of the rows t. Return a tuple of each, one entry per branch.
+    """Read q and the 16-bit pieces of gamma = c * s1 for the rows t. Return two tuples with one entry per branch.
 
-    t, d and piece are index vectors that broadcast, for rows, channels and pieces.
+    t, d and piece are index vectors of rows, channels and pieces that broadcast. ``gate`` is the query head of the
+    first branch, counted over the batch.
     """
     q, m = (), ()
     for branch in tl.static_range(BRANCHES):
@@ -33,9 +34,10 @@ def read_keys(
     K, B1, P1, gate, head, H, i, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Read k, the 16-bit pieces of B1, and 1 + p1 of the keys i. Return a tuple of each, one entry per branch.
+    """Read k, the 16-bit pieces of B1, and 1 + p1 for the keys i. Return three tuples with one entry per branch.
 
-    i, d and piece are index vectors that broadcast, for keys, channels and pieces.
+    i, d and piece are index vectors of keys, channels and pieces that broadcast. ``gate`` is the key head of the first
+    branch, counted over the batch, and ``head`` its head in the tables.
     """
     k, n, gain = (), (), ()
     for branch in tl.static_range(BRANCHES):
@@ -48,9 +50,10 @@ def read_keys(
 
 @triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """Return the hidden scores h of a tile, one entry per branch: gain * x y + m n, or x y if MIX is false.
+    """Return the hidden scores of a tile, a tuple with one entry per branch: gain * (x y) + m n, or x y without MIX.
 
-    x and y are queries and keys, and m and n the pieces of gamma and B1 from ``pieces_kernel``, in either order.
+    x and y are queries and keys, or keys and queries. m and n are the pieces of gamma and B1 from ``pieces_kernel``, in
+    the same order.
     """
     h = ()
     for branch in tl.static_range(len(x)):
@@ -78,9 +81,10 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the readout o to OUT, u to U, and the norm to NORM (for S the log2 of the sum of exponentials).
+    """Write the attention output to OUT, the sums of activations times B2 to U, and the norms to NORM.
 
-    One program computes P rows of one head and VA + VR columns of v, and loops over the keys, S at a time.
+    For S, NORM gets the log2 of the sum of exponentials. One program computes P rows of one head and VA + VR columns of
+    v, and loops over the keys, S at a time.
     """
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H

@@ -1,6 +1,6 @@
-"""Running sums over rows, tile by tile, as in linear attention; and the split of float32 factors into 16-bit pieces.
+"""Running sums over rows, as in linear attention, and the split of float32 factors into 16-bit pieces.
 
-Rows belong to tiles of P rows. STATE has one sum (R, W) per head and tile.
+Rows are divided into tiles of P rows. STATE has one sum (R, W) per head and tile.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, dot_rest, read, writ
 
 @triton.jit
 def read_piece(pointer, row, column, rows, WIDTH: tl.constexpr, MIX: tl.constexpr):
-    """Read a tile of a (rows, WIDTH) matrix, zero beyond its rows. Zero if MIX is false.
+    """Read a tile of a (rows, WIDTH) matrix of pieces. Rows outside of the matrix are zero. Return 0 if MIX is false.
 
-    Unlike ``read_rank``, it masks no columns, because WIDTH includes padding.
+    Columns are not masked, because WIDTH includes padding.
     """
     if MIX:
         tile = tl.load(pointer + row * WIDTH + column, mask=row < rows, other=0.0)
@@ -29,11 +29,11 @@ def pieces_kernel(
     X, FACTOR, OUT, ROWS, IS_LEFT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, WIDTH: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """Split float32 X (ROWS, R) into 16-bit pieces, so that a product of pieces has float32 precision.
+    """Write the 16-bit pieces of float32 X (ROWS, R) to OUT (ROWS, WIDTH), so that products of pieces are accurate.
 
-    A piece is a rounded value or its remainder. The left factor is multiplied by FACTOR, and stored as values, values
-    again, and remainders. The right factor is stored as values, remainders, and values. Both are filled with zeros up
-    to WIDTH. Float32 output is not split.
+    A piece is a value rounded to 16 bits, or the remainder. A left factor is X times FACTOR, stored as values, values
+    again, and remainders. A right factor is X, stored as values, remainders, and values again. Columns up to WIDTH are
+    filled with zeros. If OUT is float32, X is not split.
     """
     row, column = tl.program_id(0) * P + tl.arange(0, P)[:, None], tl.arange(0, WIDTH)[None, :]
     piece, r = column // R, column % R
@@ -52,7 +52,10 @@ def sums_kernel(
     N, Y, STATE, T, HEADS, SHARED: tl.constexpr, W: tl.constexpr, WB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """Write to STATE, for each tile, the sum of n_i y_i^T (R, W) over the rows i of the tile."""
+    """Write the sum of n_i y_i^T (R, W) over the rows i of each tile to STATE. n_i and y_i are rows of N and Y.
+
+    N is shared by all sequences if SHARED is true. One program computes one tile of one head and WB columns.
+    """
     tile, head = tl.program_id(0), tl.program_id(1)
     t = tile * P + tl.arange(0, P)
     r, w = tl.arange(0, RP), tl.program_id(2) * WB + tl.arange(0, WB)
@@ -65,7 +68,7 @@ def sums_kernel(
 
 @triton.jit
 def scan_kernel(STATE, TILES, SIZE, REVERSE: tl.constexpr, BLOCK: tl.constexpr):
-    """Replace each tile's sum in STATE by the sum over the tiles before it, or after it if REVERSE is true."""
+    """Replace the sum of each tile in STATE by the total of the tiles before it, or after it if REVERSE is true."""
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for i in range(TILES):
@@ -81,9 +84,10 @@ def read_sums_kernel(
     X, Y, N, STATE, OUT, T, HEADS, SHARED: tl.constexpr, REVERSE: tl.constexpr, W: tl.constexpr, WB: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write to OUT (T, R), for each row t, the sum of (x_t . y_i) n_i over i <= t, or over i >= t if REVERSE is true.
+    """Write, for each row t, the sum of (x_t . y_i) n_i over i <= t to OUT. If REVERSE is true, it is over i >= t.
 
-    STATE must have the sums over the other tiles, from ``scan_kernel``.
+    x, y and n are rows of X, Y and N. STATE must have the sums over the other tiles, from ``scan_kernel``. One program
+    computes the P rows of one tile of one head.
     """
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     m, r = tl.arange(0, P), tl.arange(0, RP)
@@ -110,9 +114,10 @@ def add_sums(
     total, m, N, Y, STATE, start, w, T, REVERSE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Return total_t + sum of (m_t . n_i) y_i over i <= t, or over i >= t if REVERSE is true.
+    """Return ``total`` plus, for each row t, the sum of (m_t . n_i) y_i over i <= t, or i >= t if REVERSE is true.
 
-    The rows t are the P rows from ``start``, and m is (P, RP). STATE points to the sum over the other tiles.
+    The rows t are the P rows from ``start``, and m is (P, RP). n_i and y_i are rows of N and Y, and ``w`` are the
+    columns of Y. STATE points to the sum over the other tiles.
     """
     r = tl.arange(0, RP)
     t = start + tl.arange(0, P)

@@ -1,8 +1,8 @@
-"""Checks that kernels compute the same as plain operators on this GPU, before path ``auto`` uses them.
+"""Checks that the Triton kernels and torch operators agree on this GPU, before path ``auto`` uses the kernels.
 
-Each program is checked once. An assembler can generate wrong machine code for a valid kernel: ptxas of CUDA 12.8, which
-Triton ships, generates code that reads uninitialized registers. Gradients then have errors as large as themselves, but
-the loss of a run still falls.
+Each compiled program is checked once. An assembler can generate wrong machine code for a valid kernel: ptxas of CUDA
+12.8, which Triton ships, generates code that reads uninitialized registers. Gradients then have errors as large as
+themselves, but the loss of a run still falls.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Program(NamedTuple):
     def from_allocation(cls, allocation: MlpAllocation, dtype: torch.dtype, length: int) -> Program:
         """The program that a mixer of this allocation runs for inputs of ``length`` tokens.
 
-        Its number of heads and its length are the smallest that Triton compiles in the same way: Triton distinguishes
-        1, multiples of 16 and others. Tiles have 16 to 64 rows. One token is checked as several, because the scores of
-        a single token have no gradient but rounding errors.
+        ``heads`` and ``length`` of the result are small values that Triton compiles to the same code: it distinguishes
+        1, multiples of 16 and other numbers, and kernels use tiles of 16 to 64 rows. A length of 1 becomes 13, because
+        the gradients of the scores of a single token are zero but for rounding errors.
         """
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
@@ -51,7 +51,10 @@ class Program(NamedTuple):
 
 @functools.cache
 def problem(program: Program, device: torch.device) -> str:
-    """The reason why path ``auto`` must not use the kernels of this program on this device. Empty if it may."""
+    """The reason why path ``auto`` must not use the kernels of this program on this device. Empty if it may.
+
+    The reason is an error that the kernels raise, or wrong numbers.
+    """
     try:
         found = largest_error(program, device)
     except Exception as error:  # a compiler, an assembler or a driver may raise anything
@@ -62,9 +65,10 @@ def problem(program: Program, device: torch.device) -> str:
 
 
 def largest_error(program: Program, device: torch.device) -> float:
-    """The largest relative error, as a norm, of the kernels' output and gradients on random inputs.
+    """The largest relative error of the kernels' output and of its gradients, for random inputs.
 
-    They are compared with plain operators in float64.
+    Kernels are compared with torch operators in float64. An error is the norm of the difference of two tensors, divided
+    by the norm of the exact tensor, or by ``LEAST`` of the largest norm of all exact tensors if this is larger.
     """
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
@@ -83,7 +87,7 @@ def largest_error(program: Program, device: torch.device) -> float:
 def _draw(program: Program, device: torch.device) -> list[Tensor | None]:
     """Random inputs of :func:`madbench.mixers.srg.kernels.fused.attention`: q, k, v, and s, A, B, p of each mixing.
 
-    torch's seed is left alone.
+    The four tensors of an absent mixing are None. The state of torch's global generator is not changed.
     """
     k_width, v_width, rank = program.widths
     heads, length, generator = program.heads, program.length, torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Functions shared by the kernels of both layouts: tiles, products of known precision, activations and gradients.
+"""Functions that the kernels of both layouts share: tiles, products of known precision, activations and gradients.
 
 A branch is one set of query heads: G has two (gate and scale), S and R have one.
 """
@@ -21,7 +21,10 @@ FLOOR = tl.constexpr(EPS)
 HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has no libdevice
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Type of the float32 tensors of R(1) or R(2): s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T)."""
+"""Type of the float32 tensors of R(1) or R(2) of rank R for T tokens.
+
+In this order: s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T).
+"""
 
 
 def tile_width(width: int) -> int:
@@ -30,9 +33,9 @@ def tile_width(width: int) -> int:
 
 
 def column_block(width: int) -> int:
-    """The number of columns of V in a tile of the lag layout.
+    """The number of columns in a tile of values of ``width`` columns, for kernels of the lag layout.
 
-    Up to 64 columns are one tile. More are divided into tiles of 128 or 64 columns, whichever need less padding.
+    Up to 64 columns are one tile. More are divided into tiles of 128 or 64 columns, whichever needs less padding.
     """
     if width <= 64:
         return tile_width(width)
@@ -41,13 +44,16 @@ def column_block(width: int) -> int:
 
 @triton.jit
 def dot(x, y, total):
-    """Return x y + total. Float32 factors are multiplied as three products of TF32."""
+    """Return the matrix product x y plus ``total``. Float32 factors are multiplied as three products of TF32."""
     return tl.dot(x, y, total, input_precision="tf32x3")
 
 
 @triton.jit
 def dot_rest(x, y, total):
-    """Return x y + total, with x in full float32 precision and y in the precision of its dtype."""
+    """Return the matrix product x y plus ``total``, without rounding float32 x to the dtype of y.
+
+    x is split into a rounded part and a remainder of that dtype, and both are multiplied by y.
+    """
     high = x.to(y.dtype)
     total = dot(high, y, total)
     if y.dtype != tl.float32:
@@ -57,7 +63,10 @@ def dot_rest(x, y, total):
 
 @triton.jit
 def dot_both(x, y, total, kind: tl.constexpr):
-    """Return x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
+    """Return the matrix product x y plus ``total`` for float32 x and y, neither of which is rounded.
+
+    Both are split into a rounded part and a remainder of the dtype ``kind``, and these parts are multiplied.
+    """
     high = y.to(kind)
     total = dot_rest(x, high, total)
     if kind != tl.float32 and y.dtype != kind:
@@ -82,8 +91,9 @@ def sigmoid(x):
 
 @triton.jit
 def read(pointer, row, column, rows, width):
-    """Read a tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that
-    broadcast.
+    """Read a tile of a (rows, width) matrix. Elements outside of the matrix are zero.
+
+    ``row`` and ``column`` are index vectors that broadcast to the shape of the tile.
     """
     return tl.load(pointer + row * width + column, mask=(row >= 0) & (row < rows) & (column < width), other=0.0)
 
@@ -95,7 +105,7 @@ def write(pointer, row, column, rows, width, value):
 
 @triton.jit
 def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
-    """Like ``read``, but zero if MIX is false, because there is no matrix without a mixing."""
+    """Read a tile as :func:`read` does, or return 0 if MIX is false, because there is no matrix without mixing."""
     if MIX:
         tile = read(pointer, row, column, rows, width)
     else:
@@ -105,7 +115,7 @@ def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
 
 @triton.jit
 def read_gain(P, i, rows, MIX: tl.constexpr):
-    """Read 1 + p of the slots ``i``. One if MIX is false."""
+    """Read 1 + p of the slots ``i`` from the vector P of ``rows`` elements. Return 1 if MIX is false."""
     if MIX:
         gain = 1.0 + tl.load(P + i, mask=(i >= 0) & (i < rows), other=0.0).to(tl.float32)
     else:
@@ -115,10 +125,11 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """Return the activations ``a`` of a tile, and ``selecting``, the scores of the first branch that select slots.
+    """Return the activations ``a`` of a tile of hidden scores, and ``selecting``, the scores that select slots.
 
-    ``h`` has the hidden scores, one entry per branch. For R and G, ``norm`` has the norm of each row, ``selecting`` is
-    h / norm, and ``a`` is computed from it. For S, ``norm`` has the log2 of the softmax's sum, and ``selecting`` is h.
+    ``h`` has one tile of hidden scores per branch: gate and scale for G, otherwise one. ``visible`` masks the slots
+    that a row sees. For R and G, ``norm`` is the norm of each row, ``selecting`` is h[0] / norm, and ``a`` is already
+    divided by the norm. For S, ``norm`` is the log2 of the softmax's sum, and ``selecting`` is h[0].
     """
     selecting = h[0]
     if BASE == "S":
@@ -133,10 +144,11 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
 @triton.jit
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
-    """Return the gradients of the hidden scores h of a tile, one entry per branch.
+    """Return the gradients of the hidden scores h of a tile, a tuple with one entry per branch.
 
-    ``g`` is the gradient of a / n, the activations divided by their norm, and ``delta`` is o_t . do_t per row. ``a``
-    and ``selecting`` are the results of :func:`activation`, and ``h`` and ``norm`` its arguments.
+    ``g`` is the gradient of the activations after the division by their norm. ``delta`` is, for each row, the product
+    of the output o_t and its gradient. ``a`` and ``selecting`` are the results of :func:`activation`, and ``h`` and
+    ``norm`` its arguments.
     """
     if BASE == "S":
         dh = (a * (g - delta),)

@@ -16,7 +16,7 @@ DIFFERENTIAL = 1e-6  # error of central differences
 
 
 def checks(statements: Statements) -> Iterable[Check]:
-    """The checks of the appendices, in the order of the paper."""
+    """The checks of statements of the appendices for a label, in the order of the paper."""
     label, check, differ = statements.label, statements.check, statements.differ
     wide, long = (functools.partial(sample, size=size) for size in (measures.WIDE, measures.MIXED))
     narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))

@@ -1,7 +1,7 @@
-"""Residuals of checks on boundaries of the token x_t (Appendices C.5 and I). Slots become active or inactive at them.
+"""Checks of the boundaries of the last token x_t at which slots become active (HyperMLP, Appendices C.5 and I).
 
-A normal is the gradient of a slot's hidden score with respect to the token. L(1) is the matrix of the QK side, W_q M(1)
-W_k^T.
+The boundary of a slot is the set of tokens at which its hidden score is zero. Its normal is the gradient of the hidden
+score with respect to the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def free_channels(mixer: DynamicMLP) -> int:
 
 
 def freeze_gates(mixer: DynamicMLP) -> None:
-    """Make L(1) and R(1) independent of the token, by setting the weights of their gates to zero."""
+    """Make L(1) = W_q M(1) W_k^T and R(1) independent of the token, by setting the weights of their gates to zero."""
     for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
         if gate:
             gate.weight.zero_()
 
 
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """The matrix B(X) (H_q, free, S) that maps the free channels of the last token to the hidden scores of its row.
+    """The normals B(X) (H_q, free, S) of all slots: the map from free channels of the last token to its hidden scores.
 
-    ``free`` is the number of free channels (:func:`free_channels`), and S the number of slots. All other channels and
-    tokens are constant.
+    ``free`` is the number of channels that no key reads (:func:`free_channels`), and S the number of slots. All other
+    channels, and the other tokens of x (T, D), are constant.
     """
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
@@ -61,7 +61,7 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
     """The matrix B0(X) (H_q, free, S): the result of :func:`normals` if R(1) is the identity.
 
-    For this the tables of R(1) are set to zero. Afterward they have their values again.
+    The tables of R(1) are set to zero for this, and restored afterward.
     """
     assert mixer.mix1 is not None
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
@@ -75,7 +75,10 @@ def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle by which a diagonal R(1) rotates a normal of a boundary."""
+    """The largest sine of an angle between a normal for a diagonal R(1) and the normal of the same slot for R(1) = I.
+
+    The normal of a slot is the gradient of its hidden score with respect to the token.
+    """
     assert mixer.mix1 is not None
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -84,9 +87,9 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between the normals for a constant R(1) and B0(X) R(1) (eq. 42).
+    """The relative difference between the normals for a constant R(1) and the product B0(X) R(1) (eq. 42).
 
-    B0(X) is the matrix of normals for R(1) = I.
+    B0(X) is the matrix of normals for R(1) = I. A normal is the gradient of a slot's hidden score.
     """
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
@@ -95,7 +98,10 @@ def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest turn of a normal by R(1): the sine of its angle to the nearest normal for R(1) = I."""
+    """The largest sine of the angle between a normal and the nearest normal for R(1) = I.
+
+    A normal is the gradient of a slot's hidden score with respect to the token.
+    """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
@@ -104,9 +110,10 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
     """Check that an R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
 
-    Return the larger of two numbers: the difference of the swapped normals, and the largest sine of the angle between
-    a normal for R(1) = I and the nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T
-    has rank one and is not diagonal.
+    A normal is the gradient of a slot's hidden score with respect to the token. Return the larger of two numbers: the
+    relative difference of the swapped normals, and the largest sine of the angle between a normal for R(1) = I and the
+    nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T has rank one and is not
+    diagonal.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -121,9 +128,9 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The (r_s + 1)-th singular value of the change of R(1) by a change of the token, relative to the first.
+    """The singular value r_s + 1 of the change of R(1) between two tokens, relative to the largest (Remark C.15).
 
-    r_s is the rank of R(1) (Remark C.15).
+    r_s is the rank of the mixing. The result is zero if the change has at most this rank.
     """
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     assert mix is not None
@@ -142,7 +149,8 @@ def _sines(normals: Tensor, base: Tensor) -> Tensor:
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
     """The relative difference between the slope of the hidden scores and the sum of the three terms of eq. 43.
 
-    Each term is the slope if only one of three things changes: the token, L(1) or R(1). The context X is constant.
+    The slope is taken along a change of the last token. In each term, only one of three things changes with the token:
+    the query side x itself, the QK matrix L(1), or R(1). The context is constant.
     """
     x, change = x[0], _change(mixer, x)
     token = x[-1]
@@ -162,10 +170,10 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the slope of the hidden scores with their slope if L(1) and R(1) do not depend on the token.
+    """Compare the slope of the hidden scores with their slope if the gates do not depend on the token.
 
-    A slope is taken along a change of the last token. For the second slope, L(1) and R(1) keep the values that they
-    have at this token. Return the relative difference.
+    A slope is taken along a change of the last token. For the second slope, the QK matrix L(1) and R(1) keep the values
+    that they have at this token. Return the relative difference.
     """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)
@@ -195,10 +203,11 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
 
 
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
-    """Set the weights of Proposition I.2. Return the mixer, and tokens (N, 2, D) on a grid of points (x1, x2).
+    """Set the weights of Proposition I.2. Return the mixer, and N inputs of two tokens (N, 2, D).
 
-    Channels 0 and 1 hold x1 and x2, which only the query reads. Channel 2 marks the newest token, and channel 3 the
-    older token, whose value goes to channel 1. Gates are one half, and W_q and W_o are doubled to compensate.
+    There is one input per point (x1, x2) of a grid. Channels 0 and 1 of the newest token hold x1 and x2, which only the
+    query reads. Channel 2 marks the newest token, and channel 3 the older token, whose value goes to channel 1. Gates
+    are one half, and W_q and W_o are doubled to compensate.
     """
     assert mixer.mix1 is not None
     newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
@@ -221,10 +230,10 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
 
 
 def construction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between rows of :func:`warped` and the formula of Proposition I.2.
+    """The relative difference between output rows for the weights of :func:`warped` and the formula of Proposition I.2.
 
-    Channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where phi is the sigmoid, c is ``SHARPNESS`` and rho is the norm of the
-    hidden scores. Other channels are zero.
+    In the formula, channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where phi is the sigmoid, c is ``SHARPNESS`` and rho is
+    the norm of the hidden scores. Other channels are zero.
     """
     mixer, tokens = warped(mixer, x)
     x1, x2 = tokens[:, 1, :2].T
@@ -235,7 +244,7 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between a slot's hidden score and the formula of Examples 2 and 3.
+    """The relative difference between a slot's hidden score and the formula of Examples 2 and 3 in Appendix I.2.
 
     The formula is x b^T + sum_k phi(w_k x) x a_k^T, where x is the query of the newest token and phi the sigmoid. The
     slot is that of the oldest token, whose key is b. The a_k are the keys of the other tokens, and the w_k are weights
@@ -263,9 +272,10 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smaller of two numbers, both positive if the rows of :func:`warped` have kinks on a curve.
+    """The smaller of two numbers that are both positive if output rows have kinks that lie on a curve.
 
-    They are the smallest jump of the slope at three kinks, and the distance of these kinks from a straight line.
+    They are the smallest jump of the slope at three kinks, and the deviation of these kinks from a straight line. The
+    weights are those of :func:`warped`.
     """
     mixer, tokens = warped(mixer, x)
 
@@ -286,10 +296,10 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between the mixer and one that contracts keys and values by convolutions (eq. 76).
+    """The relative difference between the mixer and one that computes its low-rank mixing by convolutions (eq. 76).
 
-    The contractions are those with A and B. The convolutions are computed by FFT. z_t A = q_t (A^T K_(t:1))^T, and (a_t
-    B) Diag(s) A^T V_(t:1) is a sum of values filtered with the lag kernels A.
+    The convolutions of keys and of values with the table A are computed by FFT: z_t A = q_t (A^T K_(t:1))^T, and
+    (a_t B) Diag(s) A^T V_(t:1) is a sum of values filtered with the columns of A, kernels over lags.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores
@@ -308,11 +318,12 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def uncovered_shift(slots: int, rank: int, offset: int = 1) -> float:
-    """A lower bound on the share of a shift's squared mass that R = I + Diag(p) + A Diag(s) B^T misses.
+    """A lower bound on the squared relative error with which R = I + Diag(p) + A Diag(s) B^T approximates a shift.
 
-    A and B have the rank ``rank``, and the shift moves ``slots`` slots by the odd number ``offset``. For any p, only
-    the low-rank part of R acts between slots of different parity, where an odd shift has all of its mass. These are two
-    blocks. Each misses at least the squares of its singular values beyond the ``rank`` largest.
+    A and B have the rank ``rank``. The shift moves ``slots`` slots by ``offset``, an odd number. For any p, only the
+    low-rank part of R acts between slots of different parity, where an odd shift has all of its nonzero elements. These
+    form two blocks. In each block, the error is at least the sum of the squared singular values beyond the ``rank``
+    largest.
     """
     shift = torch.eye(slots, dtype=torch.float64).roll(offset, 1).triu()
     blocks = (shift[parity::2, 1 - parity :: 2] for parity in (0, 1))

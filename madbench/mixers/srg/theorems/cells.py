@@ -1,6 +1,7 @@
-"""Residuals of checks on rows within a cell (HyperMLP, Appendix C.5.1).
+"""Checks of output rows within a cell (HyperMLP, Appendix C.5.1). Each function returns a residual.
 
-A cell is a set of tokens for which, with a constant context, no hidden score changes its sign and so no slot switches.
+A cell is a set of values of the last token, with a constant context, for which no hidden score changes its sign, so
+that the same slots are active.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Make all gates constant, and place the last token of x[0] at three equidistant points on a line within a cell.
+    """Make all gates constant, and copy the sequence x[0] with three last tokens on a line, all within one cell.
 
-    The middle point is the last token itself. The step dx from a point to the next is half of the way from this token
-    to the nearest point of the line at which a hidden score of the first head is 0. So all three points are in one
-    cell. Return the three sequences (3, T, D), dx (D,) and the matrix W(2) (S, D) of the first head
-    (:func:`madbench.mixers.srg.theorems.measures.dynamic_weights`).
+    The middle of the three is the last token itself. The step dx from one to the next is half of the way from this
+    token to the nearest point of the line at which a hidden score of the first head is 0. Return the three sequences
+    (3, T, D), dx (D,) and the matrix W(2) (S, D) of the first head (see
+    :func:`madbench.mixers.srg.theorems.measures.dynamic_weights`).
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
@@ -52,10 +53,11 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest relative difference between a row times the norm of its hidden scores and x B(X) D_s W(2) (eq. 41).
+    """Compare an output row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in x (eq. 41).
 
-    The latter is linear in the token x. D_s is diagonal and selects the active slots. Values and slopes are compared
-    within a cell, for one head.
+    x is the last token, B(X) maps it to its hidden scores, D_s is the diagonal matrix that selects the active slots,
+    and W(2) maps activations to the output. Values and slopes are compared within a cell, for one head. Return the
+    largest relative difference.
     """
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)
@@ -73,8 +75,8 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
     """The relative difference between the slopes of an output row in two parts of a line within a cell (Remark C.11).
 
     The row is computed for three tokens at equal distances on the line. Its change from the first to the second token
-    is compared with its change from the second to the third. No slot switches within a cell, so the two changes differ
-    only because the row is divided by the norm of its hidden scores.
+    is compared with its change from the second to the third. The same slots are active for all three, so the two
+    changes differ only because the row is divided by the norm of its hidden scores.
     """
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]
@@ -82,11 +84,11 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def smooth(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest jump of the slope of the last row, relative to the slope, as the last token moves along a line.
+    """The largest jump of the slope of the last output row, relative to the slope, as the last token moves on a line.
 
-    The slopes just before and just behind each of ``POINTS`` points on the line are compared. No point is on the
-    boundary of a cell, so the jump is near 0 although all gates depend on the token. Infinite if all points are in the
-    same cell, because nothing is measured then.
+    At each of ``POINTS`` points of the line, the slopes just before and just behind the point are compared. No point is
+    on the boundary of a cell, so the jump is near 0, although all gates depend on the token. Infinite if all points are
+    in the same cell, because nothing is measured then.
     """
     free = free_channels(mixer)
     change = torch.zeros_like(x[0, 0])

@@ -1,7 +1,7 @@
-"""Residuals of checks on training near its start: the tangent kernel and stable selection (Appendix D.2).
+"""Checks of training near its start: the tangent kernel and stable selection (HyperMLP, Appendix D.2).
 
-f is the last row of every sequence, and the loss is half the squared error of f. The tangent kernel of two rows is the
-product of their Jacobians with respect to all parameters.
+f is the last output row of every sequence, and the loss is half the squared error of f. The tangent kernel of two rows
+is the product of their Jacobians with respect to all parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLOW, SLOWER = 1e4, 1e5  # factors of the output; the larger the factor, the les
 
 
 def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The Jacobian (B D, number of parameters) of the last rows of the output for x (B, T, D)."""
+    """The Jacobian (B D, number of parameters) of the last output row of each sequence of x (B, T, D)."""
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()
@@ -40,9 +40,10 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the change of f on new sequences during training with its prediction by the tangent kernel.
+    """Compare the change of outputs for other sequences during training with the prediction of the tangent kernel.
 
-    The change is the derivative of f along the gradient flow on the training sequences (Theorem D.9).
+    The change is the derivative of the last output rows of the other sequences along the gradient flow on the training
+    sequences x (Theorem D.9). Return the relative difference.
     """
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)
@@ -61,8 +62,8 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
 def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
     """Train ``parameters`` by gradient descent. Return the change of the scaled output, and its prediction.
 
-    The scaled output is ``factor`` times f. Both results are (B D,). The prediction is gradient descent with the
-    tangent kernel of the initial parameters.
+    Both are (B D,). The scaled output is ``factor`` times the last output rows. The prediction is gradient descent with
+    the tangent kernel of the initial parameters.
     """
     start = mixer(x)[:, -1].flatten().detach()
     jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
@@ -80,17 +81,17 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare gradient descent in W_o alone with the prediction by the initial tangent kernel (Corollary D.10).
 
     The kernel has only the Jacobians with respect to W_o. It stays constant during training, because the mixer is
-    linear in W_o, so the prediction is exact. Return the relative difference of the two changes of f.
+    linear in W_o, so the prediction is exact. Return the relative difference of the two changes of the output.
     """
     return difference(*_descend(mixer, x, [cast(nn.Parameter, mixer.o.weight)], 1.0))
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The factor by which training comes closer to descent with the initial kernel if the output is scaled up by ten.
+    """The ratio of two distances from descent with the initial tangent kernel: for large and for small output scales.
 
-    The distance of gradient descent in all parameters from descent with the initial tangent kernel is measured for an
-    output f scaled by ``SLOWER`` and by ``SLOW``, and the first is divided by the second. A ratio of 0.1 means that the
-    kernel changes in proportion to the parameters.
+    Each distance is the relative difference between gradient descent in all parameters and descent with the initial
+    kernel. The output is scaled by ``SLOWER`` in the numerator and by ``SLOW``, a tenth, in the denominator. A ratio of
+    0.1 means that the kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):
@@ -101,11 +102,11 @@ def laziness(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def stability(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of rows whose hidden scores move by less than their margin but whose selection changes (Lemma D.11).
+    """The number of rows whose active slots change although no hidden score moves by the row's margin (Lemma D.11).
 
-    The margin of a row is its smallest absolute score. All parameters move along random directions, in growing steps.
-    If no row stays within its margin, or no selection ever changes, nothing is measured: the result is then the number
-    of all rows.
+    The margin of a row is its smallest absolute hidden score. All parameters move along random directions, in growing
+    steps. If no row stays within its margin, or no row beyond its margin changes its active slots, nothing is measured:
+    the result is then the number of all rows.
     """
     parameters, generator = [*mixer.parameters()], torch.Generator().manual_seed(0)
     start = _selecting_scores(mixer, x)

@@ -14,7 +14,7 @@ MIXED_SCORES = 2e-2  # error of scores in bfloat16
 
 
 def checks(statements: Statements) -> Iterable[Check]:
-    """The checks of the main text, in the order of the paper, and then the checks of letters that Table 1 lacks."""
+    """The checks of theorems of the main text for a label, and then those of letters that are not in Table 1."""
     label, check, differ = statements.label, statements.check, statements.differ
     wide = functools.partial(sample, size=measures.WIDE)
     by_lag, is_softmax = label.layout == "lag", label.has_softmax

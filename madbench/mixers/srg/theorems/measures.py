@@ -1,7 +1,7 @@
-"""Residuals of the S/R/G checks. Each function takes a small mixer and an input, changes one of them, and compares.
+"""Measurements of the S/R/G checks. Each function takes a small mixer and an input, changes one of them, and compares.
 
 Unless stated otherwise, a function returns a relative difference, which is zero up to rounding if the check holds.
-W(1), W(2), M(1), M(2), R(1) and R(2) are those of the HyperMLP paper, whose equations are cited.
+W(1), W(2), L(1), M(1), M(2), R(1) and R(2) are matrices of the HyperMLP paper, whose equations are cited.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one t
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """A mixer and an input as from :func:`sample`, with the given ``ranks`` (``qk``, ``vo`` or ``mix``)."""
+    """A small mixer of a label with some given ``ranks`` (``qk``, ``vo`` or ``mix``), and an input for it.
+
+    Other ranks are those that the family chooses. Weights are as in :func:`madbench.mixers.checks.sample`.
+    """
     settings = family.Settings()
 
     def build() -> DynamicMLP:
@@ -48,9 +51,10 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """The sum of three numbers of parameters. It is zero if the budget is met as closely as possible.
+    """A number of parameters that is zero if a mixer of this label meets its budget as closely as possible.
 
-    They are the parameters above the budget, the error of the count, and the unused parameters if a larger rank fits.
+    It is the sum of the parameters above the budget, the error of the allocation's count, and the number of parameters
+    that the next larger rank would leave unused, plus one, if that rank fits.
     """
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
@@ -69,9 +73,9 @@ def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The row sigma(x W(1)) W(2) (D,) of a token x (D,), summed over heads (eq. 5).
+    """The output row sigma(x W(1)) W(2) (D,) of a token x (D,), summed over heads (eq. 5).
 
-    ``first`` is W(1) (H_q, D, S), and ``second`` is W(2) (H, S, D).
+    ``first`` is W(1) (H_q, D, S), and ``second`` is W(2) (H, S, D), for S slots. sigma is the activation of the base.
     """
     hidden = token @ first
     if mixer.variant.has_softmax:
@@ -88,10 +92,11 @@ def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> T
 def dynamic_weights(
     mixer: DynamicMLP, x: Tensor, gated_by: Tensor | None = None, mixed_by: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), computed from the parameters (eq. 9, 10).
+    """The weight matrices of the dynamic MLP that computes the last row of x (T, D), from the parameters (eq. 9, 10).
 
-    M(1) and M(2) are computed from the token ``gated_by`` (D,), and R(1) and R(2) from ``mixed_by`` (D,). None means
-    the last token of x.
+    W(1) (H_q, D, S) maps the token to hidden scores of S slots, and W(2) (H, S, D) maps activations to the output. The
+    gates M(1) and M(2) are computed from the token ``gated_by`` (D,), and R(1) and R(2) from ``mixed_by`` (D,). None
+    means the last token of x.
     """
     w, label, length = dict(mixer.named_parameters()), mixer.variant, len(x)
     token, mixed_by = (x[-1] if own is None else own for own in (gated_by, mixed_by))
@@ -141,7 +146,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
-    """Multiply by ``factor`` the scores whose sign selects slots: those of all heads, or of the gate of base G."""
+    """Multiply the scores whose sign selects slots by ``factor``. For base G these are the scores of the gate."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
@@ -161,7 +166,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of slots at which scale scores of base G change the active set, or leave the weight unchanged.
+    """The number of slots for which the scale scores of base G do not act as they should.
 
     The sign of all scale scores is changed. Active slots must stay active with another activation, and inactive slots
     must stay inactive.
@@ -174,11 +179,11 @@ def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
-    """The largest bend of the boundaries of 3 slots. Zero if all boundaries are flat.
+    """The largest bend of the boundaries of up to 3 slots. Zero if all boundaries are flat.
 
-    The boundary of a slot is the set of tokens at which its hidden score is zero. Three points of the boundary are
-    found, on three parallel lines. The bend is their deviation from a straight line. If ``is_static`` is true, L(1) and
-    R(1) are made independent of the token first.
+    The boundary of a slot is the set of values of the last token at which the slot's hidden score is zero. Three points
+    of the boundary are found, on three parallel lines. The bend is their deviation from a straight line. If
+    ``is_static`` is true, L(1) = W_q M(1) W_k^T and R(1) are made independent of the token first.
     """
     free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant
@@ -190,7 +195,7 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
 
     def hidden(u: float, s: Tensor) -> Tensor:
-        """Scores (points, slots) of the last row of one head, for a token moved by u and by s."""
+        """Hidden scores (points, slots) of the first head if the last token moves by ``u`` across and ``s`` along."""
         moved = x[:1].repeat(len(s), 1, 1)
         moved[:, -1] += u * across + s[:, None] * along
         return mixer.maps(moved).hidden[:, 0, -1]
@@ -198,7 +203,8 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
         """The first interval of s in which a slot's hidden score changes its sign, as (start, end, zero) by slot.
 
-        The interval is a step of a grid from ``low`` to ``high``. The zero is found by linear interpolation.
+        The interval is a step of a grid from ``low`` to ``high``, on the line at ``u``. The zero in it is found by
+        linear interpolation. Slots without a change of sign are left out.
         """
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
@@ -236,16 +242,17 @@ def null_directions(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def inactive(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of visible slots whose activation is zero."""
+    """The number of slots that a row sees and whose activation is zero, over all rows and heads."""
     inactive = mixer.maps(x).activations == 0
     return float((inactive & inactive.new_ones(inactive.shape).tril(mixer.register_slots)).sum())
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Check ReLU(h) - ReLU(-h) = h on activations.
+    """Check that activations without ReLU read every slot with its sign, by ReLU(h) - ReLU(-h) = h.
 
-    The activations, minus the activations for negated selecting scores, are compared with the activations without ReLU.
-    Add the number of slots whose activation without ReLU is zero, and 1 if the negated scores give the same output.
+    The activations minus those for negated selecting scores are compared with the activations without ReLU. Return the
+    relative difference, plus the number of visible slots whose activation without ReLU is zero, plus 1 if the output
+    for negated scores is the same.
     """
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
@@ -260,9 +267,9 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the rows of base L with a difference of rows of base R, as h = ReLU(h) - ReLU(-h).
+    """Compare the output of base L with that of base R minus that of base R for negated scores.
 
-    The difference is the rows of base R minus the rows of base R with negated scores.
+    Both are equal because h = ReLU(h) - ReLU(-h).
     """
     y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
     selected = mixer(x)
@@ -286,7 +293,7 @@ def rope(
     positions: Sequence[int] = POSITIONS,
     is_mixed: bool = False,
 ) -> float:
-    """The largest change of the scores of a sequence that starts at one of ``positions`` instead of position 0.
+    """The largest relative change of scores if a sequence starts at one of ``positions`` instead of position 0.
 
     If ``has_even_gate`` is true, the QK gate is one half for every channel. ``order`` is the mixer's ``rope_order``. If
     ``is_mixed`` is true, scores are computed under bfloat16 autocast. Positions from 257 on would then be rounded if
@@ -303,7 +310,10 @@ def rope(
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative error of the norm of each row's hidden scores under bfloat16 autocast, compared with float64."""
+    """The relative error of the norms of hidden scores under bfloat16 autocast, compared with norms in float64.
+
+    Both are computed from the same hidden scores.
+    """
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         p = block_attention.ordered(mixer, mixer.for_each_head(mixer.project(x, 0)))
@@ -314,13 +324,13 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def sliding(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the last row of decoding in a sliding window with the last row of this window alone."""
+    """Compare the last row of decoding with ``slide=True`` and the last row for the newest ``max_len`` tokens alone."""
     x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
 def sequences(family: Any, label: Variant) -> Residual:
-    """Compare path ``tiled`` with path ``dense``, outputs and gradients, for more sequences than fit into a tile."""
+    """Compare outputs and gradients of the paths ``tiled`` and ``dense``, for more sequences than fit into a tile."""
     outcomes = []
     for path in ("dense", "tiled"):
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
@@ -333,9 +343,10 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the scores of registers R with x_t W_q M(1)(x_t) . R W_k.
+    """Compare the scores of registers with products of gated queries, before RoPE, and the keys of registers.
 
-    The scores of tokens are compared with those of the mixer without registers.
+    Also compare the scores of tokens with those of a mixer without registers and mixing. Return the larger relative
+    difference.
     """
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q if mixer.qk_gate is None else q * torch.sigmoid(mixer.qk_gate(x))

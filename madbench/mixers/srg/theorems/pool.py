@@ -1,4 +1,4 @@
-"""Residuals of checks on the pool of a context, the measure that its slots define (Appendices D.1, E, H and I).
+"""Checks of the pool of a context, the measure that its slots define (HyperMLP, Appendices D.1, E, H and I).
 
 A pool is the measure sum_j delta(u_j, v_j) of the atoms (u_j, v_j), the rows of U = R(1)^T X and V = R(2)^T X. The
 output of a head is the integral of Psi(x; u, v) = ReLU(alpha(x; u)) v L(2)^T over the pool, divided by the norm of the
@@ -31,7 +31,11 @@ DRAWN = 64  # number of random atoms, measures or gates
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of one head for the last row of a sequence with S slots, and the matrices that define it."""
+    """The pool of one head for the last row of a sequence with S slots, and the matrices that define the pool.
+
+    The pool has one atom (u_j, v_j) per slot: rows of U = R(1)^T X and V = R(2)^T X. L(1) and L(2) are the matrices of
+    the QK side and of the VO side.
+    """
 
     token: Tensor  # x (D,)
     address: Tensor  # L(1) (D, D)
@@ -43,11 +47,11 @@ class Pool:
     context: tuple[Tensor, Tensor]  # X (S, D) as keys and as values read it, each after its own convolution
 
     def coefficients(self, u: Tensor) -> Tensor:
-        """The coefficients alpha(x; u) (..,) of atoms u (.., D), whose signs select slots. x is the pool's token."""
+        """The scores alpha = x L(1) u^T (..,) of atoms u (.., D) for the pool's token x. Their signs select slots."""
         return u @ (self.token @ self.address)
 
     def features(self, u: Tensor, v: Tensor) -> Tensor:
-        """The features Psi(x; u, v) (.., D) of atoms u and v (.., D). x is the pool's token."""
+        """The features Psi = ReLU(x L(1) u^T) v L(2)^T (.., D) of atoms u and v (.., D) for the pool's token x."""
         return F.relu(self.coefficients(u))[..., None] * (v @ self.readout)
 
     @property
@@ -57,7 +61,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Reach:
-    """The bounds of Assumption D.1 for a set of pools. They define the set Omega_t of Lemma D.2."""
+    """The bounds of Assumption D.1 for a set of pools. They define Omega_t, the set of admissible atoms (Lemma D.2)."""
 
     u: float  # largest |u|, C_R1 B_X
     v: float  # largest |v|, C_R2 B_X
@@ -67,12 +71,12 @@ class Reach:
 
     @property
     def features(self) -> float:
-        """The bound of Lemma D.3 on the norm of Psi over Omega_t."""
+        """The bound of Lemma D.3 on the norm of the features Psi of any atom within these bounds."""
         return self.token * self.address * self.readout * self.u * self.v
 
 
 def pools(mixer: DynamicMLP, x: Tensor, head: int) -> Iterator[Pool]:
-    """The pools of one head for all rows of x (B, T, D) that have at least ``SHORTEST`` tokens."""
+    """The pools of one head for the rows of x (B, T, D) that see at least ``SHORTEST`` tokens, sequence by sequence."""
     for sequence in x:
         for length in range(SHORTEST, len(sequence) + 1):
             yield pool(mixer, sequence[:length], head)
@@ -106,9 +110,9 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
 
 
 def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
-    """Return R^T X (S, D) for the context X (S, D), with R of one head and a token (D,), by the mixer's own mixing.
+    """Return R^T X (S, D) for the context X (S, D), computed by the mixer's own module. X if there is no mixing.
 
-    Each column of X is mixed like a row of scores. Without mixing, returns X.
+    R is the mixing matrix of one head for a token (D,). Each column of X is mixed like a row of scores.
     """
     if mix is None:
         return context
@@ -133,9 +137,9 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the atom (u, v) of a context of one token x with (x, x) (Proposition C.9).
+    """Compare the atom (u, v) of a context that is a single token x with (x, x) (Proposition C.9).
 
-    Add the number of tokens that share an atom with another token.
+    Return the larger of the relative difference and the number of tokens whose atom equals that of another token.
     """
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):
@@ -146,7 +150,10 @@ def reachable(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def integral(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare rows of the mixer with the integrals of Psi over their pools, divided by the norm (eq. 45, 47)."""
+    """Compare output rows with the sums of the features Psi over their pools, divided by the norm (eq. 45, 47).
+
+    Pools are computed from the equations. The sums are over atoms and heads.
+    """
     rows = 0.0
     for of_head in _of_heads(mixer, x):
         # from the equation, not from the mixer's own mixing
@@ -170,7 +177,11 @@ def atoms(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def features(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest norm of Psi over atoms of Omega_t, the maximizer included, relative to its bound (Lemma D.3)."""
+    """The largest ratio of the norm of the features Psi to its bound, over heads, rows and atoms (Lemma D.3).
+
+    Atoms are drawn from Omega_t, the set within the bounds of Assumption D.1, and include the maximizer. The lemma
+    holds if the result is at most 1.
+    """
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -181,9 +192,9 @@ def features(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
-    """Atoms u and v (N, D) of Omega_t.
+    """Atoms u and v (N, D) within the bounds ``reach``, the set Omega_t.
 
-    They are the atoms of the pool, the maximizer of Psi for its token, and random atoms on the boundary.
+    They are random atoms on the boundary, the maximizer of Psi for the token of the pool, and the atoms of the pool.
     """
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.randn(DRAWN, len(each.token), generator=generator).to(each.token) for _ in range(2))
@@ -194,9 +205,10 @@ def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
 
 
 def readouts(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest ratio of an integral's norm |T mu| to its bound sup |Psi| |mu|_TV (Theorem D.4).
+    """The largest ratio of the norm of an integral of Psi to its bound, over measures mu (Theorem D.4).
 
-    The measures mu are single atoms and random signed measures on Omega_t.
+    The bound is sup |Psi| times the total variation of mu. The measures are single atoms and random signed measures on
+    atoms within the bounds of Assumption D.1. The theorem holds if the result is at most 1.
     """
     ratios, generator = [], torch.Generator().manual_seed(1)
     for of_head in _of_heads(mixer, x):
@@ -219,11 +231,11 @@ def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest increase of total variation when the mixer's selection multiplies signed measures on a pool.
+    """The error of the statement that selection restricts a measure (Theorem D.6, Lemma E.6, Remark E.7). Zero if true.
 
-    Two tokens of the context are equal, so that atoms coincide if slots are tokens. If the selection of some slots is
-    not given by the sign of alpha, and their number is larger than the increase, this number is returned instead. The
-    result is zero if selection is a restriction (Theorem D.6, E.6, E.7).
+    It is the larger of two numbers, over heads and rows: the increase of the total variation of random signed measures
+    on a pool when inactive slots are removed, and the number of slots whose activity is not given by the sign of their
+    score alpha. Two tokens of the context are equal, so that atoms coincide if slots are tokens.
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
@@ -243,10 +255,11 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def outputs(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest ratio |row| |scores| / bound over the heads and rows (Proposition E.8).
+    """The largest ratio of |row| |scores| to its bound, over heads and rows (Proposition E.8).
 
-    |row| is the norm of what one head adds to a row of the output, and |scores| the norm of the head's hidden scores.
-    The bound is sup |Psi|, over the atoms of the head's pools, times the number of active slots.
+    |row| is the norm of the part of an output row that one head adds, and |scores| the norm of the head's hidden
+    scores. The bound is the largest |Psi| of the atoms of the head's pools, times the number of active slots. The
+    proposition holds if the result is at most 1.
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
     if mixer.o_up:
@@ -271,9 +284,9 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest relative violation of the norm properties in Theorem D.7, for two random functions f per head.
 
-    |f|_var is the least total variation of a measure that represents f, found by linear programming. The relative
-    violations are: |f| above sup |Psi| |f|_var, |f|_var above the total variation of the measure that defines f, the
-    norm of a sum above the sum of norms, and the deviation of |3 f|_var from 3 |f|_var.
+    |f|_var is the least total variation of a measure that represents f, found by linear programming. The violations
+    are: |f| above sup |Psi| |f|_var, |f|_var above the total variation of the measure that f was made from, the norm of
+    a sum above the sum of norms, and the deviation of |3 f|_var from 3 |f|_var. Zero if there are none.
     """
     away, generator = [0.0], torch.Generator().manual_seed(0)
     for of_head in _of_heads(mixer, x[:1, -SHORTEST - 2 :]):
@@ -330,9 +343,9 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest difference between two counts: half of the noise slots, and the slots that noise activates.
+    """The largest difference, over heads, between the number of active noise slots and half of all noise slots.
 
-    The second count is the mean over a noise and its negative.
+    All tokens but the last are noise. The number of active slots is the mean over a noise and its negative.
     """
     negative = -x
     negative[:, -1] = x[:, -1]

@@ -1,4 +1,4 @@
-"""Makes the checks of theorems. A check applies only to labels for whose letters its theorem was worked out."""
+"""A factory of the checks of theorems. A check applies only to labels for whose letters its theorem was worked out."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ WITHIN = 1 + 1e-12  # largest ratio of a bounded quantity to its bound
 WORKED_OUT = "SRGDLpcgkaqv12o!"
 """The letters for which the theorems were worked out, by the paper or in the files of this folder.
 
-They are listed here instead of taken from the grammar, because a theorem may not hold with a new letter. Theorems are
-not checked for labels with a new letter until it is added here, or to the ``letters`` of the checks that hold with it.
+The letters are listed here instead of taken from the grammar, because a theorem may not hold for a new letter. Theorems
+are not checked for labels with a new letter until the letter is added here, or to the ``letters`` of single checks.
 """
 
 
 @dataclass(frozen=True)
 class Statements:
-    """Makes the checks of theorems for one label."""
+    """A factory of the checks of theorems for one label."""
 
     family: Any
     label: Variant
     letters: Collection[str] | None = WORKED_OUT
-    """The default of the letters for which a check was worked out. None if checks hold for every letter."""
+    """The letters for which a check was worked out that names none itself. None if checks hold for every letter."""
 
     def check(
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,
         unless: str = "", make: Callable[..., Any] = sample, letters: Collection[str] | None = None,
     ) -> Check:  # fmt: skip
-        """A check that ``measure``, called with the result of ``make``, is at most ``tolerance``.
+        """A check that the number returned by ``measure`` is at most ``tolerance``.
 
-        The check is not applicable if ``unless`` gives a reason, or if the label has a letter that is not in
-        ``letters``.
+        ``measure`` is called with the items that ``make(family, label)`` returns, such as a mixer and an input. The
+        check is not applicable if ``unless`` gives a reason, or if the label has a letter that is not in ``letters``,
+        by default the letters of this object. ``name``, ``what`` and ``source`` are texts for display.
         """
         unless = unless or self._reason(self.letters if letters is None else letters)
         run = None if unless else lambda: measure(*make(self.family, self.label))
@@ -47,7 +48,10 @@ class Statements:
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = NOTICEABLE,
         **options: Any,
     ) -> Check:  # fmt: skip
-        """A check that ``measure`` is above ``tolerance``. ``options`` are further arguments of :meth:`check`."""
+        """A check that the number returned by ``measure`` is above ``tolerance``.
+
+        ``options`` are further arguments of :meth:`check`.
+        """
         return replace(self.check(name, what, source, measure, tolerance, **options), is_difference=True)
 
     def _reason(self, letters: Collection[str] | None) -> str:
@@ -57,7 +61,7 @@ class Statements:
 
 
 def why_unselected(label: Variant) -> str:
-    """The reason why the sign of a score does not select slots for this label. Empty if it does."""
+    """The reason why slots of this label are not selected by the sign of their scores. Empty if they are."""
     if label.has_softmax:
         return "softmax weights every slot"
     return "" if label.has_selection else "without a gate every slot is read"

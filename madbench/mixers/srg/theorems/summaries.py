@@ -30,7 +30,7 @@ HEADS_DRAWN = 20  # number of random heads
 
 
 def checks(statements: Statements) -> Iterable[Check]:
-    """The checks of both constructions for a label."""
+    """The checks of averages of noise (Appendix I.3.1) and of summaries of a context (I.3.2) for a label."""
     label, check, differ = statements.label, statements.check, statements.differ
     no_selection = why_unselected(label)
     wide = functools.partial(measures.with_ranks, qk=8 * label.query_heads(2))
@@ -60,9 +60,10 @@ def checks(statements: Statements) -> Iterable[Check]:
 
 
 def noisy_tokens(like: Tensor) -> Tensor:
-    """Sequences (2^5, 8, D): two signal tokens, five noise tokens with all patterns of signs, and the last token.
+    """Sequences (2^5, 8, D) of two signal tokens, five noise tokens, and a last token that scores the others.
 
-    The noise has scores of +1 and -1, which are independent over all patterns. The signal has the score +1.
+    The sequences have all patterns of signs of the noise: a noise token has the score +1 or -1. A signal token has the
+    score +1. D, dtype and device are those of ``like`` (..., D).
     """
     signs = like.new_tensor([*itertools.product((1.0, -1.0), repeat=NOISE)])
     tokens = like.new_zeros(len(signs), SIGNAL + NOISE + 1, like.shape[-1])
@@ -72,9 +73,9 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Set weights for the tokens of :func:`noisy_tokens`. Return 2 if gates halve the outputs, else 1.
+    """Set weights so that the last row of :func:`noisy_tokens` gives every token the score that the token stores.
 
-    The last row gives every token the score that it stores. The output adds up signals and noise in separate channels.
+    The output sums signals and noise in separate channels. Return 2 if gates halve the outputs, else 1.
     """
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
@@ -93,14 +94,14 @@ def _clear(mixer: DynamicMLP) -> float:
 
 
 def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
-    """The slots of the last row's ``tokens`` tokens: the slot of the oldest token first."""
+    """The slot of each of the ``tokens`` tokens in the last row, for the oldest token first."""
     return [tokens - 1 - token if mixer.by_lag else token for token in range(tokens)]
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Let slot ``into`` of a mixed row be the sum of the slots ``slots`` times ``weights``.
+    """Set the tables of the first head so that slot ``into`` of a mixed row is a weighted sum of the slots ``slots``.
 
-    It is set in the tables of the mixing: column ``into`` of R has the weights in the rows ``slots``. Component
+    The other ``slots`` become zero. Column ``into`` of R then has the ``weights`` in the rows ``slots``. Component
     ``rank`` of the low-rank part is used, and all strengths s are assumed to be one half.
     """
     mix.p[0, slots] = -1
@@ -128,7 +129,10 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """Set R(1) so that one slot is the sum of the signal, one is the average of the noise, and the others are zero."""
+    """Set R(1) for :func:`noisy_tokens`: one slot is the sum of the signal tokens, one the average of the noise tokens.
+
+    The other slots of these tokens become zero.
+    """
     assert mixer.mix1 is not None
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
@@ -137,9 +141,9 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smallest amount by which R(1) increases the signal's share in a row, over all noise patterns.
+    """The smallest increase of the weight of signal tokens in the last row by R(1), over all patterns of noise.
 
-    The share is the part of the row's normalized weights that falls on signal tokens.
+    The weight is the sum of normalized activations, and R(1) is that of :func:`noise_average`.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
@@ -151,7 +155,7 @@ def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
 def _context(like: Tensor, asked: int) -> Tensor:
     """Sequences (``asked``, 6, D) with the same random context of five tokens.
 
-    The last token of sequence i asks for summary i.
+    The last token of sequence i asks for summary i. D, dtype and device are those of ``like`` (..., D).
     """
     generator = torch.Generator().manual_seed(0)
     tokens = like.new_zeros(asked, CONTEXT + 1, like.shape[-1])
@@ -162,7 +166,7 @@ def _context(like: Tensor, asked: int) -> Tensor:
 
 
 def _weights(like: Tensor, summaries: int) -> Tensor:
-    """The random weights C (5, ``summaries``) of summaries C^T X of five tokens. Every column has both signs."""
+    """Random weights C (5, ``summaries``) for summaries C^T X of five tokens. Every column has both signs."""
     generator = torch.Generator().manual_seed(1)
     c = torch.randn(CONTEXT, summaries, generator=generator).to(like)
     c[0], c[1] = c[0].abs(), -c[1].abs()
@@ -182,9 +186,10 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 
 
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare rows with the summaries C^T X of a context X for a random C.
+    """Compare output rows with summaries C^T X of a context X, for a random C.
 
-    R(2) makes one slot per summary, and each row selects one slot.
+    R(2) is set so that it makes one slot per summary, and each row selects one of these slots. Return the relative
+    difference.
     """
     assert mixer.mix2 is not None
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
@@ -200,9 +205,10 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the output of a head without mixing to C^T X, each row divided by the norm of its column of C.
+    """Compare the output of a head without mixing with summaries C^T X of a context X, divided by the norms of C.
 
-    C are the scores of the head, which are positive.
+    C are the scores of the head, which are positive, and each summary is divided by the norm of its column of C. Return
+    the relative difference.
     """
     tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
     _reads(mixer, _clear(mixer), c)
@@ -212,10 +218,10 @@ def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
-    """1 minus the smallest cosine between derivatives of a row by two values, over random heads.
+    """1 minus the smallest cosine between the derivatives of an output row by two values, over random heads.
 
-    It is 0 if all weights of values have one sign: scores do not read the values, so the derivative of the row by each
-    value is the weight of that value times a common matrix. Derivatives of zero are left out.
+    It is 0 if all weights of values have the same sign: since scores do not read the values here, the derivative of the
+    row by a value is the weight of the value times a common matrix. Derivatives of zero are left out.
     """
     tokens, generator, least = _context(x, 1), torch.Generator().manual_seed(2), 1.0
     moved = tokens.repeat(CONTEXT * WIDTH + 1, 1, 1)

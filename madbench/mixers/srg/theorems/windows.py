@@ -1,4 +1,4 @@
-"""Residuals of checks on mixing that is extended by zero from a window to more slots (Theorem 2.3, Appendix F.1).
+"""Checks of mixing that is extended by zero from a window to more slots (HyperMLP, Theorem 2.3, Appendix F.1).
 
 R_t is R for the t slots of a window, and R_T that for T slots. R_T = P R_t P^T keeps the first t slots: the newest
 tokens in the lag layout, the oldest in the position layout. R_T = Q R_t Q^T keeps the last t slots.
@@ -23,7 +23,7 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Set R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6).
+    """Extend R(1) and R(2) of a window by zero: set p = -1 and A = B = 0 for the slots behind it (Lemma C.6).
 
     Return the number of slots of the window, registers included.
     """
@@ -34,13 +34,16 @@ def _extend_by_zero(mixer: DynamicMLP) -> int:
 
 
 def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
-    """Set to zero the tokens before the window that a convolution reads. Nothing changes unless the label has c."""
+    """Set the three tokens before the last ``WINDOW`` tokens to zero, if the label has a convolution to read them."""
     if mixer.variant.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0
 
 
 def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare R of all slots, extended by zero, with P R_t P^T for the strengths of every token (Lemma C.6)."""
+    """Compare R of all slots, extended by zero from a window, with the R of the window padded with zeros (Lemma C.6).
+
+    All tokens' strengths are compared. Return the largest relative difference.
+    """
     before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
     count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
     blocks = [[mix.right(torch.eye(count).to(x), s[:, :, None]) for s in tokens] for mix, tokens in before]
@@ -67,9 +70,10 @@ def truncation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the slots of a window with the first slots of a longer input, and its other slots with zero.
+    """Compare the atoms of a window with those of a longer input, whose other atoms must be zero (Corollary C.7).
 
-    Add the number of slots that are active in only one of the two inputs (Corollary C.7).
+    R is extended by zero from the window. Return the largest of the differences, or the largest number of slots of a
+    row that are active in only one of the two inputs, if it is larger.
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -85,9 +89,9 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the last row with the row that has only the oldest tokens as its context (Theorem F.1 (ii), eq. 51).
+    """Compare the last row with a row of the same token that sees only the oldest tokens (Theorem F.1 (ii), eq. 51).
 
-    Only for the position layout. Before, R of the oldest tokens is extended by zero for all later slots.
+    R of the oldest tokens is extended by zero for all later slots first. Only for the position layout.
     """
     _extend_by_zero(mixer)
     rows = [
@@ -98,9 +102,10 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the last row for a window with the last row for an input that ends with the window (Remark F.2).
+    """Compare the last row for a window with the last row for a longer input that ends with the window (Remark F.2).
 
-    R keeps the last slots: it is extended as R_T = Q R_t Q^T. For the position layout.
+    R of the window is extended by zero for all earlier slots, so that the last slots keep it. Only for the position
+    layout.
     """
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]
