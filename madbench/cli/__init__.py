@@ -1,8 +1,8 @@
 """The command line: one file per verb. Heavy imports are inside the verbs.
 
-A verb is the function of its name in the file of its name, such as ``table.py``, or in the ``__init__`` of a folder of
-its name, which also has the parts that only this verb uses. The folder ``lm`` has the verbs of ``madbench lm``, and
-``shared`` has what several verbs use.
+A verb is a function, and its module has the same name: the file ``table.py`` for ``table``. The module of a verb with
+parts of its own is a folder with an ``__init__.py``. The folder ``lm`` has the verbs of ``madbench lm``, and ``shared``
+has what several verbs use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ parameters as softmax attention. Examples: madbench VERB --help.
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for a former command, with the command that replaces it."""
+    """Raise ``ConfigError`` if ``words`` are a command of an earlier version, or a paper in place of a verb.
+
+    The message has the command to use instead.
+    """
     for verb, command in MOVED.items():
         if [*words[: len(verb.split())]] == verb.split():
             raise ConfigError(f"madbench {verb} is now {command}")
@@ -66,7 +69,10 @@ def _refuse_moved(words: Sequence[str]) -> None:
 
 
 def _names_suite_alone(kind: str) -> bool:
-    """True if a kind of ``madbench ls`` is the name of a suite. Formerly that listed the suite's profiles."""
+    """True if ``kind``, the word after ``madbench ls``, is the name of a suite.
+
+    In earlier versions, ``madbench ls SUITE`` listed the suite's profiles.
+    """
     from madbench.cli.ls.listings import listings
     from madbench.suites import suites
 
@@ -94,7 +100,7 @@ app.add_typer(
 
 
 def main() -> None:
-    """Run the command line. An error of the user is one message and exit code 2."""
+    """Run the command line. An error that a user can cause is printed as one message, and the exit code is 2."""
     gc.set_threshold(100_000, 20, 50)  # imports make many objects that stay; searching them takes a tenth of the time
     use_sound_terminal()
     rejoin_options()

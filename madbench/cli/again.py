@@ -116,7 +116,7 @@ def again(
 
 
 def _unpack(file: Path, folder: Path) -> Store:
-    """A store with the sound runs of an archive. Warns of the others."""
+    """Unpack the undamaged runs of an archive into a store in ``folder``. Warn of the other runs."""
     from madbench.store.archive import unpack
 
     store = Store.open(folder)
@@ -134,7 +134,7 @@ def _screen(groups: Sequence[Sequence[Any]], file: Path) -> RunScreen:
 
 
 def _print(repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns) -> None:
-    """Print a row per task, the number of runs that could be drawn, and the runs that differ."""
+    """Print a table with one row per task, then the number of runs that could be drawn, and each run that differs."""
     from madbench.bench.again import rows_by_task
 
     console, lines = Console(highlight=False), []
@@ -157,7 +157,7 @@ def _print(repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], rep
 def _content(
     repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns
 ) -> dict[str, Any]:
-    """The result as ``-f json`` prints it."""
+    """The result of ``madbench again`` as JSON content."""
     from madbench.bench.again import rows_by_task
 
     runs = []

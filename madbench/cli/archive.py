@@ -81,7 +81,10 @@ def archive(
 
 
 def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
-    """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
+    """The store, and the ids of the runs with a result that words and options choose. Without any, of all runs.
+
+    Raises ``StoreError`` if there are none.
+    """
     if words or set(stored_options.given) - {"results"}:
         results = stored_options.selection(words).select()
         store = results.store
@@ -109,7 +112,7 @@ def _write_tables(words: list[str] | None, stored_options: StoredOptions, output
 
 
 def _print_other_code(store: Store, ids: list[str]) -> None:
-    """Print the runs whose code differs from the installed code."""
+    """Print sentences about runs that were trained by other code than the installed one, if there are any."""
     from madbench.suites.code_marks import CodeMarks
 
     jobs, records = store.jobs(), store.records(ids)

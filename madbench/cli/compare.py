@@ -64,7 +64,10 @@ def compare(
 
 
 def _margins(text: str) -> float | dict[str, float]:
-    """Parse margins: ``2``, or ``mad_average=2,loss_l5=0.02``."""
+    """Parse the margins of ``--within``: ``2``, or ``mad_average=2,loss_l5=0.02``.
+
+    Raises ``ConfigError`` for other text.
+    """
     parts = [part.strip().partition("=") for part in text.split(",")]
     try:
         if len(parts) == 1 and not parts[0][1]:

@@ -113,7 +113,11 @@ def data(
 
 
 def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int | None) -> dict[str, Any]:
-    """The setting and the first ``count`` examples of ``split`` with roles and targets, as in the JSON output."""
+    """The first ``count`` examples of a task's split, and facts about the task, for the JSON output.
+
+    Each position of an example has its token, its role and its target. Raises ``ConfigError`` if the split has fewer
+    examples.
+    """
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
     data_split = mad_tasks.generate(task, setting, split, seed)
@@ -146,7 +150,7 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
 
 
 def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
-    """The accuracies (0 to 1) that need no learning.
+    """The accuracies (0 to 1) that a model reaches without learning the task.
 
     ``chance`` is that of a random answer, and ``heuristic`` that of the best rule that ignores the order of the context
     (:func:`madbench.tasks.heuristic`).
@@ -155,7 +159,7 @@ def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
-    """Print the result of :func:`_preview`. It is readable without colors."""
+    """Print the content that :func:`_preview` returned. It can also be read without colors."""
     counts = content["targets_per_sequence"]
     targets = str(counts["fewest"])
     if counts["fewest"] < counts["most"]:
@@ -183,7 +187,11 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
 
 
 def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], width: int) -> Iterator[Text]:
-    """Blocks of lines with tokens, roles and targets. Each block has as many positions as fit into ``width``."""
+    """The lines of one example, in blocks of as many positions as fit into ``width`` characters.
+
+    A block has a line of tokens, a line with the letters of their roles, and a line of targets if there are any.
+    ``looks`` has the letter and the style of each role.
+    """
     ids = [position[key] for position in positions for key in ("token_id", "target")]
     cell = 1 + max(len(str(token)) for token in ids if token is not None)
     number = len(str(len(positions) - 1))
@@ -205,7 +213,10 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 
 def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]], seed: int, as_json: bool) -> None:
-    """Print counts for each task and split. Raises ``DataError`` with the first violations and their positions."""
+    """Check generated data. Print the counts of each task and split. ``work`` has the settings and splits to check.
+
+    Raises ``DataError`` with the first violations and their positions, if there are any.
+    """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     faults: list[str] = []
     for task, setting, split in track_progress(work):

@@ -65,7 +65,7 @@ def import_(
 
 @contextmanager
 def _no_empty_folder(results: Path) -> Iterator[None]:
-    """Remove the results folder at the end if this block created it without a run."""
+    """A context that removes the results folder at the end if the block created it and stored no run."""
     missing = [folder for folder in (results, *results.parents) if not folder.exists()]
     try:
         yield

@@ -153,12 +153,15 @@ Choices = Mapping[str, Mapping[str, Any]]
 
 
 def _choices(of_figures: Choices) -> Choices:
-    """The choices that the user made: those with a value."""
+    """The choices of each figure, without those that the user did not make."""
     return {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in of_figures.items()}
 
 
 def _check_flags(flags: Mapping[str, tuple[Any, str]], names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for a flag with a value whose figure is not among ``names``."""
+    """Raise ``ConfigError`` for a flag that the user gave, but whose figure is not among ``names``.
+
+    ``flags`` maps each flag to its value and its figure.
+    """
     for flag, (value, name) in flags.items():
         if value and name not in names:
             setting = flag if value is True else f"{flag} {value}"
@@ -173,10 +176,10 @@ def _draw_stored(
     layout: Layout,
     folder: Path,
 ) -> None:
-    """Draw figures of stored results and print the files: the requested figures, or every figure that has data.
+    """Draw figures of stored results and print the paths of their files.
 
-    ``missing`` has the reason why a suite has no results, by its name. Raises ``StoreError`` for a requested figure
-    without data, and if no figure has data.
+    Without requested figures, every figure that has data is drawn. ``missing`` has the reason why a suite has no
+    results, by its name. Raises ``StoreError`` for a requested figure without data, and if no figure has data.
     """
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import drawing_of, figure_frame
@@ -206,7 +209,10 @@ def _draw_stored(
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Write the data ``frame`` as CSV and the pages of the figure as PNG and PDF. Return the paths."""
+    """Write the pages of a figure as PNG and PDF, and its data as CSV. Return the paths.
+
+    ``stem`` is the path without suffix. ``frame`` is the data; None to write no CSV.
+    """
     from madbench.analysis.figures.files import save_figure, write_frame
 
     paths = []
@@ -217,13 +223,13 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
-    """The suites of the figures. Empty if a figure can show every suite."""
+    """The suites whose results the figures show. Empty if one of the figures can show any suite."""
     owners = [suites_of_figure(name) for name in figures]
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
 
 def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
-    """Raise ``ConfigError`` if ``tasks`` have no effect on the figures."""
+    """Raise ``ConfigError`` if the figures show no results of the suites of ``tasks``."""
     owners, names_text = _suites_of(figures), ", ".join(figures)
     if not owners:
         return
@@ -234,14 +240,14 @@ def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
 
 
 def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
-    """The options, with the tasks of the suites of the figures if no task was given."""
+    """The options, with the usual tasks of the suites that the figures show, if the user gave no tasks."""
     owners = _suites_of(figures) if stored_options.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
     return dataclasses.replace(stored_options, tasks=tasks) if tasks else stored_options
 
 
 def _check_times(results: Results) -> None:
-    """Raise ``ConfigError`` for runs whose times cannot be compared."""
+    """Raise ``ConfigError`` if the times of the runs cannot be compared, because they differ in machine or settings."""
     from madbench.suites.scoring import scoring_of  # pandas
 
     differing = [
@@ -256,13 +262,17 @@ def _check_times(results: Results) -> None:
 
 
 def _check_no_choice(stored_options: options.StoredOptions) -> None:
-    """Raise ``ConfigError`` for an option that selects stored runs, which has no effect on a CSV."""
+    """Raise ``ConfigError`` if the user gave an option that selects stored runs. It has no effect with ``--from``."""
     if stored_options.given:
         raise ConfigError(f"--{stored_options.given[0]} has no effect with --from: the CSV holds what is drawn")
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
-    """The data of a figure from its CSV file, for the labels among ``words``, or for all labels."""
+    """Read the data of the figure ``name`` from ``source``, the CSV file of an earlier plot.
+
+    ``words`` are the labels to keep; without labels, all are kept. Raises ``ConfigError`` for overrides among the
+    words, and for a label that the file does not have.
+    """
     from madbench.analysis.figures.registry import drawing_of
 
     typed_labels, overrides = labels_and_overrides(words)

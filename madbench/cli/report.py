@@ -97,7 +97,7 @@ def report(
 def _leaderboard(
     archives: list[Path], choices: dict[str, Any], stored_options: StoredOptions, spread: Shows, written_at: str
 ) -> bytes:
-    """The leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
+    """The HTML page with the leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
     from madbench.report.leaderboard import leaderboard
 
     given_names = [name for name, value in choices.items() if value]

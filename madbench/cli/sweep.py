@@ -112,7 +112,10 @@ def sweep(
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
-    """The file of a grid or the labels, and the settings that all rows share."""
+    """Split the words of ``madbench sweep`` into the file of a grid or labels, and settings that all rows share.
+
+    Raises ``ConfigError`` for two files, and for labels beside a file.
+    """
     files = [word for word in words if is_grid_file(word) and "=" not in word]
     labels, overrides = labels_and_overrides([word for word in words if word not in files])
     if len(files) > 1:
@@ -123,7 +126,10 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
 
 
 def _baseline_of(text: str) -> dict[str, Any]:
-    """The baseline of a grid: ``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
+    """Parse ``--baseline``: ``"S-p model.mix_rank=4"`` becomes ``{"label": "S-p", "model.mix_rank": 4}``.
+
+    Raises ``ConfigError`` for other text.
+    """
     try:
         labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
@@ -134,7 +140,7 @@ def _baseline_of(text: str) -> dict[str, Any]:
 
 
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
-    """Print on stderr the keys of the file that the command line replaces."""
+    """Print on stderr which keys of the grid file ``path`` get other values from the command line."""
     in_file = read_yaml(path)
     inner_keys = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
     whole_keys = {key: value for key, value in changes.items() if key not in ("set", "vary")}

@@ -80,7 +80,10 @@ def table(
 
 
 def losses_of(thresholds: str | None) -> list[float] | None:
-    """Parse the losses of ``--thresholds``: ``"2.0,1.9"`` -> ``[2.0, 1.9]``."""
+    """Parse the losses of ``--thresholds``: ``"2.0,1.9"`` becomes ``[2.0, 1.9]``. None if the option is not given.
+
+    Raises ``ConfigError`` for other text.
+    """
     try:
         return None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:

@@ -87,10 +87,10 @@ def _fails(outcomes: Sequence[CheckResult]) -> bool:
 def _print(
     console: Console, label: str, outcomes: Sequence[CheckResult], shows_inapplicable: bool, is_whole: bool
 ) -> None:
-    """Print a line with the label and the number of checks per verdict, and then a line per check.
+    """Print the outcomes of a label's checks: a line with the number of checks per verdict, and a line per check.
 
-    If ``is_whole`` is true, all checks have a line, and the label's line is repeated below them. Otherwise only failed
-    checks have a line. If ``shows_inapplicable`` is false, the checks that do not apply to the label have no line and
+    If ``is_whole`` is True, all checks have a line, and the label's line is repeated below them. Otherwise only failed
+    checks have a line. If ``shows_inapplicable`` is False, the checks that do not apply to the label have no line and
     are only counted.
     """
     counts: Counter[str] = Counter(outcome.verdict for outcome in outcomes)

@@ -6,8 +6,8 @@
     model = AutoModelForCausalLM.from_pretrained("exported")  # of madbench lm export RUN --format hf
     tokenizer = AutoTokenizer.from_pretrained("exported")
 
-Importing this package registers the model type with transformers, which has no entry point for it. Raises
-``MissingExtraError`` without transformers.
+Importing this package registers the model type ``madbench`` with transformers, which does not find it by itself. Raises
+``MissingExtraError`` if transformers is not installed.
 """
 
 from madbench.errors import require

@@ -1,4 +1,8 @@
-"""Checks that refuse, with advice, arguments of the forward pass that have no effect on the exported model."""
+"""Checks of the arguments of an exported model's forward pass.
+
+The model ignores many arguments that models of transformers usually have. The checks raise an error with advice if such
+an argument is given.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,10 @@ ADVICE |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_
 
 
 def check_no_effect(arguments: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an argument without effect, unless its value asks for what the model does anyway.
+    """Raise ``ValueError`` for an argument without effect on the model, unless its value asks for nothing.
 
-    Such values are None, False, True for ``is_causal``, and zeros for ``token_type_ids``.
+    ``arguments`` has only arguments without effect. Harmless values are None, False, True for ``is_causal``, and zeros
+    for ``token_type_ids``.
     """
     for name, value in arguments.items():
         is_harmless = value is None or value is (name == "is_causal")
@@ -50,16 +55,16 @@ def check_no_effect(arguments: Mapping[str, Any]) -> None:
 
 
 def check_mask(attention_mask: Any, shape: Sequence[int], first: int = 0, may_hide_ends: bool = True) -> None:
-    """Raise ``ValueError`` for a mask that would change which tokens are visible in a row of ids of ``shape`` (B, T).
+    """Raise ``ValueError`` for an attention mask that would change which tokens are visible to a later token.
 
-    Also raised for a mask of another shape, and for a mask with other numbers than 0 and 1.
+    Also raised for a mask of a wrong shape, and for a mask with other numbers than 0 and 1.
 
     Args:
         attention_mask: (B, T), or (B, ``first`` + T) after ``first`` decoded tokens; 1 for a visible, 0 for a hidden
             token. None hides no token.
         shape: the shape (B, T) of the ids.
         first: the number of tokens that were decoded before.
-        may_hide_ends: accept zeros at the end of a row, where they do not affect earlier tokens.
+        may_hide_ends: True to accept zeros at the end of a row, where they do not affect earlier tokens.
     """
     if attention_mask is None:
         return
@@ -79,9 +84,10 @@ def check_mask(attention_mask: Any, shape: Sequence[int], first: int = 0, may_hi
 
 
 def check_positions(name: str, positions: Any, shape: Sequence[int], mask: Tensor | None, first: int = 0) -> None:
-    """Raise ``ValueError`` for positions of ids of ``shape`` (B, T) that do not count up from ``first``.
+    """Raise ``ValueError`` unless the positions in each row count up by 1 from ``first``, the number of decoded tokens.
 
-    Positions of tokens that ``mask`` hides are not read.
+    ``shape`` is the shape (B, T) of the ids. ``positions`` has the shape (B, T), (1, T) or (T,); None is accepted.
+    Positions of tokens that ``mask`` hides are not checked. ``name`` is the name of the argument in messages.
     """
     if positions is None:
         return

@@ -20,10 +20,10 @@ MODEL_TYPE = "madbench"
 
 
 class MadbenchConfig(PretrainedConfig):
-    """The job of a run, the digests of a saved folder, and the entries that transformers requires.
+    """The configuration of an exported model: the job that describes it, and entries that transformers requires.
 
-    ``digests`` come from :mod:`madbench.huggingface.digests`. Raises ``ConfigError`` if the mapping is not the job of a
-    language model, or if transformers cannot read an entry.
+    ``digests`` are those of the job and the weights in a saved folder (:mod:`madbench.huggingface.digests`), or None.
+    Raises ``ConfigError`` if ``job`` is not the job of a language model, or if transformers cannot read an entry.
     """
 
     model_type = MODEL_TYPE
@@ -43,12 +43,12 @@ class MadbenchConfig(PretrainedConfig):
 
     @classmethod
     def from_job(cls, job: Job, **kwargs: Any) -> MadbenchConfig:
-        """The configuration of a job's model."""
+        """Make the configuration of the model that ``job`` describes."""
         return cls(job.to_dict(), architectures=["MadbenchForCausalLM"], **kwargs)
 
 
 def language_job(mapping: Any) -> Job[GPTConfig]:
-    """The job of a language model that ``mapping`` describes. Raises ``ConfigError`` for anything else."""
+    """Read the job of a language model from its JSON ``mapping``. Raises ``ConfigError`` for anything else."""
     where = "config.json: job"
     job = read_job(mapping, where)
     vocab_size = job.setting.get("vocab_size") if suite_of(job).corpus_of(job) else None

@@ -1,8 +1,8 @@
-"""Digests in ``config.json`` of the job and of its saved weights.
+"""Digests of the job and of the saved weights in the ``config.json`` of an exported model.
 
-``save_pretrained`` writes both digests, so a fine-tuned copy has the digests of its own weights. Loading compares them
-with the job in ``config.json`` and with the files of weights. They detect damage and accidental changes. They are no
-protection against people, who can also write a new digest.
+``save_pretrained`` writes both digests, so a fine-tuned copy has the digest of its own weights. Loading compares the
+digests with the job in ``config.json`` and with the files of weights. This detects damage and accidental changes. It
+does not protect against people, who can also write a new digest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ logger = logging.get_logger(__name__)
 
 
 def digests(job: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, str] | None:
-    """The SHA-256 of the job and of the weights. None if some weights are not completely in this process's memory."""
+    """The SHA-256 of the job and of the weights, with the keys ``job`` and ``weights``.
+
+    None if some weights are not completely in this process's memory.
+    """
     if any(tensor.is_meta or hasattr(tensor, "full_tensor") for tensor in weights.values()):
         return None
     return {"job": job_digest(job), "weights": tensors_digest("", weights)}
@@ -37,7 +40,10 @@ def job_digest(job: Mapping[str, Any]) -> str:
 
 
 def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
-    """Raise ``StoreError`` if the job does not have the digest in ``expected``, which may be None."""
+    """Raise ``StoreError`` if the digest of ``job`` differs from that in ``expected``, or if ``expected`` is invalid.
+
+    No check if ``expected`` is None. ``where`` is the folder or name of the model, for messages.
+    """
     if expected is None:
         return
     if not isinstance(expected, Mapping) or not all(isinstance(expected.get(name), str) for name in ("job", "weights")):
@@ -50,7 +56,10 @@ def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
 
 
 def check_weights(files: Iterable[str], expected: Mapping[str, str] | None, where: str) -> None:
-    """Raise ``StoreError`` if the weights in the files do not have their digest. Warn if there are no digests."""
+    """Raise ``StoreError`` if the digest of the weights in ``files`` is not that in ``expected``.
+
+    Only warn if ``expected`` is None. ``where`` is the folder or name of the model, for messages.
+    """
     if expected is None:
         logger.warning(f"{where}: config.json has no digests, so changes of the weights are not noticed")
         return

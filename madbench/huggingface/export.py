@@ -29,9 +29,10 @@ NEEDED = "--format hf"
 def export(
     folder: Path, model: nn.Module, job: Job[GPTConfig], tokenizer: Tokenizer, record: Record | None = None
 ) -> None:
-    """Write a model with its tokenizer to ``folder``, in one atomic step. The folder must not exist yet.
+    """Write a trained model with its tokenizer to the new folder ``folder``, in one atomic step.
 
-    Raises ``MissingExtraError`` without transformers and ``StoreError`` on a full disk.
+    The folder must not exist yet. ``record`` is the record of the run, from which the model card takes measurements.
+    Raises ``MissingExtraError`` if transformers is not installed, and ``StoreError`` if the folder cannot be written.
     """
     transformers = require("transformers", NEEDED, "transformers")
     from madbench.huggingface.configuration import MadbenchConfig
@@ -57,10 +58,10 @@ def export(
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> Any:
-    """A ``PreTrainedTokenizerFast`` that gives every text the ids of ``tokenizer``.
+    """Convert ``tokenizer`` to a ``PreTrainedTokenizerFast`` that gives every text the same ids.
 
-    The end of text is a special token. No text becomes this token, not even ``<|endoftext|>``, which training reads as
-    text. Nothing is added before or after a text.
+    The end of text is a special token. No text becomes this token, not even ``<|endoftext|>``, because training reads
+    it as text. No token is added before or after a text. Raises ``MissingExtraError`` if transformers is not installed.
     """
     library = require("tokenizers", NEEDED, "transformers")
     transformers = require("transformers", NEEDED, "transformers")
@@ -85,9 +86,10 @@ def fast_tokenizer(tokenizer: Tokenizer) -> Any:
 
 
 def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
-    """The pairs of tokens that a BPE joins, in order.
+    """The pairs of tokens that a BPE tokenizer with the vocabulary ``tokens`` joins, in order.
 
-    For each token after the 256 bytes: the two parts into which the earlier merges turn its bytes.
+    The first 256 tokens are the bytes. Each further token is joined from the two parts into which the earlier merges
+    turn its bytes.
     """
     ranks, pairs = {token: i for i, token in enumerate(tokens)}, []
     for rank, token in enumerate(tokens[256:], 256):
@@ -103,9 +105,10 @@ def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
 def model_card(
     name: str, job: Job[GPTConfig], tokenizer: Tokenizer, record: Record | None = None, pads: bool = True
 ) -> str:
-    """The folder's README.md: the model, its training and its measurements, and how to use it.
+    """The text of an exported model's README.md: the model, its training and its measurements, and how to use it.
 
-    ``pads`` is False if rows of the model depend on the length of the input.
+    ``name`` is the name of the folder. ``pads`` is False if padding would change the outputs, because they depend on
+    the length of the input.
     """
     size, training = suite_of(job).size(job), job.training
     details = record.details if record else {}

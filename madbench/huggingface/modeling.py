@@ -31,7 +31,11 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class CausalOutput(ModelOutput):
-    """The output of the model: ``logits`` (B, T, V), the state ``decoded`` for the next call, perhaps ``loss``."""
+    """The output of the model.
+
+    ``logits`` are (B, T, V) for T tokens and V ids, or (B, 1, V) with caches. ``loss`` is None without labels.
+    ``decoded`` is the state of the caches for the next call, None without caches.
+    """
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -41,9 +45,10 @@ class CausalOutput(ModelOutput):
 class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     """A :class:`madbench.models.gpt.GPT` with the interface of transformers.
 
-    Generation goes token by token through the caches of the mixers, or reads all tokens again if a mixer has no step.
-    Past the context it reads the newest ``seq_len`` tokens again for each new token, with or without ``use_cache``.
-    Raises ``TrainingError`` for a configuration without a job.
+    Generation goes token by token through the caches of the mixers. If a mixer cannot decode step by step, it reads all
+    tokens again for each new token. Past the context length ``seq_len`` it reads the newest ``seq_len`` tokens again
+    for each new token, also with ``use_cache``. Raises ``TrainingError`` for a configuration without a job, and for a
+    model whose code is not trusted.
     """
 
     config_class = MadbenchConfig
@@ -82,7 +87,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             _TRUSTS_CODE.reset(token)
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Keep the weights of the model's own initialization."""
+        """Do nothing, so that the weights of the model's own initialization stay."""
 
     @staticmethod
     def _load_pretrained_model(
@@ -92,7 +97,11 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Load weights as transformers does, after comparing their files with the digests of the configuration."""
+        """Load weights as transformers does, after comparing the files with the digest in the configuration.
+
+        Raises ``StoreError`` if the digest differs. Weights that are given as ``state_dict`` or for an adapter are not
+        compared.
+        """
         if state_dict is None and not model._hf_peft_config_loaded:  # adapters have no digests
             check_weights(checkpoint_files or (), model.config.digests, model.config.name_or_path)
         model.config.digests = None  # digests belong to the folder; the open model may change
@@ -101,7 +110,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def save_pretrained(
         self, save_directory: Any, *args: Any, state_dict: dict[str, torch.Tensor] | None = None, **kwargs: Any
     ) -> None:
-        """Save as transformers does, with digests of the saved job and weights.
+        """Save the model as transformers does, with digests of the saved job and weights in ``config.json``.
 
         A quantized model is saved without digests.
         """
@@ -132,11 +141,12 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         """Map ids (B, T) to logits (B, T, V), and compute the mean loss over ``labels`` (B, T) other than -100.
 
         With ``use_cache`` or ``decoded``, tokens go through the caches. The logits are then those of the last token,
-        (B, 1, V), equal to the last logits without caches.
+        (B, 1, V), equal to the last logits without caches. ``decoded`` is that of the previous output.
 
-        An argument without effect raises ``ValueError`` with advice, unless its value describes what the model does
+        An argument without effect raises ``ValueError`` with advice, unless its value asks for what the model does
         anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, since they do not affect earlier tokens.
-        ``position_ids`` may be 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``, are passed to it.
+        ``position_ids`` may only be the positions 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``,
+        are passed to it.
         """
         options = kwargs | {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         loss_options = {name: options.pop(name) for name in self._loss_options(labels) & options.keys()}
@@ -167,13 +177,16 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalOutput(loss=loss, logits=logits)
 
     def _loss_options(self, labels: Tensor | None) -> set[str]:
-        """The names of the arguments that are passed to the loss."""
+        """The names of the arguments of :meth:`forward` that are for the loss. Without ``labels`` they are ignored."""
         if labels is None:
             return {"num_items_in_batch"}  # Trainer also passes it to models whose loss it computes itself
         return set(inspect.signature(self.loss_function).parameters) - {"logits", "labels", "vocab_size", "kwargs"}
 
     def _check_decoding(self, labels: Tensor | None, logits_to_keep: int | Tensor) -> None:
-        """Raise ``ValueError`` for outputs that decoding through caches does not have."""
+        """Raise ``ValueError`` if the mixers have no caches, or if a loss or logits of several tokens are requested.
+
+        Decoding through caches returns the logits of the last token only.
+        """
         if not self.decodes:
             raise ValueError(f"use_cache: {self.config.job['label']} has no caches; give use_cache=False")
         if labels is not None:
@@ -198,11 +211,11 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         tokenizer: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """The arguments of :meth:`forward` for the token after ``input_ids`` (B, T).
+        """The arguments of :meth:`forward` for generating the token after ``input_ids`` (B, T).
 
-        They contain only the newest token if ``decoded`` has read the tokens before it, and otherwise all tokens. Past
-        the context they contain the newest ``seq_len`` tokens. ``tokenizer`` is not used: ``generate`` needs it for its
-        stopping criteria, but also passes it here.
+        The ids are the newest token if ``decoded``, the state of the caches, is that of all tokens before it. Otherwise
+        they are all tokens, or the newest ``seq_len`` tokens if there are more than that. ``tokenizer`` is not used:
+        ``generate`` needs it for its stopping criteria, but also passes it here.
         """
         check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
         check_positions("position_ids", position_ids, input_ids.shape, None)

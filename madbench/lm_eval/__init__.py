@@ -1,12 +1,12 @@
 """Language models of stored runs in lm-evaluation-harness (Gao et al. 2024).
 
 ``madbench lm evaluate RUN --tasks arc_easy`` evaluates a model and stores the results with the run. The harness's own
-command line also accepts them, as the model type ``madbench``, with all of its options::
+command line also accepts these models, as the model type ``madbench``, with all of its options::
 
     python -m madbench.lm_eval --model madbench --model_args run=G-cg-q-12o --tasks arc_easy
 
-In Python, importing this package registers the type for ``lm_eval.simple_evaluate(model="madbench", model_args={"run":
-...})``.
+In Python, importing this package registers the model type for ``lm_eval.simple_evaluate(model="madbench",
+model_args={"run": ...})``.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ OTHER_COMMANDS = {"ls", "validate"}
 
 
 def main() -> None:
-    """Run the command line. Errors of madbench are printed as one sentence.
+    """Run the command line of the harness. Errors of madbench are printed as one sentence.
 
-    If neither ``--device`` nor a file of ``--config`` names a device, a device of this machine is chosen. The harness
-    itself would request ``cuda:0``.
+    If the user gives neither ``--device`` nor ``--config``, an available device of this machine is used. The harness
+    itself would use ``cuda:0``.
     """
     parser = argparse.ArgumentParser(add_help=False)
     for names in (("--device",), ("--config", "-C")):

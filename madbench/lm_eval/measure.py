@@ -1,4 +1,7 @@
-"""Tasks of lm-evaluation-harness as measurements ``benchmark`` of a run (:mod:`madbench.store.benchmarks`)."""
+"""Evaluation with tasks of lm-evaluation-harness. The scores become measurements ``benchmark`` of a run.
+
+:mod:`madbench.store.benchmarks` reads them.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ class EvaluationOptions:
 
 
 class Tasks:
-    """Tasks by name: from YAML files in a folder, and from the harness.
+    """The requested tasks, found by name in a folder of YAML files or in the harness.
 
-    The harness reads all of its 14,000 files for a list of names, which takes a minute. This is skipped if the folder
-    has all requested tasks.
+    To know its own tasks, the harness reads all of its 14,000 files, which takes a minute. This is skipped if the
+    folder has all requested tasks.
     """
 
     def __init__(self, names: Sequence[str], folder: Path | None = None):
@@ -71,7 +74,10 @@ class Tasks:
         return [name for name in self.names if name not in self.manager.all_tasks]
 
     def load(self, name: str) -> dict[str, Any]:
-        """Load a task with its data, which some tasks shuffle. Raises ``ConfigError`` if the data cannot be loaded."""
+        """Load a task and its data for the harness's ``evaluate``. Raises ``ConfigError`` if it cannot be loaded.
+
+        The global random seeds are set first, because some tasks shuffle their data.
+        """
         random.seed(DEFAULT_RANDOM_SEED)
         np.random.seed(DEFAULT_OTHER_SEED)
         try:
@@ -97,10 +103,11 @@ class Tasks:
 def measure(
     model: HarnessModel, tasks: Tasks, options: EvaluationOptions = EvaluationOptions()
 ) -> Iterator[Measurement]:
-    """Yield the measurements of each task as soon as it is done. Nothing is stored.
+    """Evaluate ``model`` on tasks. Yield the measurements of each task as soon as it is done, without storing them.
 
-    A group with its own score is one measurement, with the scores of its tasks as details. A group or tag without a
-    score has one measurement per task. Raises ``ConfigError`` for a task that cannot be loaded or evaluated.
+    A group of tasks that has its own score gives one measurement, with the scores of its tasks as details. A group or
+    tag without a score gives one measurement per task. Raises ``ConfigError`` for a task that cannot be loaded or
+    evaluated.
     """
     answering = CachingLM(model, f"{options.cache}.db") if options.cache else model
     for name in tasks.names:
@@ -118,9 +125,10 @@ def measure(
 
 
 def _show_examples(name: str, task: Any, shots: int | None) -> None:
-    """Set the number of examples as ``simple_evaluate`` does: a task whose file says 0 shows no examples.
+    """Set the number of examples that ``task`` shows with a question, as the harness's ``simple_evaluate`` does.
 
-    Raises ``ConfigError`` if examples were requested for such a task.
+    ``shots`` is the requested number, None for the task's default. Raises ``ConfigError`` if examples are requested for
+    a task whose file sets the number to 0.
     """
     usual = task.get_config("num_fewshot")
     if usual == 0 and shots:
@@ -133,7 +141,10 @@ def _show_examples(name: str, task: Any, shots: int | None) -> None:
 def measurements_of(
     results: Mapping[str, Any], model: HarnessModel, options: EvaluationOptions
 ) -> Iterator[Measurement]:
-    """The measurements in the result of the harness's ``evaluate``."""
+    """The measurements in ``results``, which the harness's ``evaluate`` returned: one per task or group with scores.
+
+    A task whose group has a score gives no measurement of its own.
+    """
     groups = results.get("group_subtasks", {})
     numbers_of = {name: metrics_of(values) for name, values in results["results"].items()}
     summed = {task for group in groups if numbers_of.get(group) for task in _members(group, groups)}
@@ -159,7 +170,9 @@ def measurements_of(
 
 
 def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """The harness's numbers of a task by name: ``acc,none`` is ``acc``, other filters are in brackets.
+    """The scores of a task, by metric. ``values`` is the task's entry in the harness's results.
+
+    The harness names a metric with its filter. ``acc,none`` becomes ``acc``, and other filters are in parentheses.
 
     >>> metrics_of({"alias": "a", "acc,none": 0.5, "acc_stderr,none": "N/A", "em,strict": 0.2, "em_stderr,strict": 0.1})
     {'acc': 0.5, 'em (strict)': 0.2, 'em (strict)_stderr': 0.1}
@@ -176,19 +189,22 @@ def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _members(name: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """The tasks of a group, including nested groups."""
+    """The members of a group, and the members of groups in it.
+
+    ``groups`` maps the name of each group to its members.
+    """
     members = groups.get(name, ())
     return [*members, *itertools.chain.from_iterable(_members(member, groups) for member in members)]
 
 
 def _shots(name: str, members: Sequence[str], results: Mapping[str, Any]) -> int | None:
-    """The number of examples per question; None if tasks of a group differ."""
+    """The number of examples shown per question of a task or group. None if the tasks of a group differ."""
     shots = {results["n-shot"].get(task) for task in members}
     return results["n-shot"].get(name, shots.pop() if len(shots) == 1 else None)
 
 
 def _version(members: Sequence[str], versions: Mapping[str, Any]) -> Any:
-    """The version of a task, or the versions of a group's tasks if they differ."""
+    """The version of the tasks ``members`` if it is the same for all, otherwise their versions by task."""
     versions_of = {task: versions.get(task) for task in members}
     distinct = {str(version) for version in versions_of.values()}
     return versions_of if len(distinct) > 1 else versions_of[members[0]]
@@ -196,7 +212,10 @@ def _version(members: Sequence[str], versions: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress progress bars and messages of the harness and of its data library in the block. Errors are raised."""
+    """A context that suppresses progress bars and messages of the harness and of its data library.
+
+    Errors are raised.
+    """
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)

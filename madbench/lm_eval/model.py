@@ -1,4 +1,4 @@
-"""The interface of a trained language model for lm-evaluation-harness: likelihoods and generated texts."""
+"""The interface to a trained language model for lm-evaluation-harness: likelihoods and generated texts."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ OWNER = "madbench: the model that gave these answers"
 class HarnessModel(TemplateLM):
     """The harness's interface to a :class:`madbench.models.gpt.GPT`.
 
-    An empty context is replaced by the end of text, as in training. A context longer than ``seq_len`` loses its
-    beginning. A longer continuation is scored in windows, as ``loglikelihood_rolling`` scores a text: with byte tokens,
-    many answers are longer than a window. Forward passes have the precision of the training, log-probabilities float32,
-    and their sums float64.
+    If a question has an empty context, the end of text is its context, as in training. A context longer than
+    ``seq_len`` tokens loses its beginning. A continuation longer than that is scored in windows, as
+    ``loglikelihood_rolling`` scores a text: with byte tokens, many answers are longer than a window. Forward passes
+    have the precision of the training. Log-probabilities are float32, and their sums float64.
+
+    ``seq_len`` is by default the context length of the training. Raises ``ConfigError`` if it is longer and the model
+    has learned positions or tables only for the shorter length.
     """
 
     def __init__(
@@ -76,16 +79,19 @@ class HarnessModel(TemplateLM):
 
     @functools.cached_property
     def identity(self) -> str:
-        """The SHA-256 of everything that an answer depends on: weights, tokenizer, context, device and code."""
+        """A SHA-256 of everything that an answer depends on.
+
+        This is the weights, the job, the tokenizer, the context length, the device and the code.
+        """
         facts = [self.job.to_dict(), self.vocabulary.digest, self.max_length]
         facts += [self.device_name, __version__, git_state()]
         return tensors_digest(json.dumps(facts, sort_keys=True), self.model.state_dict())
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Use the file in which the harness keeps answers, if its answers are from this model or it has none.
+        """Use the file in which the harness keeps answers, after checking that the answers in it are of this model.
 
         The harness looks up an answer by the question alone, and does not know which model gave it. Therefore the
-        identity of the model is stored in the file. Raises ``ConfigError`` if the answers are from another model.
+        identity of the model is stored in the file. Raises ``ConfigError`` if the file has answers of another model.
         """
         super().set_cache_hook(cache_hook)
         answers = cache_hook.dbdict
@@ -102,7 +108,7 @@ class HarnessModel(TemplateLM):
         answers[OWNER] = (self.identity, name)
 
     def get_model_info(self) -> dict[str, Any]:
-        """The model's entry in the harness's results."""
+        """The facts about the model that the harness adds to its results: number of parameters, label and run."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         return {"model_num_parameters": parameters, "model_label": self.job.label, "model_run": self.job.id}
 
@@ -137,7 +143,7 @@ class HarnessModel(TemplateLM):
         return answers
 
     def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
-        """A progress bar on a terminal, also if stderr is redirected inside the process."""
+        """A progress bar, shown only on a terminal. It is also shown if Python code has redirected ``sys.stderr``."""
         asks_terminal = None  # tqdm then shows the bar only on a terminal
         return tqdm(
             total=total,
@@ -159,10 +165,10 @@ class HarnessModel(TemplateLM):
         )
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """The generated texts, greedy by default, without their stop strings.
+        """The generated texts, one per request, without their stop strings. By default the likeliest token is chosen.
 
-        Prompts of equal lengths and settings go through the model together. Raises ``ConfigError`` for settings other
-        than :data:`DRAWING`.
+        Prompts of equal lengths and settings go through the model together. Raises ``ConfigError`` if tokens are to be
+        drawn at random with settings other than :data:`DRAWING`.
         """
         groups: dict[tuple[int, str], list[int]] = defaultdict(list)
         settings = [self._settings(request.args[1]) for request in requests]
@@ -192,16 +198,19 @@ class HarnessModel(TemplateLM):
         return settings
 
     def _prompt(self, context: str, count: int) -> list[int]:
-        """The newest ids of the context that fit into the model.
+        """The newest ids of the text ``context`` that fit into the model.
 
-        With learned positions, ``count`` new ids must fit as well.
+        If the model has learned positions, ``count`` further ids must fit as well, apart from the last.
         """
         ids = self.tok_encode(context) or [self.eot_token_id]
         room = self.max_length
         return ids[-(room if self.model.positions is None else max(1, room + 1 - count)) :]
 
     def _write(self, prompts: list[list[int]], how: dict[str, Any]) -> list[str]:
-        """The generated texts after prompts of one length."""
+        """Generate a text after each prompt with the settings ``how``. Prompts are lists of ids of equal lengths.
+
+        A text ends before its first stop string or the end of text.
+        """
         stop_texts, count = [text for text in how["until"] if text], how["max_gen_toks"]
         if self.model.positions is not None:
             count = min(count, self.max_length + 1 - len(prompts[0]))

@@ -106,7 +106,7 @@ def bench(
 
 
 def _parts(names: Sequence[str]) -> list[BenchPart]:
-    """The parts of these names."""
+    """The parts of the benchmark with these names, in the order of ``names``."""
     from madbench.bench import costs, language, mixer, training
 
     parts = (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE, costs.COSTS_PART)
@@ -115,7 +115,7 @@ def _parts(names: Sequence[str]) -> list[BenchPart]:
 
 
 def _prepare_process(setup: BenchSetup, threads: int | None) -> None:
-    """Change settings of torch, of the allocator and of warnings that hold for the whole process."""
+    """Set the number of threads, and change settings of torch, memory and warnings for the whole process."""
     import torch
 
     from madbench.bench import timing
@@ -132,7 +132,10 @@ def _prepare_process(setup: BenchSetup, threads: int | None) -> None:
 def _measure(
     parts: Sequence[BenchPart], setup: BenchSetup, minutes: float, where: str
 ) -> Iterator[tuple[BenchTable, bool]]:
-    """Yield the table of each part, and True if it was interrupted: then it is partial and the last one."""
+    """Yield the table of each part of the benchmark, and False; or True if the user interrupted it.
+
+    An interrupted table is partial, and no further table follows. The time of ``minutes`` is shared among the parts.
+    """
     from madbench.bench.parts import BenchTable
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
@@ -158,7 +161,7 @@ def _measure(
 
 
 def _machine(setup: BenchSetup) -> str:
-    """A sentence on the machine and the arithmetic of the measurements."""
+    """A sentence on the device, the threads and the precision of the measurements."""
     import torch
 
     threads = f", {count_text(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
@@ -167,7 +170,7 @@ def _machine(setup: BenchSetup) -> str:
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:
-    """Write the rows as CSV, and the figure."""
+    """Write the rows of a table as CSV, and its figure if there is one. ``where`` is the sentence on the machine."""
     import pandas as pd
 
     from madbench.analysis.figures.files import save_figure, write_frame
@@ -179,7 +182,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
 
 
 def _write_page(folder: Path, tables: Sequence[BenchTable], setup: BenchSetup, where: str) -> None:
-    """Write one page with all parts, and the targets beside the measurements."""
+    """Write ``README.md`` in the folder: the speed targets with measured values, and all tables and figures."""
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")

@@ -33,7 +33,7 @@ DEFAULT_PROFILE = "full"
 
 @dataclass(frozen=True)
 class SetupOptions:
-    """The options from which the :class:`madbench.bench.parts.BenchSetup` of all parts is made."""
+    """The options of ``madbench bench`` from which the :class:`madbench.bench.parts.BenchSetup` is made."""
 
     lengths: Annotated[
         str | None,
@@ -77,7 +77,7 @@ class SetupOptions:
     ] = 5
 
     def setup(self, labels: Sequence[str], parts: Sequence[str]) -> BenchSetup:
-        """The settings to measure ``labels`` with the benchmark parts named in ``parts``.
+        """The settings for measuring ``labels`` with the benchmark parts that are named in ``parts``.
 
         Raises ``ConfigError`` for an option without effect on these parts, and for a value that is not allowed.
         """
@@ -107,7 +107,7 @@ class SetupOptions:
         return setup
 
     def _check_effects(self, parts: Sequence[str]) -> None:
-        """Raise ``ConfigError`` for an option that is given, but has no effect on any of the parts."""
+        """Raise ``ConfigError`` if the user gave an option that has no effect on any of the parts."""
         given = {"--peer": self.peer, "--paths": self.paths, "--d-model": self.d_model}
         if self.profile != DEFAULT_PROFILE:
             given["--profile"] = self.profile
@@ -121,7 +121,10 @@ class SetupOptions:
         return self.precision
 
     def _lengths_of(self, parts: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of tokens. Empty for the defaults of the parts."""
+        """The sequence lengths that the user requested. Empty to use the default lengths of each part.
+
+        Raises ``ConfigError`` for a length of 0, and for several lengths if all parts take only one.
+        """
         lengths = tuple(parse_seeds(self.lengths, "--lengths")) if self.lengths else ()
         if 0 in lengths:
             raise ConfigError(f"--lengths {self.lengths}: a sequence has at least one token")
@@ -131,7 +134,7 @@ class SetupOptions:
 
 
 def paths_offered(setup: BenchSetup) -> list[str]:
-    """The paths that at least one of the labels has."""
+    """The computation paths that at least one of the labels of ``setup`` has, and ``auto`` and ``reference``."""
     from madbench.bench.mixer import InputShape, make, paths_of
 
     paths = ["auto", "reference"]
@@ -142,7 +145,7 @@ def paths_offered(setup: BenchSetup) -> list[str]:
 
 
 def _check_paths(setup: BenchSetup) -> None:
-    """Raise ``ConfigError`` for a path that no label has."""
+    """Raise ``ConfigError`` if the user requested a path that none of the labels has."""
     known_paths = paths_offered(setup) if setup.paths else []
     for path in setup.paths:
         if path not in known_paths:

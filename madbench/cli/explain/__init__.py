@@ -106,7 +106,7 @@ def explain(
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
-    """Print a label and the explanation of each letter."""
+    """Print a label, and a table with a row per letter: the letter or a mark, and its explanation."""
     short, long = typed_label(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), ("" if short == long else f" = {long}", "dim")))
     table = Table.grid(
@@ -119,7 +119,10 @@ def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, gramma
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
-    """Yield the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
+    """Yield the factors in which ``label`` differs from ``first``, with the levels of both: ``R(1) (1o vs. none)``.
+
+    Levels are left out if only one of the labels has the factor.
+    """
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
     for factor in differing_factors(first, label):

@@ -1,4 +1,4 @@
-"""Costs of labels for ``madbench explain --cost``: ranks, parameters by both budgets, decoding state and FLOPs."""
+"""Costs of labels for ``madbench explain --cost``: ranks, parameters, decoding state and FLOPs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _option = functools.partial(option, rich_help_panel="With --cost")
 
 @dataclass(frozen=True)
 class CostOptions:
-    """Options of ``explain --cost``: the size of the model, and the details that are printed."""
+    """The options of ``explain --cost``: the size of the model, and the details that are printed."""
 
     d_model: Annotated[int, _option("Width d of the model.", min=1)] = 128
     max_len: Annotated[int, _option("Longest sequence L, which is the number of rows of the mixing tables.", min=1)] = (
@@ -55,7 +55,11 @@ class CostOptions:
 
 
 def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: CostOptions, as_json: bool) -> None:
-    """Print one row per label, and every term of a single label. Raises ``BudgetError`` for labels that do not fit."""
+    """Print the costs of each label in one row, and every term of its parameters if there is a single label.
+
+    ``overrides`` are sizes of the model or settings of the mixers. Raises ``BudgetError`` after printing if a label
+    does not fit the budget, and ``ConfigError`` for an invalid option or override.
+    """
     if options.terms and as_json:
         raise ConfigError("--terms has no effect with -f json, which has every term")
     short = {"mix_rank": options.mix_rank, "rank_multiple": options.rank_multiple}
@@ -108,7 +112,10 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
 
 
 def _resize(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
-    """The options with the sizes among the settings, such as ``d_model``. These are removed from ``settings``."""
+    """Move sizes of the model, such as ``d_model``, from ``settings`` to the options. Return the changed options.
+
+    Raises ``ConfigError`` if a size is given in both.
+    """
     for name in SIZES:
         if name in settings:
             if f"--{name.replace('_', '-')} {getattr(options, name)}" in options.changed_options:
@@ -118,7 +125,10 @@ def _resize(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
 
 
 def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` for a setting that no mixer has, and name the command that takes settings of a model."""
+    """Raise ``ConfigError`` for a setting that no mixer of these labels has.
+
+    The message names the command that counts a whole model with this setting.
+    """
     known_names = dict.fromkeys(field.name for label in labels for field in fields(family_of(label).Settings))
     for name, value in settings.items():
         if name not in known_names:
@@ -160,8 +170,8 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
     """Print a table of ranks and costs, and a table of parameters, with one row per label.
 
-    The row of a label that does not fit the budget has no numbers. The ranks of a hybrid are in rows below it, one per
-    mixer.
+    The row of a label that does not fit the budget has no numbers. Below the row of a hybrid, each of its mixers has a
+    row with its ranks.
     """
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
@@ -196,7 +206,10 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
 
 
 def _print_match(console: Console, rows: Mapping[str, dict[str, Any]], name: str) -> None:
-    """Print the matched quantity of each label beside that of softmax attention, if it is not parameters."""
+    """Print the amount of the matched quantity for each label and for softmax attention, with the ratio of both.
+
+    ``name`` is the name of the quantity, such as FLOPs. Nothing is printed if the quantity is parameters.
+    """
     lines = [
         {"label": label, name: f"{match['amount']:,.0f}", "softmax attention": f"{match['target']:,.0f}"}
         | {"ratio": f"{match['ratio']:.3f}"}

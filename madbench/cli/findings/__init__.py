@@ -143,7 +143,10 @@ def findings(
 def _check_power_options(
     power: bool, only: list[str] | None, true_gain: float | None, of_verdicts: Mapping[str, object]
 ) -> None:
-    """Raise ``ConfigError`` for options that need ``--power`` without it, and for options ``of_verdicts`` with it."""
+    """Raise ``ConfigError`` for options that have no effect with or without ``--power``.
+
+    ``--claim`` and ``--true-gain`` need ``--power``. ``of_verdicts`` are options that have no effect with it.
+    """
     if only and not power:
         raise ConfigError(f"--claim {','.join(only)}: has no effect without --power; --explain NAME shows one claim")
     for flag, value in of_verdicts.items():
@@ -154,7 +157,7 @@ def _check_power_options(
 
 
 def _check_registered_options(explain: str | None, unscaled: bool, claims: str | None) -> None:
-    """Raise ``ConfigError`` for options without effect on a registration."""
+    """Raise ``ConfigError`` for options that have no effect with ``--registered``."""
     if explain is not None:
         raise ConfigError(f"--explain {explain}: has no effect with --registered")
     if unscaled:
@@ -164,7 +167,10 @@ def _check_registered_options(explain: str | None, unscaled: bool, claims: str |
 
 
 def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, ...]]:
-    """The claims, by paper, for which a pair of labels is stored. Warns about files of claims that cannot be read."""
+    """The claims of all papers for which both labels of a pair have results, by paper.
+
+    Warns about files of claims that cannot be read.
+    """
     from madbench.analysis.claims import broken_claims, claims_on
 
     for problem in broken_claims().values():
@@ -173,7 +179,7 @@ def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, 
 
 
 def _quantities(selection: Selection, by_paper: Mapping[str, Sequence[Claim]]) -> list[str] | None:
-    """The columns on which claims are judged. None for all, if no tasks are requested."""
+    """The columns on which claims are judged. None for all columns, if the user requests no tasks."""
     if selection.tasks is None:
         return None
     names = (name for claims in by_paper.values() for claim in claims for name in claim.quantities)
@@ -181,7 +187,10 @@ def _quantities(selection: Selection, by_paper: Mapping[str, Sequence[Claim]]) -
 
 
 def _rows_of_claim(rows: Sequence[Finding], name: str) -> list[Finding]:
-    """The rows of the claim of this name, or all rows for ``all``. Raises ``ConfigError`` if no row has the claim."""
+    """The rows of the claim ``name``, or all rows if ``name`` is ``all``.
+
+    Raises ``ConfigError`` if there is no such claim.
+    """
     from madbench.analysis.claims import CLAIMS_LISTED
 
     names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
@@ -191,7 +200,10 @@ def _rows_of_claim(rows: Sequence[Finding], name: str) -> list[Finding]:
 
 
 def _sentences(results: Results | None, by_paper: Container[str], names_missing_papers: bool) -> list[str]:
-    """Sentences for the caption: on the results, on papers without a stored pair of labels, and on comparability."""
+    """Sentences for the caption: on the results, on papers whose labels are not stored, and on profiles.
+
+    The last say which profiles are not comparable with the paper.
+    """
     from madbench.analysis.claims import claims_by_paper
 
     sentences = results.sentences() if results else []
@@ -209,7 +221,10 @@ def _sentences(results: Results | None, by_paper: Container[str], names_missing_
 
 
 def requested_columns(selection: Selection) -> list[str]:
-    """The columns of the requested tasks, and the other columns that claims use, such as the steps to a loss."""
+    """The columns of the tasks that ``selection`` requests, and the further columns of their suites that claims use.
+
+    A further column is, for example, the number of steps to a loss.
+    """
     tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
     names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
     return names + [name for suite, tasks in tasks_by_suite if tasks for name in suite.claimed_columns]
@@ -226,7 +241,10 @@ def _is_detail(selection: Selection, name: str) -> bool:
 
 
 def _stored_results(selection: Selection) -> Results | None:
-    """The stored results of all suites. None if the default folder does not exist yet."""
+    """The stored results of the suites that ``selection`` shows. None if the default results folder does not exist yet.
+
+    Suites without matching runs cause an error or a warning.
+    """
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None
     rows, missing = selection.available()
@@ -240,7 +258,10 @@ def _stored_results(selection: Selection) -> Results | None:
 
 
 def _command_options(selection: Selection, results: Results | None) -> dict[str, str]:
-    """The options with which ``madbench run`` trains under the protocol of each suite, by the suite's name."""
+    """The options of the ``madbench run`` command that trains missing runs, by the name of the suite.
+
+    With stored results, the options are those of the stored protocol of each suite.
+    """
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
     selection.leading.Profile.load(profile, overrides)  # raises for an invalid profile, even if there are no runs
@@ -254,7 +275,10 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
 
 
 def _print_explanations(rows: list[Finding], sources: list[str]) -> None:
-    """Print each claim. Then print the claims of ``sources``, papers or files, that no two labels isolate."""
+    """Print everything about each claim in ``rows``. Then print the claims that no two labels isolate.
+
+    ``sources`` are the papers or files from which these are read.
+    """
     from madbench.analysis.claims import load_claims_file
     from madbench.analysis.findings_table import explanation
 
@@ -279,10 +303,11 @@ def print_power(
     print_options: PrintOptions,
     true_gain: float | None = None,
 ) -> None:
-    """Print how many seeds claims need, from the variance of the stored seeds.
+    """Print how many seeds each claim needs, computed from the variance of the stored seeds.
 
     ``source`` is the file or the paper of the claims. Default: the papers with claims on the stored labels. ``only``
-    are names of claims. Default: all claims.
+    are names of claims. Default: all claims. ``true_gain`` is the gain that the seeds shall find, in the units of the
+    column. Raises ``ConfigError`` for an unknown claim.
     """
     from madbench.analysis.claims import CLAIMS_LISTED, claims_by_paper, claims_on, load_claims
     from madbench.analysis.power import power_table

@@ -14,7 +14,10 @@ from madbench.errors import ConfigError
 def print_registered(
     words: list[str] | None, path: Path, stored_options: StoredOptions, print_options: PrintOptions
 ) -> None:
-    """Print the registered findings, and every other claim as exploratory."""
+    """Print the findings on the registered claims in the file ``path``, and mark every other claim as exploratory.
+
+    Raises ``ConfigError`` if the user chooses labels or runs, because the registration does.
+    """
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, registration_notes
 

@@ -141,23 +141,23 @@ def inspect(
 
 @dataclass(frozen=True)
 class InspectedRun:
-    """A run, and what its model does on inputs of its task."""
+    """A trained run, and measurements of what its model does on inputs of its task."""
 
     job: Job
     input_shape: tuple[int, ...]
-    """The numbers of inputs and of tokens."""
+    """The number of inputs and the number of tokens of each."""
     inspection: Inspection
 
     @property
     def content(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+        """The JSON content: the run, the number and length of the inputs, and the tables."""
         job = self.job
         names = {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed}
         return names | {"inputs": list(self.input_shape)} | self.inspection.tables
 
 
 def _check_can_be_inspected(name: str, job: Job, data: InspectedCorpus) -> None:
-    """Raise ``ConfigError`` if the job's suite has no inspection, or if ``data`` is set and its task reads no corpus.
+    """Raise ``ConfigError`` if the job's suite cannot be inspected, or if a corpus is given but not read.
 
     ``name`` is the run as the user typed it, for the message.
     """
@@ -170,7 +170,10 @@ def _check_can_be_inspected(name: str, job: Job, data: InspectedCorpus) -> None:
 
 
 def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None, device: str) -> InspectedRun:
-    """Measure a model on the first ``examples`` of its task. None: a number that depends on their length."""
+    """Measure a trained model on the first ``examples`` inputs of its task.
+
+    If ``examples`` is None, the number depends on the length of the inputs.
+    """
     from madbench.analysis.inspection import examples_for
     from madbench.analysis.inspection import inspect as measure
 
@@ -183,7 +186,10 @@ def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None,
 
 
 def _draw(inspections: Mapping[str, Inspection], folder: Path, layout: Layout) -> list[Path]:
-    """Draw the figures of runs by name. Return the files."""
+    """Draw the figures of the runs and return the paths of the files.
+
+    ``inspections`` has the measurements by run's name.
+    """
     from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.inspection import inspection_figures
 
@@ -196,7 +202,7 @@ def _draw(inspections: Mapping[str, Inspection], folder: Path, layout: Layout) -
 
 
 def _print_numbers(names: Sequence[str], runs: Sequence[InspectedRun]) -> None:
-    """Print the tables of one run, or one table of two runs side by side."""
+    """Print the tables of a single run, or one table that shows two runs side by side."""
     console = Console()
     for name, each in zip(names, runs):
         job, (count, length) = each.job, each.input_shape
@@ -209,7 +215,7 @@ def _print_numbers(names: Sequence[str], runs: Sequence[InspectedRun]) -> None:
 
 
 def _names(jobs: Sequence[Job]) -> list[str]:
-    """The labels of the jobs. If they are equal, the task, the seed or the id is added."""
+    """Names that distinguish the jobs: their labels or, if these are equal, with the task, the seed or the id added."""
     for extra in ("", "task", "seed", "id"):
         names = [f"{job.label} {extra} {getattr(job, extra)}" if extra else job.label for job in jobs]
         if len(set(names)) == len(names):

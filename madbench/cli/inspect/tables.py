@@ -1,4 +1,4 @@
-"""The tables of ``madbench inspect``: one page per subject for one model, a comparison for two."""
+"""The tables of ``madbench inspect``: one table per subject for a single model, one comparison for two models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def _number(value: float | None) -> str:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """The text of a cell: a number, a share in percent, or ``-1: 63 [4]*``.
+    """The text of the value ``name`` in a row: a number, a share in percent, or for mixing tables ``-1: 63 [4]*``.
 
-    The last form has a place, its share, the share of random tables, and * if the share is above it.
+    The last form has a position, the share in percent, the share in random tables, and ``*`` if the first share is
+    larger.
     """
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:
@@ -55,7 +56,7 @@ def model_lines(model: Inspection) -> list[list[str]]:
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The means over the heads of each layer and gate, kernel or matrix, without NaN."""
+    """The means of the rows over the heads of a layer, separately for each gate, kernel or matrix. NaN is ignored."""
     import pandas as pd
 
     frame = pd.DataFrame(rows)
@@ -65,12 +66,15 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    """The name of the gate, kernel or matrix that the row describes. Empty if it describes none of them."""
+    """The name of the gate, kernel or matrix that a row describes. Empty if it describes none of these."""
     return row.get("gate") or row.get("kernel") or row.get("matrix") or ""
 
 
 def _columns() -> dict[str, tuple[str, dict[str, str]]]:
-    """The tables by name: the heading of the first column, and the measures of the other columns by heading."""
+    """The columns of each table, by the table's name.
+
+    They are the heading of the first column, and a mapping from the headings of the other columns to measures.
+    """
     from madbench.analysis.inspection import BANDS
 
     active = {"slots": "slots", "share %": "share", "lags <8": "share_recent", "older": "share_older"}
@@ -101,7 +105,10 @@ _COMPARED = {
 
 
 def comparison_lines(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
-    """Lines that compare models, one row per measure: means over heads, per layer if there are few layers."""
+    """The lines of a table that compares two models. It has one row per measure and one column per model.
+
+    A cell has the mean over heads: one number per layer if there are few layers, otherwise the mean over layers.
+    """
     values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():

@@ -12,7 +12,10 @@ VERBS = {"Commands": "train prepare sample evaluate export"}
 
 
 class _TrainByDefault(VerbGroup):
-    """A group whose default verb is ``train``: a first word that is no verb is a label."""
+    """A group of verbs whose default verb is ``train``.
+
+    A first word that is not a verb is taken as a label to train.
+    """
 
     headings = VERBS
     package = "madbench.cli.lm"

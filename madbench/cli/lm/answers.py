@@ -1,4 +1,4 @@
-"""Evaluation of trained language models on text tasks, of madbench and of lm-evaluation-harness."""
+"""Evaluation of trained language models on text tasks: madbench's own, and those of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ CACHE = "lm_eval"
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """The questions of an evaluation: tasks, or without ``tasks`` windows of text for the validation loss.
+    """The options of ``madbench lm evaluate`` that say what is measured.
 
-    Raises ``ConfigError`` for an option that has no effect.
+    With ``tasks`` it is the answers to questions, otherwise the validation loss on windows of text. Raises
+    ``ConfigError`` for an option that has no effect.
     """
 
     tasks: Annotated[
@@ -89,19 +90,19 @@ class QuestionOptions:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tasks."""
+        """The names of the requested tasks, as given. Empty to measure the validation loss."""
         return split_list(self.tasks) or []
 
     @property
     def own(self) -> list[str]:
-        """madbench's own tasks, without duplicates."""
+        """The requested tasks that madbench defines, without duplicates."""
         from madbench.training.multiple_choice import TASKS
 
         return [name for name in dict.fromkeys(self.names) if name in TASKS]
 
     @property
     def of_harness(self) -> list[str]:
-        """The tasks of lm-evaluation-harness."""
+        """The other requested tasks, which are those of lm-evaluation-harness."""
         from madbench.training.multiple_choice import TASKS
 
         return [name for name in self.names if name not in TASKS]
@@ -116,9 +117,10 @@ def ask_models(
     trust: Sequence[str] | None,
     as_json: bool,
 ) -> None:
-    """Ask each model each task, print and store the answers, and print the standings of several models.
+    """Evaluate each model on each task. Print and store the scores, and print the ranking of several models.
 
-    Invalid requests are refused before a model is loaded.
+    ``runs`` are labels, ids or files of models. Tasks are checked before a model is loaded. Raises ``StoreError`` at
+    the end if scores could not be stored.
     """
     harness = _harness_tasks(questions) if questions.of_harness else None
     device = resolve_device(device)
@@ -167,7 +169,7 @@ def _harness_tasks(questions: QuestionOptions) -> Tasks:
 def _own_measurements(
     trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str
 ) -> Iterator[Measurement]:
-    """The answers to madbench's own tasks, on the validation text of the model's corpus."""
+    """Yield the scores of a model on madbench's own tasks, on the validation text of the model's corpus."""
     from madbench.store.benchmarks import answer
     from madbench.training.multiple_choice import QUESTIONS
 
@@ -187,7 +189,10 @@ def _harness_measurements(
     device: str,
     cache: Path | None,
 ) -> Iterator[Measurement]:
-    """The answers to tasks of lm-evaluation-harness."""
+    """Yield the scores of a model on tasks of lm-evaluation-harness.
+
+    ``cache`` is the folder in which answers are kept, None to keep none.
+    """
     from madbench.lm_eval.measure import EvaluationOptions, measure
     from madbench.lm_eval.model import HarnessModel
 
@@ -198,7 +203,7 @@ def _harness_measurements(
 
 
 def measurement_sentence(measurement: Measurement) -> str:
-    """A sentence with the numbers of a task and the number of its questions."""
+    """A sentence with the scores of a model on a task and the number of questions."""
     values, details, settings = measurement.values, measurement.details, measurement.settings
     parts = []
     for name, value in values.items():
@@ -227,7 +232,10 @@ def _content(measurement: Measurement) -> dict[str, Any]:
 
 
 def _standings(rows: Mapping[str, Sequence[Measurement]]) -> dict[str, Any]:
-    """The standings of several models by the main metric of each task. Empty for a single model."""
+    """The average rank and the number of first places of each model, by name. Empty for a single model.
+
+    ``rows`` has the scores of each model, one measurement per task. Its main metric counts.
+    """
     from madbench.store.benchmarks import main_metric
 
     if len(rows) < 2:

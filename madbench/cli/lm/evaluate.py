@@ -67,7 +67,10 @@ def evaluate(
 def _loss(
     trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str, as_json: bool
 ) -> dict[str, Any]:
-    """Measure the validation loss of a model and store it. It is printed unless ``as_json``."""
+    """Measure the validation loss of a model, store it with the run, and print it unless ``as_json``.
+
+    Return the loss and its settings, for JSON.
+    """
     job, corpus = trained.job, trained.corpus(data)
     length = questions.seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=questions.windows or job.training.eval_sequences)

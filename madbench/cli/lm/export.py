@@ -18,7 +18,7 @@ from madbench.text.options import CorpusOptions
 
 @dataclass(frozen=True)
 class ExportedCorpus(CorpusOptions):
-    """The corpus whose tokenizer is exported."""
+    """The options of the corpus whose tokenizer is exported with ``--format hf``."""
 
     corpus: Annotated[
         Path | None, option("With --format hf: folder of the corpus with the tokenizer, if it was moved.")
@@ -48,7 +48,7 @@ def export(
     madbench.training.checkpoints.load_model makes a model from it. A checkpoint
     of an unfinished run can be exported too.
 
-    --format hf needs the extra transformers. After import madbench,
+    --format hf needs the extra transformers. After import madbench.huggingface,
     AutoModelForCausalLM.from_pretrained and AutoTokenizer.from_pretrained open
     the folder: for generate, Trainer, and what is built on them.
 

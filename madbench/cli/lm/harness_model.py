@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class StoredModel(HarnessModel):
-    """The model of ``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N``; ``run`` is a label, id or file.
+    """The language model that ``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N`` names.
 
-    ``trust=my:my_mixers.MyMixer`` allows the code of your own label.
+    ``RUN`` is a label, the first digits of a run's id, or a file of weights. ``trust=my:my_mixers.MyMixer`` allows the
+    code of your own label. Raises ``ConfigError`` for an invalid argument.
     """
 
     def __init__(

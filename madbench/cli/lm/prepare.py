@@ -109,7 +109,11 @@ def prepare(
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
-    """The default name of a corpus, made from its source (or the folder of several sources) and the tokenizer."""
+    """The default name of a corpus, made from its source and the tokenizer, such as ``book-bytes``.
+
+    For several files of one folder, the name of the folder is used. Raises ``ConfigError`` for other combinations of
+    sources.
+    """
     from madbench.text.folder_tokenizer import folder_of
 
     first, folders = sources[0], {Path(word).resolve().parent for word in sources}
@@ -131,7 +135,7 @@ def default_name(sources: list[str], tokenizer: str) -> str:
 
 
 class PrepareScreen:
-    """The progress of the preparation: bars on a terminal, otherwise a line every few seconds."""
+    """The progress of the preparation of a corpus: bars on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, console: Console):
         self.stage: str | None = None
@@ -142,7 +146,7 @@ class PrepareScreen:
         self.bars.disable = not console.is_terminal
 
     def update(self, report: Progress) -> None:
-        """Show one report of :func:`madbench.text.prepare.prepare`."""
+        """Show the progress that :func:`madbench.text.prepare.prepare` reports."""
         now = time.monotonic()
         tokens = f"{quantity(report.tokens)} tokens" if report.tokens else ""
         if report.stage != self.stage:

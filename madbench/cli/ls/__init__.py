@@ -123,7 +123,7 @@ def ls(
 
 
 def _print_profiles(console: Console, rows: ListRows, has_keys: bool) -> None:
-    """Print the profiles suite by suite, and with ``has_keys`` the keys of KEY=VALUE."""
+    """Print one table of profiles per suite. With ``has_keys`` also print the settings that can be changed."""
     for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
         suite = find_suite(name)
         cells = [{key: value for key, value in row.items() if key != "suite"} for row in of_suite]
@@ -140,7 +140,7 @@ def _print_profiles(console: Console, rows: ListRows, has_keys: bool) -> None:
 
 
 def print_keys(console: Console, suite: Suite, verb: str) -> None:
-    """Print the keys of KEY=VALUE for the profiles of a suite."""
+    """Print the settings that KEY=VALUE can change in profiles of a suite. ``verb`` is the command that takes them."""
     keys = suite.Profile.docs()
     example = "model.d_model=96" if "model.d_model" in keys else "training.steps=500"
     console.print(f"\nWhat KEY=VALUE can change in madbench {verb}, for example {example}:\n")
@@ -149,7 +149,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 
 
 def _print_runs(console: Console, rows: ListRows) -> None:
-    """Print one line per run if the terminal is wide enough, otherwise two lines and the folder."""
+    """Print one line per run. If the terminal is too narrow, a run has two lines and its folder."""
     cells_of_runs = []
     have_other_code = any(row["code"] for row in rows)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The rows of ``madbench ls``, kind by kind."""
+"""The rows of ``madbench ls`` for each kind, such as labels or profiles."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _tasks() -> ListRows:
 
 
 def _profiles(names: Sequence[str] = ()) -> ListRows:
-    """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
+    """The profiles of the suites ``names``, by default of all suites. Raises ``ConfigError`` for an unknown suite."""
     rows = []
     for suite in [find_suite(name, "ls profiles: ") for name in names] or suites().values():
         for name in suite.Profile.names():
@@ -125,7 +125,7 @@ def _papers() -> ListRows:
 
 
 def _with_broken(rows: ListRows, broken: Mapping[str, str]) -> ListRows:
-    """The rows, and one row with a ``problem`` for each broken entry of an installed package."""
+    """The rows, and one more row for each broken extension, with the reason in the column ``problem``."""
     empty_row = dict.fromkeys(rows[0])
     return rows + [empty_row | {next(iter(empty_row)): name, "problem": reason} for name, reason in broken.items()]
 
@@ -135,7 +135,10 @@ def _line(text: str) -> str:
 
 
 def _runs(results: Path | None, words: list[str]) -> ListRows:
-    """The runs of these labels and changes as in the JSON output, with null for numbers that are not finite."""
+    """One row per stored run that ``words``, labels and overrides, choose, as in the JSON output.
+
+    Metrics that are not finite are None.
+    """
     rows = []
     for run in _stored_runs(results, words):
         metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
@@ -147,7 +150,10 @@ def _runs(results: Path | None, words: list[str]) -> ListRows:
 
 
 def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
-    """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
+    """The stored runs that ``words``, labels and overrides, choose. Without words: all runs.
+
+    Empty if ``results`` is None and the default folder has no runs.
+    """
     labels, changes = labels_and_overrides(words)
     folder = results or RESULTS
     canonical_labels = expand(labels)
@@ -160,7 +166,7 @@ _SYNTAX = "[ ]: optional, |: or; madbench explain EXAMPLE explains the letters"
 
 
 def listings() -> dict[str, tuple[Callable[..., ListRows], str, str]]:
-    """The kinds by name: function, description in the overview, and note below the list."""
+    """The kinds of ``madbench ls``: name to the function for its rows, its description, and the note below the list."""
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
         "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
@@ -189,7 +195,7 @@ def listings() -> dict[str, tuple[Callable[..., ListRows], str, str]]:
 
 
 def _operators() -> ListRows:
-    """The published layers that are labels by name, of all families whose mixers have titles."""
+    """One row per published layer whose name is a label, such as KDA."""
     rows = []
     for family in loaded_families().values():
         for title, label in family.titles.items():
@@ -199,12 +205,15 @@ def _operators() -> ListRows:
 
 
 def _sweeps(results: Path | None) -> ListRows:
-    """The sweeps that are recorded in a results folder. The folder need not exist."""
+    """The sweeps that are recorded in a results folder: running ones and the last finished ones.
+
+    The folder may be missing.
+    """
     return [{"sweep": sweep["state"]} for sweep in read_sweeps(results or RESULTS, MOST_ENDED)]
 
 
 def overview(results: Path | None) -> ListRows:
-    """One row per kind with the number and the names of its members."""
+    """One row per kind: its name, the number of its members and, except for labels, runs and sweeps, their names."""
     where = f" in {results or RESULTS}"
     counts = {
         "labels": (len(every_label()), ""),

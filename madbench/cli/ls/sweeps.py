@@ -26,7 +26,10 @@ _ENDINGS |= {"unknown": "if it has died"}
 
 
 def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
-    """Print running sweeps and the last finished ones. With ``watch`` print every second until no sweep runs."""
+    """Print running sweeps and the last finished ones. With ``watch``, refresh every second until no sweep runs.
+
+    Raises ``StoreError`` if the results folder does not exist.
+    """
     console = Console(highlight=False)
     if watch and as_json:
         raise ConfigError("--watch has no effect with -f json; give one of the two")
@@ -53,7 +56,10 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The parts of the screen. If ``height`` is given, running sweeps come first and fill about ``height`` lines."""
+    """The parts of the screen that show the sweeps.
+
+    With a ``height`` in lines, running sweeps come first and fill it.
+    """
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

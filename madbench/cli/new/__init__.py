@@ -27,12 +27,12 @@ LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"
 
 @dataclass(frozen=True)
 class Example:
-    """A package of ``examples/``, and the texts in it that depend on its name."""
+    """An example package in ``examples/`` that ``madbench new`` copies, and the texts in it that depend on its name."""
 
     folder: str
     package: str
     beginning: str
-    """A description of the package before it is edited."""
+    """Words for what the new package is before it is edited."""
     spellings: dict[str, str]
     """The texts in the package that depend on its name: regular expressions, and the texts that replace their matches.
 
@@ -146,9 +146,10 @@ def new(
 
 
 def _identifier(kind: str, name: str) -> str:
-    """The name of a new ``kind``, such as a task, with underscores in place of hyphens.
+    """The name of a new extension in code: ``name`` with underscores in place of hyphens.
 
-    Raises ``ConfigError`` for a name that is invalid, taken, or has another meaning in the new files.
+    Raises ``ConfigError`` for a name that is invalid, taken, or has another meaning in the new files. ``kind`` is the
+    kind of extension, such as ``task``.
     """
     import yaml
 
@@ -188,7 +189,10 @@ def _files(example: Example) -> list[Path]:
 
 
 def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of every file of the new package."""
+    """Yield the path and the text of every file of an example package, with the new name in place of the example's.
+
+    ``snake`` is the name in code (:func:`_identifier`).
+    """
     package = f"madbench_{snake}"
     spellings = {
         f"examples/{example.folder}": name,
@@ -208,7 +212,10 @@ def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[st
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files into a new or empty folder: all of them, or none if one fails."""
+    """Write files into a folder. If one cannot be written, the folder is deleted.
+
+    ``folder`` is new or empty. ``files`` maps paths in the folder to texts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for place, text in files.items():

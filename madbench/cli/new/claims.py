@@ -1,4 +1,4 @@
-"""Writing a user's claim from a sentence, for ``madbench new claim``."""
+"""``madbench new claim``: a user's claim, written from a sentence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from madbench.cli.shared.printing import count_text, print_json
 
 
 def write_claim(sentence: str, name: str | None, output: Path | None, as_json: bool) -> None:
-    """Add the claim in ``sentence`` to the file ``output``, and print it.
+    """Parse the claim in ``sentence``, add it to the file ``output``, and print it.
 
-    Without ``output`` it is only printed. If ``as_json`` is true, it is printed as JSON with its pairs of labels.
+    Without ``output`` it is only printed. ``name`` is None for a name made from the sentence. If ``as_json`` is True,
+    the claim is printed as JSON with its pairs of labels.
     """
     import yaml
 

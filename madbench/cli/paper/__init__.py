@@ -136,7 +136,10 @@ def paper(
 
 
 def _run_command(context: typer.Context, request: Request, choices: PaperOptions) -> None:
-    """Make an item by the verb of its command, with the results folder and the threads if the verb takes them."""
+    """Make an item by the verb of its command.
+
+    The results folder and the number of threads are passed on if the verb has options for them.
+    """
     group: Any = context.find_root().command
     verb = group.get_command(context, request.item.command.split()[0])
     known_options = {option.name for option in verb.params}
@@ -151,7 +154,7 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
 
 
 class _Making:
-    """An item that is trained or computed here: its plan, its training, and its result."""
+    """The reproduction of one item of a paper here: its plan, its training and its result."""
 
     def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, print_options: PrintOptions):
         self.request, self.choices, self.shape, self.print_options = request, choices, shape, print_options
@@ -161,7 +164,12 @@ class _Making:
         self.training = choices.training(self.keeps_weights)
 
     def run(self) -> None:
-        """Decide the item by its own runs, which are trained if they are missing, or by the shipped runs."""
+        """Decide the item and print the result. With ``--dry-run`` only print the plan.
+
+        The item is decided by its own runs if these are stored, and otherwise by the shipped runs if there are any. If
+        neither is possible, or if the user asks for training, for example with ``--yes``, the missing runs are trained
+        first.
+        """
         from madbench.training.distributed import is_first
 
         self.refuse_useless()
@@ -181,7 +189,7 @@ class _Making:
             self.finish(self.request, trained)
 
     def refuse_useless(self) -> None:
-        """Raise ``ConfigError`` for an option that has no effect on the plan."""
+        """Raise ``ConfigError`` if the user gave an option that has no effect on this item."""
         choices, item = self.choices, self.request.item
         if choices.budget and not isinstance(self.planned_work, Grid):
             raise ConfigError(
@@ -193,10 +201,10 @@ class _Making:
             raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
-        """Ask the user before a long training.
+        """Check that ``grid`` can be trained, and ask the user before a long training. No effect with ``--dry-run``.
 
-        Raise ``ConfigError`` for a grid that cannot be planned, before operators are verified, which takes longer.
-        Raise ``StoreError`` for stored runs that the item cannot measure.
+        The check comes before the operators are verified, because that takes longer. Raises ``ConfigError`` for a grid
+        that cannot be planned, and ``StoreError`` for stored runs that the item cannot measure.
         """
         choices = self.choices
         if choices.dry_run:
@@ -210,7 +218,7 @@ class _Making:
             ask_before_long(experiment, self.training.execution, self.training.policy)
 
     def verify(self) -> None:
-        """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
+        """Check the operators of the item. If one differs from its definition, print this and exit with code 1."""
         from madbench.training.distributed import is_first
 
         with Console(stderr=True).status("verifying the operators"):
@@ -224,7 +232,10 @@ class _Making:
         raise typer.Exit(1)
 
     def train(self) -> Results | None:
-        """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
+        """Train the missing runs of the item and return the results of all.
+
+        With ``--dry-run`` print the plan and return None. None also for an item without runs.
+        """
         if self.planned_work is None:
             return None
         if not isinstance(self.planned_work, Grid):
@@ -232,9 +243,10 @@ class _Making:
         return train_grid(self.planned_work, self.training, has_tables=False, print_options=self.print_options)
 
     def finish(self, final_request: Request, trained: Results | None) -> None:
-        """Decide the item by its own runs or by the shipped runs. Draw, store and print the result.
+        """Decide the item by the results ``trained``. Draw its figures, store the verdicts, and print the result.
 
-        Exit with the exit code of the decision if it is not 0.
+        ``final_request`` is the request of the user, or that of the shipped runs. Exits with the exit code of the
+        decision if it is not 0.
         """
         is_own = final_request is self.request
         with Console(stderr=True).status("measuring"):
@@ -248,7 +260,10 @@ class _Making:
             raise typer.Exit(decision.exit_code)
 
     def draw(self, decision: ItemResult, needs_all: bool) -> list[Path]:
-        """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
+        """Draw the figures of the item and return the paths of the files.
+
+        ``needs_all`` is False to warn, instead of raising ``StoreError``, if a figure needs weights that are missing.
+        """
         folder, files = self.choices.output or self.choices.results / "plots", list[Path]()
         try:
             for figure in decision.figures:
@@ -261,7 +276,10 @@ class _Making:
 
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
-    """Advice on stored runs that the item cannot measure, such as runs without weights. Empty if there are none."""
+    """Advice about stored runs that the item cannot measure, such as runs without weights.
+
+    Empty if there are no such runs.
+    """
     quantity = measure.quantity(request)
     if quantity is None or not (experiment.results / "runs").is_dir():
         return experiment.note_on_weights()
@@ -269,15 +287,15 @@ def _note_on_weights(measure: Measure, request: Request, experiment: Experiment)
 
 
 def check_no_paper(word: str) -> None:
-    """Raise ``ConfigError`` if a word in place of a verb is the name of a paper."""
+    """Raise ``ConfigError`` if ``word``, the first word of a command, is the name of a paper and not a verb."""
     if word in built_in():
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
 def _train(experiment: Experiment, training: TrainingOptions, print_options: PrintOptions) -> Results | None:
-    """Train an experiment whose plans are made already, and return its results.
+    """Train the jobs of an experiment and return its results. With ``--dry-run``, print its plan and return None.
 
-    In a dry run, print the plans and return None. Print the jobs that failed, and exit with code 1 if there are any.
+    If jobs failed, they are printed, and the program exits with code 1.
     """
     from madbench.analysis.scores import Results
 
@@ -300,9 +318,11 @@ def call_verb(
     words: Sequence[str] = (),
     hidden: Sequence[str] = (),
 ) -> None:
-    """Run the verb that makes the item with ``words``, and with ``hidden`` words that are left out when it is printed.
+    """Make an item by the verb in its command, and store the verdict.
 
-    A theorem is reproduced if its checks pass; otherwise it fails here.
+    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. The verdict on a theorem is
+    that it is reproduced if the verb ends with exit code 0, and that it fails here otherwise. Exits with the verb's
+    code if that is not 0.
     """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)

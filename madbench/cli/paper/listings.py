@@ -23,12 +23,15 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item that was made on this machine, by the size (``quick``, ``full``) at which it was made."""
+    """The states of an item on this machine, by the size (``quick`` or ``full``) at which it was made.
+
+    Empty if it was not made.
+    """
     return {size: entry["state"] for size, entry in stored_verdicts(Request(paper, item, results=results)).items()}
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
-    """The row of an item: its state, jobs, cost and command."""
+    """The row of an item in the list of a paper's items: its state, jobs, estimated seconds and command, and more."""
     entries = stored_verdicts(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     state_texts = []
@@ -48,7 +51,7 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
 
 
 def print_papers(results: Path, print_options: PrintOptions) -> None:
-    """Print the number of items of each paper by state and kind of evidence."""
+    """Print for each paper how many items are in each state, by kind of evidence."""
     from madbench.analysis.rendering import Listing
 
     papers, problems = loaded_papers()
@@ -96,7 +99,7 @@ def print_papers(results: Path, print_options: PrintOptions) -> None:
 
 
 def print_items(paper: Paper, results: Path, print_options: PrintOptions) -> None:
-    """Print the items of a paper: state, stored jobs, cost and command, or the reason why madbench cannot make it."""
+    """Print each item of a paper: its state, stored jobs, cost and command, or why madbench cannot make it."""
     with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
         rows = [_row(paper, item, results) for item in paper.items]
     if print_options.format == "json":

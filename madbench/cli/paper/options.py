@@ -1,4 +1,4 @@
-"""The options of ``madbench paper``: the runs that an item is made from, and what is done with them."""
+"""The options of ``madbench paper``: which runs an item is made from, and what is done with them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class PaperOptions:
     ] = None
 
     def training(self, keeps_weights: bool) -> TrainingOptions:
-        """The options with which the jobs of an item are trained."""
+        """The training options for the jobs of an item.
+
+        ``keeps_weights`` is True if the weights are stored with the runs.
+        """
         return TrainingOptions(
             TrainingCorpus(self.corpus),
             device=self.device,
@@ -64,7 +67,10 @@ class PaperOptions:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The options that have no effect on some items, by flag. The value is false if an option is not given."""
+        """The options that have no effect on some items: flag to value.
+
+        The value is false if the user did not give the option.
+        """
         return {
             "--profile": self.profile != QUICK,
             "--seeds": self.seeds,

@@ -25,7 +25,7 @@ from madbench.suites import size_of
 
 
 def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptions) -> None:
-    """Print a plan without estimated times, with one line per row of an experiment whose steps cannot be timed."""
+    """Print the jobs of an experiment whose steps cannot be timed: one line per row, with sizes but no times."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []
@@ -46,9 +46,10 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
 def print_made(
     request: Request, decision: ItemResult, files: list[Path], print_options: PrintOptions, note: str = ""
 ) -> None:
-    """Print the result of an item: its tables, and on a terminal also its verdicts, its state and the figure ``files``.
+    """Print the result of an item: its tables and, on a terminal, its verdicts, its state and the paths of its figures.
 
-    In JSON, its content, state, verdicts and files are one document. ``note`` is printed after each verdict.
+    With the format JSON, one document has the content, the state, the verdicts and the paths. ``note`` is a remark that
+    is printed with each verdict.
     """
     if print_options.format == "json":
         content = {

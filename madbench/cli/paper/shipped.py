@@ -1,4 +1,4 @@
-"""Items of papers decided by shipped runs, for ``madbench paper`` if the runs are not stored."""
+"""Items of papers that shipped runs decide, for ``madbench paper`` if the item's own runs are not stored."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def show_shipped(
     finish: Callable[[Request, Results], None],
     print_options: PrintOptions,
 ) -> bool:
-    """Decide an item by the shipped runs if not all of its runs are stored. False if the item has to be trained.
+    """Decide an item by the shipped runs and return True, unless all of its own runs are stored.
 
-    If the archives are missing, or do not have the weights that the item measures, the shipped verdict is printed.
-    ``verify`` ends the program if an operator of the item is broken. ``finish`` decides and prints the item.
+    If the archives of the shipped runs are missing, or do not have the weights that the item measures, the shipped
+    verdict is printed instead. ``verify`` ends the program if an operator of the item is broken. ``finish`` decides and
+    prints the item. False if the item's own runs are stored or the shipped runs cannot decide it.
     """
     if (request.results / "runs").is_dir() and results_in(request, measure) is not None:
         return False
@@ -65,9 +66,10 @@ def show_shipped(
 def _print_recorded(
     request: Request, verify: Callable[[], None] | None, print_options: PrintOptions, reason: str
 ) -> bool:
-    """Print the shipped verdict on an item, or return False if there is none or if the user gave further options.
+    """Print the shipped verdict on an item, and say by ``reason`` why it is not decided anew. Return True.
 
-    Options for the device and the results folder are allowed. ``verify``, if it is not None, is called before printing.
+    False, and nothing is printed, if there is no shipped verdict, or if the user gave options other than the device and
+    the results folder. ``verify``, if it is not None, is called before printing.
     """
     item, state = request.item, shipped_state(request.paper, request.item)
     if not state or request != Request(request.paper, item, device=request.device, results=request.results):
@@ -85,9 +87,9 @@ def _print_recorded(
 
 @contextlib.contextmanager
 def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
-    """The results folder of an item: ``results``, or a temporary folder with the shipped runs.
+    """A context with the results folder for an item: ``results``, or a temporary folder with the shipped runs.
 
-    The temporary folder is used if the item reads runs and the default folder has none.
+    The temporary folder is used if the item reads runs, ``results`` is the default folder, and it has no runs.
     """
     if not has_archives(item) or results != RESULTS or (results / "runs").is_dir():
         yield results

@@ -19,7 +19,11 @@ Complete = Callable[..., list[str]]
 
 
 def completion_of(metavar: str) -> Complete | None:
-    """The completion for a metavar such as ``LABEL|KEY=VALUE``. None if there is no completion."""
+    """The completion function for a metavar such as ``LABEL|KEY=VALUE``.
+
+    None if no part of the metavar has a completion. The function returns the possible completions of the word that is
+    being typed. It is empty if an error occurs.
+    """
     names = [name for name in (metavar, *metavar.split("|")) if name in _SOURCES]
     if not names:
         return None
@@ -38,7 +42,10 @@ def completion_of(metavar: str) -> Complete | None:
 
 
 def rejoin_options() -> None:
-    """Remove the '=' at which bash splits ``--profile=qu``, so that the words are ``--profile qu``."""
+    """Join ``--profile``, ``=`` and ``qu``, into which bash splits ``--profile=qu``, as the two words ``--profile qu``.
+
+    The words are those in the environment variables of shell completion. No effect without them.
+    """
     if (text := os.environ.get("COMP_WORDS")) is None:
         return
     words, place = text.split("\n" if "\n" in text else " "), int(os.environ.get("COMP_CWORD", "0"))
@@ -49,17 +56,20 @@ def rejoin_options() -> None:
 
 
 class _Completion(str):
-    """A completion of a word, or of the part of it that bash passes. typer must not compare it with the word."""
+    """A completion that typer offers even if it does not begin with the word that is being typed.
+
+    Bash may pass only a part of the word, such as the text after a colon.
+    """
 
     def startswith(self, *_: Any) -> bool:
         return True
 
 
 def _whole_word(incomplete: str) -> tuple[str, str]:
-    """The part of the current word that stays on the line, and the whole word.
+    """The part of the current word that bash does not pass, and the whole word.
 
-    Bash splits words at ':' and '@'. For ``cd:ga`` it passes ``ga`` and replaces only that. For ``@tab`` it passes
-    ``tab`` and replaces the whole word.
+    Bash splits words at ':' and '@'. For ``cd:ga`` it passes ``ga`` and replaces only that, so the result is
+    ``("cd:", "cd:ga")``. For ``@tab`` it passes ``tab`` and replaces the whole word, so the result is ``("", "@tab")``.
     """
     place = int(os.environ.get("COMP_CWORD", "0"))
     words = ["", "", *os.environ.get("COMP_WORDS", "").split()[:place], incomplete]
@@ -72,10 +82,10 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """The completions of a label: sets, prefixes of families, and labels.
+    """The completions of a label: names of sets, prefixes of families, and labels.
 
-    Labels are cut after the part that is being typed; hyphens separate parts. In a hybrid, such as ``S-p/KDA``, only
-    the last label is completed.
+    A label is offered up to the end of the part that is being typed. Hyphens separate parts. In a hybrid, such as
+    ``S-p/KDA``, only the last label is completed.
     """
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
@@ -99,7 +109,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _labels_of_sets() -> Iterator[str]:
-    """The labels with a family's prefix, such as ``cd:exp``, in the files of all sets, as they are written there."""
+    """The labels with a family's prefix, such as ``cd:exp``, in the files of all sets of labels, as written there."""
     from madbench.config import read_yaml
     from madbench.labels import available_sets
 
@@ -116,14 +126,14 @@ def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of tasks and suites. After a comma, names that are not in the list yet."""
+    """Names of tasks and suites for a list with commas. Names that are already in the list are left out."""
     from madbench.suites import suites, task_suites
 
     return _next_in_list(incomplete, (*task_suites(), *suites()))
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of profiles of the suite of the given tasks, otherwise of the leading suite."""
+    """The profiles of the suite of the tasks on the command line, or of the default suite if there are no tasks."""
     from madbench.suites.addressing import leading_suite
 
     tasks = ctx.params.get("tasks")
@@ -140,7 +150,7 @@ def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The columns of the table that the words and options so far select."""
+    """The columns of the table that the words and options on the command line so far select."""
     from madbench.cli.shared.options import StoredOptions
     from madbench.cli.table import losses_of
 
@@ -172,7 +182,7 @@ def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of papers. After the name of a paper, names of its items."""
+    """Names of papers for the first word, and names of the paper's items for the second word."""
     from madbench.papers import load_paper
 
     if not (words := ctx.params.get("words")):
@@ -185,7 +195,7 @@ def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the claims of the file or paper given by ``--claims``, by default of all papers."""
+    """The names of the claims in the file or paper given by ``--claims``. By default those of all papers."""
     from madbench.analysis.claims import claims_by_paper, load_claims
 
     source = ctx.params.get("claims")
@@ -212,7 +222,7 @@ def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The computation paths of the given labels, or of the default labels if none is given."""
+    """The computation paths of the labels on the command line. Without labels, those of the default labels."""
     from madbench.bench.parts import BenchSetup
     from madbench.bench.timing import TimingLimits
     from madbench.cli.bench import LABELS, PARTS
@@ -255,12 +265,16 @@ def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _words(ctx: typer.Context) -> list[str]:
-    """The words that are not options. They have no name yet while the value of an option is completed."""
+    """The words on the command line that are not options.
+
+    Click keeps them in ``ctx.args`` while the value of an option is completed, and otherwise in the parameter
+    ``words``.
+    """
     return [*(ctx.params.get("words") or ctx.args)]
 
 
 def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
-    """The names that may come next in a list with commas. Names in the list are left out."""
+    """The completions of a list with commas. Each is the list so far with one of ``names`` that is not in it yet."""
     *named_items, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named_items)
     return [before + name for name in _starting_with(last, names) if name not in named_items]

@@ -16,10 +16,11 @@ from madbench.training.devices import resolve_device
 
 
 def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executor | None, str]:
-    """The executor of ``--on`` and the device of its jobs. The executor is None for this machine.
+    """The executor that ``--on`` names, and the device of its jobs.
 
-    On other machines ``auto`` is ``cuda`` if a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an unknown
-    executor and a wrong file.
+    ``on`` is None for this machine. The executor is then None and the device unchanged. On other machines the device
+    ``auto`` becomes ``cuda`` if a job reserves GPUs, otherwise ``cpu``. ``slots`` is the number of jobs at a time.
+    Raises ``ConfigError`` for an unknown executor, an invalid file, and a device that contradicts the reserved GPUs.
     """
     if on is None:
         return None, device
@@ -41,9 +42,10 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
-    """The device of the jobs and the number of GPUs that a job reserves.
+    """The device of jobs on another machine, and the number of GPUs that a job reserves.
 
-    If ``gpus`` is None, the device determines it. With the device ``auto``, ``gpus`` determines the device.
+    ``gpus`` is the number in the file of the executor. If it is None, it is 1 with the device ``cuda``, otherwise 0.
+    With the device ``auto``, the number determines the device. Raises ``ConfigError`` if both contradict each other.
     """
     if device not in ("auto", "cpu", "cuda"):
         problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
@@ -58,7 +60,11 @@ def _device(device: str, gpus: float | None) -> tuple[str, float]:
 
 
 def gpus_of(text: str, device: str) -> list[str]:
-    """Values of CUDA_VISIBLE_DEVICES for ``"0,1"``. Numbers count the GPUs that this process sees."""
+    """The values of ``CUDA_VISIBLE_DEVICES``, one per GPU, for the text of ``--devices``, such as ``"0,1"``.
+
+    The numbers in the text count the GPUs that this process sees. Raises ``ConfigError`` for other text, for a GPU that
+    does not exist, and if ``device`` is not a GPU.
+    """
     gpus = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
         raise ConfigError(f"--devices {short_repr(text)}: expected numbers of GPUs, each once, such as 0,1")

@@ -92,7 +92,7 @@ class TrackOptions:
     ] = None
 
     def naming(self) -> Naming:
-        """The names of the tracked project and runs.
+        """The names for the tracking services: the name of the project and the format of the names of runs.
 
         Raises ``ConfigError`` if --track-project or --track-name is given without --track.
         """
@@ -149,14 +149,19 @@ class TrainingOptions(SharedOptions):
             raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
 
     def policy_of_verb(self, retries: bool) -> Policy:
-        """The policy for stored, failed and long jobs. ``retries`` is the default of ``--retry``."""
+        """The policy for stored, failed and long jobs.
+
+        ``retries`` says if the verb trains failed jobs again when the user gives neither ``--retry`` nor
+        ``--no-retry``.
+        """
         most = 1 if self.fail_fast else self.policy.max_failures
         return replace(self.policy, retry=retries if self.retry is None else self.retry, max_failures=most)
 
     def resolve_place(self) -> tuple[RunOptions, str]:
-        """The options of execution with the machines or GPUs that the user named, and the device of the jobs.
+        """The options of execution and the device of the jobs, after ``--on`` and ``--devices`` have been read.
 
-        Raises ``ConfigError`` if ``--on`` or ``--devices`` is invalid.
+        The options then have the executor that ``--on`` names or the GPUs that ``--devices`` lists. Raises
+        ``ConfigError`` if one of these options is invalid.
         """
         from madbench.cli.shared.machines import executor_of, gpus_of  # needed only by verbs that train
 
@@ -174,7 +179,7 @@ class StoredOptions(Choice):
     """The names of the fields that the command line gives, also of those with the default value."""
 
     def selection(self, words: list[str] | None) -> Selection:
-        """The stored runs that words and options choose.
+        """Select the stored runs that ``words``, which are labels and overrides, and the options choose.
 
         Raises ``LabelError`` for an invalid label, and ``ConfigError`` for an option that is invalid or has no effect.
         """
@@ -192,7 +197,7 @@ track_reading = functools.partial(track_progress, description="reading runs")
 
 
 def open_stored(results: Path) -> Snapshot:
-    """Open the store for reading, with a progress bar."""
+    """Open the store in the folder ``results`` for reading. A progress bar is shown while runs are read."""
     store = Snapshot.open(results, create=False)
     store.track = track_reading
     return store

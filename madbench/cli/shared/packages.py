@@ -1,4 +1,7 @@
-"""The kinds of extensions that packages can add. Each has its installed and broken extensions, and the taken names."""
+"""The kinds of extensions that packages can add.
+
+Each kind has a registry, and functions about broken extensions and names.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from madbench.plugins.registry import Registry
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of extension. An extension may be broken by its entry point, or for example by the file of a task."""
+    """One kind of extension, such as ``family``."""
 
     registry: Registry[Any]
     broken: Callable[[], Mapping[str, str]]
-    """Returns the reasons why extensions cannot be used, by name."""
+    """Returns the extensions that cannot be used: name to reason. An example is a task whose file is invalid."""
     names: Callable[[], Iterable[str]]
-    """Returns all taken names, including those of madbench."""
+    """Returns all names that are taken by an extension of this kind, in madbench or in a package."""
     fault_of_name: Callable[[str], str]
-    """Returns the fault of a name. Empty if the name is valid."""
+    """Returns the reason why an extension cannot have a name. Empty if the name is valid."""
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""Verbs with the options and arguments that dataclasses and annotations declare."""
+"""Commands of typer for verbs, whose options and arguments are declared by dataclasses and annotations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CompletionOf = Callable[[str], Callable[..., Any] | None]
 
 
 def output_option(help: str, **settings: Any) -> Parameter:
-    """The option for the file or folder that a command writes."""
+    """Declare the option ``--output`` for the file or folder that a command writes."""
     return option(help, "--output", "--out", "-o", **settings)
 
 
@@ -30,11 +30,13 @@ VERBS_THAT_TRAIN = ("run", "sweep", "train")
 
 
 def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda words: None) -> Callable[..., None]:
-    """A command for ``verb`` with one option per field of its dataclass arguments.
+    """Turn the function of a verb into a command for typer.
 
-    A field that is a dataclass itself stands for its own fields. Other fields without a :class:`Parameter` are no
-    options and keep their defaults, except for a field ``given``: it gets the names of the fields whose options the
-    user gave. ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user typed the labels among
+    An argument of ``verb`` whose type is a dataclass becomes one option per field. A field that is a dataclass itself
+    stands for its own fields. A field without a :class:`Parameter` keeps its default, except a field ``given``: it gets
+    the names of the fields whose options the user gave.
+
+    ``completion_of`` returns the completion function for :attr:`Parameter.completes`. The user typed the labels among
     the words of the command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command
     shows each label as it was typed, or by the name that its set or ``--rename`` gives.
     """
@@ -79,18 +81,18 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
 
 
 def given_options(context: typer.Context) -> frozenset[str]:
-    """The names of the parameters that the user gave, also of those with the default value."""
+    """The names of the parameters that the user gave, even if with their default values."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return frozenset(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
 
 
 def _is_group(hint: Any) -> bool:
-    """True if a type is a dataclass, whose fields are options."""
+    """True if a type is a dataclass. Its fields then become options."""
     return isinstance(hint, type) and is_dataclass(hint)
 
 
 def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
-    """The options of a dataclass and of the dataclasses in it."""
+    """The parameters for the fields of a dataclass that declare options, and for the fields of dataclasses in it."""
     types = get_type_hints(group, include_extras=True)
     for member in inspect.signature(group).parameters.values():
         hint = types[member.name]
@@ -101,7 +103,10 @@ def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _from_options(group: type[Any], values: dict[str, Any], given: Collection[str]) -> Any:
-    """The dataclass with the options in ``values``, which are removed from it."""
+    """Make the dataclass ``group`` from the options in ``values``, which are removed from ``values``.
+
+    ``given`` are the names of the options that the user gave.
+    """
     values_by_group: dict[str, Any] = {}
     types = get_type_hints(group, include_extras=True)
     for name, hint in types.items():
@@ -116,7 +121,7 @@ def _from_options(group: type[Any], values: dict[str, Any], given: Collection[st
 
 @contextmanager
 def every_option(command: Any) -> Iterator[None]:
-    """A context in which help and completion of a command of typer show every option."""
+    """A context in which the help and the completion of a command show also the options that are usually hidden."""
     rare = [parameter for parameter in command.params if isinstance(parameter, TyperOption) and parameter.hidden]
     for parameter in rare:
         parameter.hidden = False
@@ -140,13 +145,16 @@ _HelpAll = Annotated[
 
 
 def _takes_labels(hint: Any) -> bool:
-    """True if the words of a parameter may be labels."""
+    """True if the annotated type of a parameter declares words that may be labels."""
     details = declared_parameter(hint)
     return details is not None and ("LABEL" in details.completes or details.completes.startswith("[PAPER"))
 
 
 def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionOf) -> inspect.Parameter:
-    """``parameter`` with an annotation that typer reads. Only options and arguments are changed."""
+    """Replace the annotation of ``parameter`` by one that typer reads, if it declares an option or argument.
+
+    ``verb`` decides if the option is hidden in ``--help``.
+    """
     if not (details := declared_parameter(parameter.annotation)):
         return parameter
     settings: dict[str, Any] = {"help": details.help, **details.settings}
@@ -159,7 +167,7 @@ def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionO
 
 
 def _with_usage_errors(parser: Callable[[str], Any]) -> Callable[[str], Any]:
-    """``parser`` whose ``ValueError`` is shown as a wrong use of the command."""
+    """Wrap ``parser`` so that typer shows its ``ValueError`` as a wrong use of the command."""
 
     @functools.wraps(parser)
     def parse(text: str) -> Any:

@@ -39,7 +39,10 @@ _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
 def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
-    """The state of each job under ``policy``, by id: done, todo, or failed (and not retried)."""
+    """The state of each job, by id: ``done``, ``todo`` or ``failed``.
+
+    ``failed`` is a job that is stored as failed and that ``policy`` does not retry.
+    """
     records = {}
     if (results / "runs").exists():
         records = Store.open(results, create=False).records(job.id for job in jobs)
@@ -55,11 +58,11 @@ def make_plan(
     console: Console,
     has_details: bool,
 ) -> dict[str, Any]:
-    """The cost of every row and task of the experiment, and the remaining seconds, timed on the device.
+    """The plan of an experiment: the cost of every row and task, and the estimated seconds of the jobs left to train.
 
-    A few steps of each task are timed. With ``has_details`` a few steps of every row and task are timed, and memory,
-    FLOPs counted by torch, and parameters by group are added. A label that this machine cannot run has no seconds;
-    ``untimed`` maps it to the reason.
+    A few steps of each task are timed on this machine. With ``has_details`` a few steps of every row and task are
+    timed, and memory, FLOPs counted by torch, and parameters by group are added. A label that this machine cannot run
+    has no seconds; ``untimed`` maps it to the reason. ``console`` shows that the plan is being made.
     """
     states = job_states(experiment.jobs, experiment.results, policy)
     sizes = {job.id: size_of(job) for job in experiment.jobs}
@@ -89,7 +92,7 @@ def make_plan(
 
 
 def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: str) -> dict[str, str]:
-    """The reasons why labels cannot be timed on ``device``, by label.
+    """The labels that cannot be timed on ``device``: label to reason.
 
     Only the job with the most parameters is tried for each label.
     """
@@ -101,7 +104,7 @@ def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: 
 
 @dataclass(frozen=True)
 class _PlannedJobs:
-    """The jobs of a plan with their states and sizes. Counts jobs, and estimates their time."""
+    """The jobs of a plan with their states and sizes. It counts jobs and estimates their time."""
 
     states: Mapping[str, str]
     """The states of :func:`job_states`, by id."""
@@ -113,7 +116,11 @@ class _PlannedJobs:
     has_details: bool
 
     def cells(self, part: Experiment, threads: int, status: Status) -> tuple[list[dict[str, Any]], dict[str, float]]:
-        """The cells of the rows and tasks of one suite, and the seconds of the jobs that are left to train, by id."""
+        """The cells of a plan for one suite, one per row and task, and the seconds of its jobs by id.
+
+        The seconds are estimates for the jobs that are left to train. ``part`` is the part of the experiment for the
+        suite. ``status`` shows which row is being timed.
+        """
         from madbench.training.cost import seconds_per_flop
 
         rates_of = functools.partial(seconds_per_flop, device=self.device, threads=threads)
@@ -135,14 +142,16 @@ class _PlannedJobs:
         return cells, seconds
 
     def _todo(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that are left to train."""
         return [job for job in jobs if self.states[job.id] == "todo"]
 
 
 def _batch_content(
     batch: JobBatch, suites: Sequence[Suite], seconds: Mapping[str, float], device: str, options: RunOptions
 ) -> dict[str, Any]:
-    """A batch of jobs that share slots. ``seconds`` has the time of each job that is left to train, by id."""
+    """The content of a plan for a batch of jobs that share slots: suites, slots, threads and estimated seconds.
+
+    ``seconds`` has the time of each job that is left to train, by id.
+    """
     at_once = min(batch.slots, max(1, len(seconds)))
     separate_slots = at_once  # slots that share no core and no GPU
     if device != "cpu" and any(suite.uses_all_cores for suite in suites):
@@ -157,15 +166,15 @@ def _batch_content(
 
 
 def _has_large(jobs: Sequence[Job]) -> bool:
-    """True if a job is large enough for several GPUs with torchrun."""
+    """True if a job is so large that training it on several GPUs with torchrun is worthwhile."""
     return any(suite_of(job).uses_all_cores and size_of(job).flops > LARGE_FLOPS for job in jobs)
 
 
 def _node(flops: float) -> dict[str, Any]:
-    """The assumed training time on a node of ``GPUS`` GPUs, and the torchrun commands for one node and for two.
+    """The assumed training time on a node of ``GPUS`` GPUs in seconds, and torchrun commands for one node and for two.
 
-    ``flops`` are those of all jobs. The GPUs are assumed to reach the share ``SHARE`` of their peak. The commands run
-    what the user typed. The time is that of one node, in seconds.
+    ``flops`` are those of all jobs. The GPUs are assumed to reach the share ``SHARE`` of their peak. The commands
+    repeat the command line of this process.
     """
     from madbench.training.devices import peak_flops
 
@@ -182,7 +191,10 @@ _PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
 
 
 def _training_words(words: Sequence[str]) -> list[str]:
-    """The words of a command without options of a plan, and with --yes for ``paper``: torchrun cannot ask the user."""
+    """The words of a ``--dry-run`` command without the options of a plan, so that they train.
+
+    ``--yes`` is added for ``paper``, because under torchrun the user cannot be asked.
+    """
     kept_words, skips = [], False
     for word in words:
         if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
@@ -194,7 +206,7 @@ def _training_words(words: Sequence[str]) -> list[str]:
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[SuiteRow, list[Job]]]:
-    """Yield every row with the jobs of each of its tasks."""
+    """Yield each row once per task, with the jobs of this row and task."""
     for row in part.rows:
         for task in dict.fromkeys(job.task for job in row.jobs):
             yield row, [job for job in row.jobs if job.task == task]
@@ -207,7 +219,11 @@ def _cell(
     sizes: Mapping[str, JobSize],
     seconds_per_flop: float | None,
 ) -> dict[str, Any]:
-    """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
+    """The cost of one row and task, whose jobs are ``jobs``.
+
+    ``states`` and ``sizes`` have the state and the size of each job, by id. The estimated seconds are those of the jobs
+    left to train, and None if ``seconds_per_flop`` is None.
+    """
     flops_left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
     cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(map(str, row.row.changes)), "task": jobs[0].task, "jobs": len(jobs)}
@@ -239,7 +255,7 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 
 
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
-    """Print the plan of :func:`make_plan`: one line per row, or with ``by_task`` per row and task."""
+    """Print the plan that :func:`make_plan` returned: one line per row or, with ``by_task``, one per row and task."""
     console = Console(highlight=False)
     for batch in plan["batches"]:
         for suite in batch["suites"]:
@@ -275,7 +291,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
 
 
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a plan, each the sum of its cells."""
+    """Sum the cells of a plan over the tasks. The result has one entry per row of the grid."""
     rows: dict[str, dict[str, Any]] = {}
     for cell in cells:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))
@@ -305,7 +321,7 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
 
 
 def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Print the parameters of each row and task, one line per group."""
+    """Print the numbers of parameters in the optimizer's groups: one line per row, task and group."""
     lines = []
     for cell in cells:
         groups = cell["parameter_groups"]
@@ -326,7 +342,11 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
 
 
 def ask_before_long(experiment: Experiment, options: RunOptions, policy: Policy) -> None:
-    """Ask before a long training. Raises ``ConfigError`` if the input is not a terminal."""
+    """Ask the user before a training of more than ``LONG`` seconds, as estimated from a few timed steps.
+
+    Raises ``ConfigError`` if the training is long and the input is not a terminal, and ``TrainingError`` if a label
+    cannot be trained here. Exits if the user declines.
+    """
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = sum(state == "todo" for state in states.values())
     if not todo:

@@ -68,7 +68,7 @@ class PrintOptions(NameOptions):
 
 @dataclass(frozen=True)
 class CostsOptions:
-    """The options of verbs that can print the costs of the rows of a table below it."""
+    """The options of verbs that can print tables of costs below a table of results."""
 
     costs: Annotated[
         bool,
@@ -92,7 +92,10 @@ class CostsOptions:
             raise ConfigError("--full-square has no effect without --costs")
 
     def tables(self, results: Results, rows: Sequence[str] = ()) -> dict[str, Listing]:
-        """The tables of costs by suite. Empty unless the user asked for costs. ``rows`` gives the order of rows."""
+        """The table of costs of each suite, by name. Empty unless the user asked for costs.
+
+        ``rows`` are names of rows in the order in which they are shown.
+        """
         from madbench.analysis.cost_table import cost_tables
 
         return cost_tables(results, self.full_square, rows) if self.costs else {}

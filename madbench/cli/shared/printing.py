@@ -45,15 +45,15 @@ def quantity(value: float) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """A count with its noun: ``1 job``, ``2 jobs``."""
+    """A count with its noun in the singular or plural: ``1 job``, ``2 jobs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def in_words(text: str, console: Console, indent: int = 0) -> str:
-    """``text`` after ``indent`` spaces, wrapped between words if ``console`` is a terminal.
+    """Indent ``text`` by ``indent`` spaces and, if ``console`` is a terminal, wrap it between words.
 
     A line that begins with a space, such as a command, is not wrapped, so that it can be copied. Characters that cannot
-    be printed become "?", as the text may quote a file of another person.
+    be printed become "?", because the text may quote a stranger's file.
     """
     space, lines = " " * indent, []
     for line in make_printable(text).split("\n"):
@@ -72,12 +72,12 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
 
 
 def first_of(lines: Sequence[str], most: int, more_text: str) -> list[str]:
-    """The first ``most`` lines, followed by ``more_text`` with the number of further lines, if there are any."""
+    """The first ``most`` lines. If there are more, ``more_text`` follows, with their number in place of ``{}``."""
     return [*lines[:most], more_text.format(len(lines) - most)] if len(lines) > most else [*lines]
 
 
 def track_progress(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """Return ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
+    """Return ``items`` for an iteration that shows a progress bar on stderr, if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
         return items
@@ -91,10 +91,10 @@ def print_json(content: Any) -> None:
 def print_text_table(
     table: TextTable, print_options: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
 ) -> None:
-    """Print a table of results with its caption, or with its notes if the user wants them.
+    """Print a table of results in the format of ``print_options``, with its caption and, if requested, its notes.
 
-    ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on. ``costs``
-    are tables that stand below it, by suite.
+    ``place`` is the index of the table in this output. From the second table on, LaTeX labels contain its number.
+    ``costs`` are the tables of costs below the table, by suite.
     """
     table, *cost_tables = (
         printed_table.with_notes_if(print_options.notes) for printed_table in (table, *(costs or {}).values())
@@ -121,7 +121,10 @@ def print_text_table(
 
 
 def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
-    """The JSON content of a table. If there are tables of costs, their contents are added by suite."""
+    """Return the JSON content of a table, to which the contents of its tables of costs are added under ``costs``.
+
+    ``costs`` has the tables by suite. If it is empty, nothing is added.
+    """
     return content | ({"costs": {suite: table.content() for suite, table in costs.items()}} if costs else {})
 
 
@@ -137,9 +140,10 @@ def _print_on_terminal(table: TextTable, hint: str = "") -> None:
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
-    """Headings, a rule and the rows, with one column per key. Columns in ``right`` are aligned right.
+    """The lines of a table as text: the headings, a rule and the rows. It has one column per key of the rows.
 
-    With a ``width`` the last column is folded, and if necessary the one before it. Otherwise every cell is on one line.
+    Columns in ``right`` are aligned right. With ``width``, a number of characters, the last column is folded if the
+    table is wider, and then the one before it. Otherwise every row is one line.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_cell_text(row.get(name)) for name in names] for row in rows)]
@@ -159,7 +163,10 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
-    """Print the lines of a table. The first line has the headings. A terminal that is too narrow wraps long lines."""
+    """Print the lines that :func:`table_lines` returned, with the headings in bold on a terminal.
+
+    A terminal that is too narrow wraps long lines.
+    """
     console.out(lines[0], style="table.header", highlight=False)
     console.out("\n".join(lines[1:]), highlight=False)
 

@@ -1,4 +1,4 @@
-"""The progress screen of a sweep in this process."""
+"""The progress screen of a training on the command line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ SKIPPED = {
 
 
 def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
-    """The state of a sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
+    """The text that shows the state of a sweep on a terminal, in at most ``height`` lines.
+
+    ``sweep`` is the state, as from :meth:`madbench.execute.sweep_state.SweepState.content`.
+    """
     room, slots = max(1, height - 1), sweep["slots"]
     slots_shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]
@@ -50,13 +53,16 @@ def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableT
 
 
 def job_name(job: Mapping[str, Any]) -> str:
-    """The name of a job, such as ``S-p compression lr 0.001 seed 0``, with the settings that tell it from others."""
+    """The name of a job, such as ``S-p compression lr 0.001 seed 0``.
+
+    ``job`` has the values ``label``, ``task``, ``seed`` and, for settings that differ between the jobs, ``detail``.
+    """
     what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
     return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
-    """One line with finished jobs, failures, rate and time left."""
+    """One line with the numbers of finished and failed jobs, jobs per minute and the time left."""
     words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
     if failed := sweep["counts"].get("failed"):
         words.append(Text(f"{failed} failed", style="red"))
@@ -76,7 +82,7 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """One line per job with its name and progress. If there is no room, the name is cut first."""
+    """A table with one line per running job: its name and progress. If there is too little room, the name is cut."""
     is_wide = width >= WIDE
     fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
     table = Table.grid("", *fixed, padding=(0, 1, 0, 0))
@@ -95,9 +101,11 @@ def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 class RunScreen:
-    """The screen with the progress of jobs, from the events of any executor. Skipped jobs are counted in one sentence.
+    """The progress of jobs on the screen, from the events of any executor. It is a context manager.
 
-    ``names`` maps ids of jobs to names, such as ``R-c  model.mix_rank=4``, that are shown in place of their labels.
+    Each job that ended is a printed line, and running jobs are a live display on a terminal. Skipped jobs are counted
+    in one sentence. ``names`` maps ids of jobs to names, such as ``R-c  model.mix_rank=4``, that are shown in place of
+    their labels.
     """
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
@@ -128,7 +136,10 @@ class RunScreen:
         self._live.stop()
 
     def announce(self, slots: str = "") -> None:
-        """Print the title once, and the number of parallel jobs whenever it changes."""
+        """Print the title of the training, unless it was printed before.
+
+        ``slots`` are words for the number of parallel jobs. They are also printed, if there are any.
+        """
         what = [] if self._is_announced else [f"{count_text(self._count, 'job')}, {self.title}"]
         self._is_announced = True
         if parts := [*what, *filter(None, [slots])]:
@@ -155,7 +166,7 @@ class RunScreen:
             self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
 
     def render(self) -> RenderableType:
-        """The live part of the screen, at most as high as the terminal."""
+        """The live display of the running jobs. It is two lines lower than the terminal."""
         with self._lock:
             self.state.advance_to(time.monotonic() - self._began)
             return sweep_view(self.state.content(), self.console.width, self.console.height - 2)
@@ -186,11 +197,12 @@ def train_on_screen(
     track: Sequence[str] = (),
     naming: Naming = Naming(),
 ) -> tuple[Summary, dict[str, str]]:
-    """Train the missing jobs. Return the summary, and the reasons of failed jobs by id.
+    """Train the missing jobs of an experiment. Return the summary, and the reasons of failed jobs by id.
 
-    The screen shows the ``names`` of jobs by id. The events of the executor also go to the journal and to the trackers
-    ``track``, with names of runs from ``naming``; under torchrun only those of the first process. Raises
-    ``MissingExtraError`` and ``ConfigError`` for a tracker that cannot be used.
+    ``names`` has the name that the screen shows for each job, by id. The events of the executor also go to the journal
+    in the results folder and to the tracking services ``track``, with names from ``naming``. Under torchrun only the
+    first process writes these. Raises ``MissingExtraError`` or ``ConfigError`` for a tracking service that cannot be
+    used.
     """
     from madbench.training.distributed import is_first
 
@@ -228,7 +240,7 @@ def train_on_screen(
 
 
 def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence on the jobs that have a checkpoint; empty if no job has one."""
+    """A sentence that names the jobs that have a checkpoint. Empty if no job has one."""
     from madbench.training.checkpoints import NAME
 
     names_with_checkpoint = [

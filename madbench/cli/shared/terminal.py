@@ -1,4 +1,7 @@
-"""Repairs of the terminal size and the standard streams, which may be closed, full or not UTF-8."""
+"""Repairs of the terminal size and the standard streams.
+
+A stream may be closed, on a full disk, or unable to write all characters.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC
 
 
 class ClosedOutput(io.StringIO):
-    """A closed standard output. :func:`finish_output` raises an error if something was printed to it."""
+    """A standard output in place of a closed one.
+
+    If something was printed to it, :func:`finish_output` raises an error. ``stream`` is an open file that keeps the
+    number of the closed one.
+    """
 
     def __init__(self, stream: Any):
         super().__init__()
@@ -29,7 +36,7 @@ class ClosedOutput(io.StringIO):
 
 
 class LossyOutput:
-    """A stream for messages. A failure to write, as to a full disk, is ignored."""
+    """A stream for messages that ignores every failure to write to ``stream``, such as a full disk."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -48,7 +55,12 @@ class LossyOutput:
 
 
 def use_sound_terminal() -> None:
-    """Prepare the environment and the standard streams, so that output is either shown or an error."""
+    """Repair the terminal size in the environment, and the standard streams.
+
+    An implausible size is removed. A closed stream is replaced. Characters that the encoding lacks become '?', or '-'
+    for a minus sign. Failures to write to stderr are ignored, and failures to write to stdout raise an error at the end
+    (:func:`finish_output`).
+    """
     for name, least in LEAST_SIZES.items():
         text = os.environ.get(name, str(least))
         is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
@@ -77,14 +89,14 @@ codecs.register_error(_IN_ITS_PLACE, _in_its_place)
 
 
 def finish_output() -> None:
-    """Raise ``OSError`` if a part of the output was not written."""
+    """Write what is left of the standard output. Raises ``OSError`` if a part of the output could not be written."""
     sys.stdout.flush()
     if isinstance(sys.stdout, ClosedOutput) and sys.stdout.getvalue():
         raise OSError(errno.EBADF, "it is closed")
 
 
 def output_problem(error: OSError) -> str | None:
-    """The message for an error of writing the output. None for other errors."""
+    """The message for an error of writing to the standard output. None for any other error."""
     if error.filename is not None or error.errno not in OUTPUT_ERRORS:
         return None
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

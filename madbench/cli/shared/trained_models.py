@@ -1,4 +1,4 @@
-"""Trained models by label, id or file, and their corpora."""
+"""Trained models, found by label, id or file, and the corpora on which they were trained."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ TrustOption = Annotated[
 class TrainedModel:
     """A trained model with its weights, its job, and its store if it has one.
 
-    ``name`` is a label, the first digits of an id, or a file of weights. By default only language models are found.
-    With ``is_of_text=False`` it may be of any suite, or of one of the ``tasks``, which may be suites. ``trust`` has the
-    labels whose code may be imported. Raises ``ConfigError`` for unknown tasks, and ``StoreError`` unless exactly one
-    matching run has weights.
+    ``name`` is a label, the first digits of a run's id, or a file of weights. By default only language models are
+    found. With ``is_of_text=False`` models of any suite are found, or only those of ``tasks``, names of tasks or
+    suites. ``trust`` has the labels whose code may be imported. Raises ``ConfigError`` for unknown tasks, and
+    ``StoreError`` unless exactly one matching run has weights.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class TrainedModel:
         self.not_stored = ""  # the reason why a measurement could not be stored
 
     def measure(self, measurement: Measurement) -> None:
-        """Store a measurement with the model's run, if it is in a store.
+        """Store a measurement with the model's run. No effect if the model is not in a store.
 
-        If it cannot be written, as to a read-only disk, :attr:`not_stored` is the reason.
+        If it cannot be written, for example to a read-only disk, the attribute ``not_stored`` becomes the reason.
         """
         if self.store:
             try:
@@ -84,21 +84,21 @@ class TrainedModel:
 
     @property
     def where_stored(self) -> str:
-        """A line on the place of the measurements of the model."""
+        """A line that says if and where the measurements of the model are stored."""
         if self.not_stored:
             return "not stored"
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
     def corpus(self, corpus_options: CorpusOptions = CorpusOptions()) -> Corpus:
-        """The corpus on which the model was trained.
+        """Open the corpus on which the model was trained.
 
         It is read from the folder in ``corpus_options``. By default it is searched for in the folder that the run's
-        record names, and in the folder ``corpora`` of the results. For a folder without a manifest, a tokenizer and a
-        type of ids that the user did not give are those in the run's record. The model in an exported file has no
-        record.
+        record names, and in the folder ``corpora`` of the results. If a folder has no manifest, its files are read with
+        the tokenizer and type of ids of ``corpus_options``, or of the run's record if these are not given. A model in
+        an exported file has no record.
 
-        Raises ``ConfigError`` if the folder in ``corpus_options`` cannot be read as the model's corpus, if no corpus is
-        found, and if a tokenizer or type is given without a folder.
+        Raises ``ConfigError`` if the given folder does not have the model's corpus, if no corpus is found, and if a
+        tokenizer or a type of ids is given without a folder.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST
@@ -109,7 +109,10 @@ class TrainedModel:
         options = {"tokenizer": corpus_options.tokenizer, "dtype": corpus_options.dtype}
 
         def open_as_recorded(folder: Path) -> Corpus:
-            """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
+            """Open the corpus in a folder.
+
+            If it has no manifest, options that the user did not give are those of the record.
+            """
             recorded = {} if (folder / MANIFEST).exists() else description
             return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
 
@@ -139,6 +142,9 @@ class TrainedModel:
 
 
 def check_stored(reasons: Iterable[str]) -> None:
-    """Raise ``StoreError`` if a measurement was printed and not stored; ``reasons`` are the models' ``not_stored``."""
+    """Raise ``StoreError`` if a measurement was printed but could not be stored.
+
+    ``reasons`` are the models' attributes ``not_stored``, which are empty if there was no problem.
+    """
     if problems := list(filter(None, reasons)):
         raise StoreError("\n".join(["printed above, but not stored with the run:", *problems]))

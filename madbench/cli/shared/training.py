@@ -1,4 +1,4 @@
-"""The training of a grid on the command line: plan, or progress, tables and failures."""
+"""The training of a grid by a verb of the command line: its plan, or its progress, tables and failures."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def train_labels(
     print_options: PrintOptions,
     costs: CostsOptions,
 ) -> None:
-    """Train ``labels``. If there are none, train the labels that the profile lists for the tasks.
+    """Train ``labels`` on the tasks of ``grid_options``, and print progress and results.
 
-    Raises ``ConfigError`` if the profile lists none either.
+    If there are no labels, the labels that the profile lists for the tasks are trained. Raises ``ConfigError`` if it
+    lists none. Exits with code 1 if jobs failed.
     """
     tasks = grid_options.tasks
     grid = Grid(
@@ -80,11 +81,11 @@ def train_grid(
     print_options: PrintOptions,
     costs: CostsOptions = CostsOptions(),
 ) -> Results | None:
-    """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
+    """Train the rows of a grid and print their tables, or print their plan with ``--dry-run``.
 
-    With ``has_baseline``, as in a sweep, rows are compared with the first one, and failed jobs are not retried by
-    default. Exits with code 1 if jobs failed. Under torchrun only the first process prints. Return the results, or
-    None for a plan and for the other processes.
+    ``has_tables`` is False to print no tables. ``has_baseline`` is True for a sweep: rows are compared with the first
+    row, and failed jobs are not retried by default. Under torchrun only the first process prints. Exits with code 1 if
+    jobs failed. Return the results, or None for a plan and for the other processes of torchrun.
     """
     from madbench.training.distributed import is_first
 
@@ -136,7 +137,7 @@ def train_grid(
 
 
 def _prepare(grid: Grid, options: TrainingOptions, device: str, is_remote: bool, console: Console) -> Experiment:
-    """The planned and checked experiment. ``is_remote`` is true if other machines train it."""
+    """Plan and check the experiment of a grid. ``is_remote`` is True if other machines train it."""
     with console.status("opening the corpus and planning"):
         experiment_options = ExperimentOptions(
             device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run
@@ -148,7 +149,7 @@ def _prepare(grid: Grid, options: TrainingOptions, device: str, is_remote: bool,
 
 
 def _print_notes(experiment: Experiment, execution: RunOptions, policy: Policy, console: Console) -> None:
-    """Print what a user should know before the training or its plan."""
+    """Print the notes that a user should read before the training or its plan."""
     from madbench.training.measured import has_compiler
 
     for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
@@ -166,7 +167,10 @@ def _print_tables(tables: Sequence[ResultTable], costs: Mapping[str, Listing], p
 
 
 def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leading: Suite) -> dict[str, Any]:
-    """The tables of one suite each, for JSON: the content of the ``leading`` suite, and of others by name."""
+    """The JSON content of tables, each of one suite, in one mapping.
+
+    The content of the ``leading`` suite is at the top level. That of every other suite is under the name of the suite.
+    """
     content: dict[str, Any] = {}
     for table in tables:
         (suite,) = table.suites
@@ -176,14 +180,14 @@ def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leadi
 
 
 def _costs_of(table: ResultTable, costs: Mapping[str, Listing]) -> dict[str, Listing]:
-    """The tables of costs of the suites of a table."""
+    """The tables of costs that belong to the suites of ``table``, by suite."""
     return {suite.name: costs[suite.name] for suite in table.suites if suite.name in costs}
 
 
 def _print_rest(
     summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
 ) -> None:
-    """Print the jobs that were not trained and those that failed. Exits with code 1 if jobs failed."""
+    """Print how many jobs were not trained and why, and which jobs failed. Exits with code 1 if jobs failed."""
     if summary.busy:
         console.print(f"{count_text(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
@@ -201,7 +205,11 @@ def _print_rest(
 
 
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
+    """The jobs that failed, one entry per job in the order of the rows: row, label, task, seed, id and reason.
+
+    They are the jobs stored as failed, and those in ``failed_now``, the reasons by id of jobs that failed in this
+    command.
+    """
     records = results.store.records({job.id for job in results.jobs})
     reasons = {name: reason(record) for name, record in records.items() if record.status == "failed"}
     reasons |= failed_now
@@ -218,7 +226,7 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
 
 
 def _table_command(experiment: Experiment, store: Store) -> str:
-    """The ``madbench table`` command for an experiment whose rows differ only in their labels."""
+    """The ``madbench table`` command that shows the results of an experiment whose rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
     profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several may be stored

@@ -1,4 +1,4 @@
-"""Verbs as commands of typer. The module of a verb is imported only when the verb is called."""
+"""Commands of typer for verbs. The module of a verb is imported only when the verb is called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from madbench.errors import ConfigError, did_you_mean
 
 
 class Verb(TyperCommand):
-    """A command that rejects repeated options, empty values, inf and NaN. Its help has a short and a long form."""
+    """A command that rejects repeated options, empty values, infinity and NaN.
+
+    Its completion also offers hidden options.
+    """
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         with every_option(self):
@@ -63,7 +66,10 @@ class Verb(TyperCommand):
 
 
 def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
-    """The values that the annotation of a parameter allows. Empty if it has no ``Literal``."""
+    """The values that a ``Literal`` in the annotation of a parameter allows. Empty if it has no ``Literal``.
+
+    ``callback`` is the function with the parameter ``name``.
+    """
     parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
     waiting = [parameter.annotation] if parameter else []
     values: list[str] = []
@@ -77,7 +83,7 @@ def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str
 
 
 class VerbGroup(TyperGroup):
-    """A group of verbs. Its help imports none of them."""
+    """A group of verbs, such as ``madbench`` or ``madbench lm``. Its help does not import the verbs."""
 
     headings: ClassVar[Mapping[str, str]]
     """The names of the verbs by heading of the help text."""
@@ -102,7 +108,10 @@ class VerbGroup(TyperGroup):
 
 
 class _Commands(Mapping[str, Any]):
-    """Commands by name, in the order of the help text. A verb is imported when it is looked up."""
+    """The commands of a group by name, in the order of the help text. A verb is imported when it is looked up.
+
+    ``groups`` are commands that are already there, such as groups of verbs.
+    """
 
     def __init__(self, headings: Mapping[str, str], package: str, groups: Mapping[str, Any]):
         self.heading_of = {name: heading for heading, names in headings.items() for name in names.split()}
@@ -121,7 +130,10 @@ class _Commands(Mapping[str, Any]):
         return len(self.heading_of)
 
     def summaries(self) -> dict[str, Any]:
-        """The commands for the help text, by name. A verb is a stub with its summary, so that it is not imported."""
+        """The commands for the group's help text, by name.
+
+        A verb is replaced by an empty command with the verb's summary, so that it is not imported.
+        """
         return {
             name: self.groups.get(name)
             or TyperCommand(name, help=_summary(self.package, name), rich_help_panel=heading)
@@ -143,7 +155,7 @@ def _command(package: str, verb: str) -> Any:
 
 
 def _summary(package: str, verb: str) -> str:
-    """The first line of the docstring of a verb, read from the source text of its module."""
+    """The first line of a verb's docstring, read from the source of its module without importing it."""
     name = _module(verb)
     spec = importlib.util.find_spec(f"{package}.{name}")
     source = Path(spec.origin).read_bytes() if spec and spec.origin else b""

@@ -12,7 +12,11 @@ from madbench.labels import mixer_names
 
 
 def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
-    """Split words into ``names`` and labels. Raises ``ConfigError`` for a word that looks like an unknown name."""
+    """Split words into those in ``names`` and labels. The names are in the order of ``names``, each once.
+
+    Raises ``ConfigError`` for a word that looks like a misspelled name. ``noun`` says in the message what the names
+    are.
+    """
     others = [word for word in words if word not in names]
     families = {name.lower() for name in mixer_names()}
     for word in others:
@@ -22,7 +26,11 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
 
 
 def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], tuple[Override, ...]]:
-    """Split ``LABEL... key.path=value...``. A label may have a '=' after a colon or a parenthesis."""
+    """Split the words ``LABEL... KEY=VALUE...`` into labels and overrides.
+
+    A label may have a '=' after a colon or a parenthesis. Raises ``ConfigError`` for a file, and for a key without a
+    value.
+    """
     from madbench.suites.addressing import parse_overrides
 
     labels: list[str] = []

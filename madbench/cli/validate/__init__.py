@@ -112,7 +112,7 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _shipped_files() -> list[Path]:
-    """The files of all named sets of labels, all installed tasks and all profiles."""
+    """The files of all named sets of labels, all tasks and all profiles, including those of installed packages."""
     profiles = [path for suite in suites().values() for path in suite.Profile.files().values()]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     working_folder = Path.cwd()
@@ -120,13 +120,16 @@ def _shipped_files() -> list[Path]:
 
 
 def _broken_tasks() -> list[dict[str, Any]]:
-    """Reports on installed tasks that cannot be loaded."""
+    """One report for each installed task that cannot be loaded, in the form of :func:`check_file`."""
     report = {"ok": False, "kind": "task", "summary": "", "notes": []}
     return [report | {"file": name, "problems": [reason]} for name, reason in broken_tasks().items()]
 
 
 def check_file(path: Path) -> dict[str, Any]:
-    """A report on one file, as in ``-f json``."""
+    """Check one YAML file.
+
+    The report has the keys ``ok``, ``file``, ``kind``, ``summary``, ``problems`` and ``notes``.
+    """
     kind, summary, notes = "", "", list[str]()
     try:
         if path.is_dir():
@@ -143,10 +146,10 @@ def check_file(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """The kind of the file ``path`` with the content ``mapping``, such as ``grid``, and the function that checks it.
+    """The kind of a YAML file with the content ``mapping``, such as ``grid``, and the function that checks such files.
 
-    The kind is found by the suite that the file names, by the file's folder, or by one of the keys in ``mapping``.
-    Raises ``ConfigError`` if none of them tells the kind, and for an unknown suite or profile.
+    A file with the key ``suite``, or in a folder of profiles, is a profile. Otherwise the keys in ``mapping`` or the
+    name of the folder tell the kind. Raises ``ConfigError`` if they do not, and for an unknown suite or profile.
     """
     if mapping.get("suite") is not None:
         suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
@@ -171,9 +174,9 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 
 def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
-    """The suite of the profile that the key ``like`` names. None if no suite has such a profile.
+    """The suite to which a profile belongs that is based on another profile, named by the key ``like``.
 
-    If several suites have one, it is the first of them that has all tasks of the file, else the first.
+    It is a suite with a profile of this name, preferably one that has all tasks of the file. None if there is none.
     """
     suites_with_profile = [suite for suite in suites().values() if mapping.get(LIKE) in suite.Profile.names()]
     tasks = mapping.get("tasks") or ()
@@ -184,7 +187,7 @@ def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
 
 
 def _unknown_profile(named: Any) -> str:
-    """The words that refuse a value of the key ``like``, with the nearest profile of any suite."""
+    """The end of the error message for an invalid value of the key ``like``. It suggests a profile of any suite."""
     every = list(dict.fromkeys(name for suite in suites().values() for name in suite.Profile.names()))
     if isinstance(named, str):
         return f"{short_repr(named)}: no such profile{did_you_mean(named, every, 'madbench ls profiles')}"
@@ -255,7 +258,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
 
 
 def _notes(profile: Profile[Any], lengths: set[int]) -> list[str]:
-    """Notes on lengths at which labels of the paper's table have no ranks under the strict budget."""
+    """Notes on sequence lengths at which labels of ``@table1`` cannot meet the strict budget in this profile."""
     model = profile.model_config()
     failed: dict[int, list[str]] = {}
     for length, label in itertools.product(sorted(lengths), expand(["@table1"])):

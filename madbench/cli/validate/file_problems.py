@@ -1,4 +1,4 @@
-"""Search for all problems in the content of a YAML file, for ``madbench validate``."""
+"""The search for all problems in the content of a YAML file, for ``madbench validate``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from madbench.errors import MadbenchError
 def find_problems(
     load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
 ) -> list[str]:
-    """All errors that ``load`` raises for ``mapping``, the content of the file ``path``. Each message names the file.
+    """Find all errors in ``mapping``, the content of the file ``path``.
 
-    After each error, the part of the content that causes it is repaired, and the content is loaded again. A part is the
-    cause if its repair changes the error. It is repaired by its value in ``sound``, a valid content with all required
-    keys, or it is removed if ``sound`` has none. No inner list or mapping loses its last part, which would often be
+    Return one message per error, which names the file. ``load`` reads the content and raises the first error. After
+    each error, the part of the content that causes it is repaired, and the content is loaded again. A part is the cause
+    if its repair changes the error. It is repaired by its value in ``sound``, a valid content with all required keys,
+    or it is removed if ``sound`` has none. No inner list or mapping loses its last part, because that would often be
     another error. The search ends if no repair changes the error.
     """
 
@@ -40,9 +41,10 @@ def find_problems(
 
 
 def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
-    """Copies of ``node`` in which one part that ``message`` names is replaced. Inner parts come first.
+    """Yield copies of ``node`` in which one part is replaced that the error ``message`` names. Inner parts come first.
 
-    The part gets the value in ``sound``, or is removed if ``sound`` has none. ``name`` is the key of ``node``.
+    The part is replaced by that in ``sound``, or removed if ``sound`` has none. ``name`` is the key of ``node`` in its
+    mapping.
     """
     is_list = isinstance(node, list)
     parts = dict(enumerate(node)) if is_list else dict(node)

@@ -41,9 +41,9 @@ class MachineError(MadbenchError):
 
 
 def check_machine(results: Path, as_json: bool) -> None:
-    """Print the properties of this machine, run every path of the operator once, and name missing parts.
+    """Print the properties of this machine, run every computation path once, and print what is missing.
 
-    Raises ``MachineError`` if a part that training needs is missing.
+    Raises ``MachineError`` if something is missing that training needs.
     """
     packages, extras = requirements()
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
@@ -69,10 +69,11 @@ def check_machine(results: Path, as_json: bool) -> None:
 
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The packages that madbench always needs, and its extras with their packages.
+    """The packages that madbench always needs, and the extras, each with its packages.
 
-    Every package has its installed version. An extra has its name, its packages, the command that installs it, and
-    ``installed``, which is True if the versions of all of its packages fit. Packages for other machines are left out.
+    A package has the installed version, None if it is not installed, and ``fits``, which is True if it meets the
+    requirement. An extra has its name, its packages, the command that installs it, and ``installed``, which is True if
+    all of its packages fit. Packages for other machines are left out.
     """
     from packaging.requirements import Requirement
 
@@ -107,7 +108,7 @@ def _installed_version(requirement: Requirement) -> dict[str, Any]:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    """The extensions of installed packages. A broken extension affects only its own labels, tasks and items."""
+    """One row per extension of an installed package: kind, name, package, and the reason if it does not work."""
     rows = []
     for noun, kind in EVERY_KIND.items():
         points, broken = kind.registry.points, kind.broken()
@@ -119,7 +120,10 @@ def _plugins() -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """The properties of this machine; None for an unknown one. Memory is at most the memory of the container."""
+    """The properties of this machine. A property that is not known is None.
+
+    Memory is at most the limit of the container.
+    """
     memory = memory_bytes()
     return {
         "madbench": madbench.__version__,
@@ -147,7 +151,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def compare_path(path: str, device: str) -> dict[str, Any]:
-    """Compare the path ``path`` on ``device`` with the path ``reference``, for the labels that the path supports.
+    """Compare a computation path on ``device`` with the path ``reference``, for the labels that the path supports.
 
     Return a row of the table of paths:
 
@@ -192,7 +196,10 @@ def compare_path(path: str, device: str) -> dict[str, Any]:
 
 
 def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
-    """The first label whose kernels give wrong outputs or gradients in bfloat16, with the error. Empty if all pass."""
+    """The first of ``labels`` whose kernels give wrong outputs or gradients in bfloat16, with the error, as text.
+
+    Empty if all kernels are right.
+    """
     import torch
 
     from madbench.mixers.srg.kernels import proof
@@ -206,7 +213,10 @@ def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
 
 
 def _results(folder: Path) -> dict[str, Any]:
-    """The state of a results folder: existing, writable, free bytes. Nothing is created."""
+    """The state of a results folder: if it exists, if it can be written, the reason if not, and the free bytes.
+
+    The folder is not created.
+    """
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     content = {"folder": str(folder), "exists": folder.exists(), "writable": False, "free_bytes": None, "reason": ""}
     try:
@@ -220,7 +230,7 @@ def _results(folder: Path) -> dict[str, Any]:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:
-    """Problems that prevent ``madbench run``."""
+    """Yield the problems in the result of :func:`check_machine` that prevent training."""
     for package in content["packages"]:
         if not package["fits"]:
             present = f"version {package['version']} is here" if package["version"] else "not installed"
@@ -282,7 +292,7 @@ def _print(content: dict[str, Any]) -> None:
 
 
 def _with_unfit_version(package: dict[str, Any]) -> str:
-    """The name of a package. If the installed version does not fit, also this version and the required one."""
+    """The name of a package, with the installed and the required version if they do not fit."""
     if package["version"] and not package["fits"]:
         return f"{package['name']} {package['version']} (needs {package['needs']})"
     return package["name"]

@@ -17,9 +17,9 @@ from madbench.store.runs import Store
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
-    """Reports on damage in a results folder: one each for runs, checkpoints, corpora, index and journals.
+    """Check all files of a results folder. One report each for runs, checkpoints, corpora, index and journals.
 
-    Nothing is changed, and no cache is used. Raises ``StoreError`` if the folder is not a results folder.
+    Nothing is changed, and every file is read anew. Raises ``StoreError`` if the folder is not a results folder.
     """
     files = _StoredFiles(results)
     index, sweeps = RunIndex(results), results / FOLDER
@@ -34,9 +34,9 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
 
 class _StoredFiles:
-    """The runs, checkpoints and corpora of a results folder, with a check of each.
+    """The runs, checkpoints and corpora of a results folder, and the check of each.
 
-    The runs are checked first: which checkpoints are left over, and which corpora are used, follows from them.
+    The runs are checked first, because they decide which checkpoints are left over and which corpora are used.
     """
 
     def __init__(self, results: Path) -> None:
@@ -52,7 +52,7 @@ class _StoredFiles:
         self._used_corpora: set[Any] = set()
 
     def check_run(self, name: str) -> Iterable[str]:
-        """The problems of a run."""
+        """The problems of the run in the folder ``name``. Empty if it is sound."""
         run, problems = self.store.check(name)
         if run and not problems:
             self._sound_runs.add(name)
@@ -60,7 +60,7 @@ class _StoredFiles:
         return problems
 
     def checkpoints(self) -> list[Path]:
-        """The files of checkpoints."""
+        """The paths of the checkpoints in the work folder. Also notes the folders of stored runs in ``left_over``."""
         from madbench.training.checkpoints import NAME
 
         folders = [self.work / name for name in names_in(self.work)]
@@ -72,7 +72,7 @@ class _StoredFiles:
         return [path for folder in folders if may_exist(path := folder / NAME)]
 
     def corpus_files(self) -> list[Path]:
-        """The corpora of the checked runs, and everything in the folder of corpora."""
+        """The paths to check as corpora: folders that sound runs used, and everything in the folder ``corpora``."""
         from madbench.text.manifest import MANIFEST
 
         used_folders = {Path(folder).resolve() for folder in self._used_corpora if isinstance(folder, str)}
@@ -82,7 +82,10 @@ class _StoredFiles:
         )
 
     def check_corpus(self, path: Path) -> Iterator[str]:
-        """The problems of a corpus, or of a file that describes one."""
+        """Yield the problems of a corpus, or of a manifest file.
+
+        Notes an unfinished corpus in ``unfinished_corpora``.
+        """
         from madbench.text.corpus import PARTIAL, open_corpus
         from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
 
@@ -105,7 +108,7 @@ class _StoredFiles:
 
 
 def _check_one_checkpoint(path: Path) -> Iterable[str]:
-    """No problems. A damaged checkpoint raises an error."""
+    """Raise a ``MadbenchError`` for a damaged checkpoint, and return no problems for a sound one."""
     from madbench.training.checkpoints import check_checkpoint
 
     check_checkpoint(path)
@@ -120,9 +123,10 @@ def _check_journal(sweep: Mapping[str, Any]) -> Iterator[str]:
 def _report(
     kind: str, folder: Path, list_items: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
 ) -> dict[str, Any]:
-    """A report on the problems that ``check`` finds in items such as runs, as in ``madbench validate -f json``.
+    """Check items, such as runs, and return a report in the form of ``madbench validate -f json``.
 
-    An item that cannot be read is a problem, and so is a list of items that cannot be read.
+    ``list_items`` returns the items, and ``check`` the problems of an item. An error in one of them is a problem too.
+    ``folder`` is the folder of the items, for messages.
     """
     problems: list[str] = []
     items: Sequence[Any] = ()
