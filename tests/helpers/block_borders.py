@@ -1,4 +1,4 @@
-"""Named layers that compute blocks of rows, compared with loops at lengths near a border of two blocks."""
+"""Named layers that compute rows in blocks, compared with loops over rows at lengths near a border of two blocks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ LENGTHS = [15, 16, 17, 33]
 
 
 def caches_at_border(label: str, length: int) -> tuple[Any, Any]:
-    """The caches after a prompt of ``length`` tokens, read at once and token by token.
+    """Return the two decoding caches of a layer after a prompt of ``length`` tokens: read at once, and by tokens.
 
-    Asserts that outputs and gradients of the prompt and the step after it equal the layer's loops.
+    Asserts that the outputs and gradients of the prompt, and the output of the next decoding step, equal those of the
+    layer's reference computation by loops.
     """
     layer, x = filled_mixer(lambda: build(label, 16, length + 1, n_head=2), batch=1)
     prompt = x[:, :length]

@@ -10,7 +10,10 @@ from madbench.mixers.cd.grammar import GATES, MIRRORS, NORMS, READOUTS, SCALINGS
 
 
 def random_label(seed):
-    """A random label of the grammar without a budget. Its constant is below or above one."""
+    """A random valid label of coefficient dynamics, determined by ``seed``.
+
+    The label names no budget. If its coefficient is a constant, the constant is 0.5, 0.95 or 1.05.
+    """
     rng = random.Random(seed)
     while True:
         fields = [

@@ -14,14 +14,18 @@ from madbench.store.runs import Store
 
 
 def results_of(number, tmp_path, accuracy):
-    """Results of a principle's quick study."""
+    """Store runs of the quick study of the principle ``number`` without training, and return their results.
+
+    ``tmp_path`` is the folder of the store, and ``accuracy(label)`` the accuracy of the runs of a label.
+    """
     return store_results(principle(number).study(QUICK), tmp_path, accuracy)
 
 
 def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda job: {}):
-    """Results of a study whose runs have the accuracy ``accuracy(label)``, and diverged if it is None.
+    """Store runs of a study in the folder ``tmp_path`` without training, and return their results.
 
-    ``metrics_of(job)`` replaces metrics of a run, and ``curve_of(job)`` is its curve.
+    A run has the accuracy ``accuracy(label)``, a share from 0 to 1, with a little noise. If this is None, the run
+    diverged. ``metrics_of(job)`` has metrics to add or replace, and ``curve_of(job)`` is the curve of the run.
     """
     grid = Grid(
         rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"

@@ -1,4 +1,4 @@
-"""Fixtures for tests of verbs: a store in an empty folder, and the command line in this process."""
+"""Fixtures for tests of commands: a store in an empty folder, and the command line in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from madbench.errors import MadbenchError
 from madbench.store.runs import Store
 
 tree_of = functools.cache(typer.main.get_command)
-"""The commands and options of an app. They are cached, because typer needs most of a short command's time for them."""
+"""The commands and options of a typer app. They are cached, because making them takes most of a short command's time.
+"""
 
 
 class Ended(NamedTuple):
@@ -28,14 +29,17 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Store:
-    """An empty store in the working folder."""
+    """An empty store in the folder ``results`` of an empty working folder."""
     monkeypatch.chdir(tmp_path)
     return Store.open(tmp_path / "results")
 
 
 @pytest.fixture
 def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
-    """The command line in this process, in an empty folder."""
+    """``main(*arguments)``: run ``madbench ARGUMENTS`` in this process, in an empty working folder.
+
+    The call returns the exit code, and the texts on stdout and stderr.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(typer.main, "get_command", tree_of)
@@ -53,7 +57,11 @@ def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
 
 @pytest.fixture
 def invoke():
-    """``invoke(verb, *words, columns=80)``: run one verb in this process. Errors other than a user's are raised."""
+    """``invoke(verb, *words, columns=80)``: run one command in this process, and return typer's result.
+
+    ``verb`` is the function of the command, and ``columns`` the width of the terminal. A ``MadbenchError`` is in the
+    result. Other errors are raised.
+    """
 
     def invoke(verb, *words, columns=80):
         app = typer.Typer()
@@ -69,7 +77,7 @@ def invoke():
 
 @pytest.fixture
 def refuse(invoke):
-    """``refuse(verb, *words)``: the message of the user's error with which a verb ends."""
+    """``refuse(verb, *words)``: run one command that must end in a ``MadbenchError``, and return its message."""
 
     def refuse(verb, *words):
         result = invoke(verb, *words)

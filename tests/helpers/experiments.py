@@ -9,7 +9,10 @@ TINY = {"model.d_model": 16}
 
 
 def plan_experiment(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
-    """An experiment of small models, planned with ``keys`` of a grid."""
+    """Plan an experiment of small models without training. ``keys`` are keys of a grid, such as ``seeds``.
+
+    The task is ``compression`` by default. The results are in the folder ``results`` of ``tmp_path``.
+    """
     keys = {"tasks": ["compression"], "set": TINY} | keys
     how = {"device": device, "precision": precision, "results": tmp_path / "results"}
     return prepare(load_grid(list(labels), keys), ExperimentOptions(**how))

@@ -33,7 +33,10 @@ def write(folder: Path, tokenizer, end: object) -> Path:
 
 
 def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
-    """A tokenizer like GPT-2's and LLaMA-3's. Special tokens come first, so the end of text is not the last id."""
+    """A byte-level BPE tokenizer like those of GPT-2 and LLaMA-3, trained on ``TEXTS``.
+
+    Special tokens have the first ids, so the end of text is not the last id.
+    """
     pieces = library.pre_tokenizers
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)
@@ -47,7 +50,10 @@ def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
 
 
 def llama(byte_fallback: bool = True, dropout: float | None = None):
-    """A tokenizer like LLaMA-2's: SentencePiece's space, a space before the first word, and bytes without a token."""
+    """A tokenizer like LLaMA-2's: spaces are ``▁``, as in SentencePiece, also before the first word.
+
+    With ``byte_fallback``, characters without a token become tokens of bytes, otherwise ``<unk>``.
+    """
     vocabulary = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>"])}
     vocabulary |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     for token in ["\u2581", *"abcdefghijklmnopqrstuvwxyz", "th", "the", "\u2581the", "at", "\u2581c", "\u2581cat"]:
@@ -84,7 +90,7 @@ def llama3():
 
 
 def metaspace():
-    """A tokenizer like later ones of Mistral, which adds a space only if a text does not begin with one."""
+    """A tokenizer like those of later Mistral models, which add a space before a text unless it begins with one."""
     tokenizer = llama()
     tokenizer.normalizer = None
     tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace("\u2581", prepend_scheme="first", split=False)

@@ -14,5 +14,8 @@ BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
 def findings(scores: Any = None, *arguments: Any, **choices: Any) -> list[core.Finding]:
-    """The findings on ``scores``. The claims are those of the paper unless ``choices`` has others."""
+    """The findings on ``scores``, by default on the claims of the paper.
+
+    The other arguments are those of :func:`madbench.analysis.findings.findings`.
+    """
     return core.findings(scores, *arguments, **{"claims": CLAIMS, **choices})

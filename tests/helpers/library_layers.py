@@ -1,4 +1,4 @@
-"""Comparisons of named operators with libraries: state dicts, and functions and layers of libraries in float64."""
+"""Comparisons of named operators with those of libraries: loading of state dicts, and outputs in float64."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from madbench.mixers import build
 from madbench.mixers.path_checks import evaluate, residuals
 
 NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.mark.filterwarnings("ignore")]
-"""Marks of a module whose tests compare with the library. They are skipped if it is not installed."""
+"""Marks of a module of tests that compare with a library. The fixture ``library`` of the module skips the tests if the
+library is not installed."""
 SIZES = ((32, 2), (48, 3), (128, 4), (256, 8))
 """Widths of the model and numbers of heads."""
 
 
 def in_float64(module, function):
-    """A function of the library without its casts to float32."""
+    """A copy of a library's ``function``, defined in ``module``, that casts to float64 in place of float32."""
     source = textwrap.dedent(inspect.getsource(function))
     casts = {"torch.float32": "torch.float64", "torch.float)": "torch.float64)", ".float()": ".double()"}
     for cast, wide in casts.items():
@@ -31,7 +32,10 @@ def in_float64(module, function):
 
 
 def check_equal_layers(layer, other, x):
-    """Assert that a layer and that of the library have equal outputs and gradients, with the weights of the first."""
+    """Assert that ``layer`` and the library's layer ``other`` have equal outputs and gradients on the input ``x``.
+
+    ``other`` gets the weights of ``layer``.
+    """
     other.load_state_dict(layer.state_dict())
     expected = evaluate(other, lambda x: other(x)[0], x, None)
     found = residuals(evaluate(layer, layer, x, None), expected)
@@ -39,9 +43,10 @@ def check_equal_layers(layer, other, x):
 
 
 def module_of_transformers(model):
-    """The module of a model of transformers, imported without flash-linear-attention. Skip the test if there is none.
+    """Import the module of a model of the library transformers. Skip the test if it is not installed.
 
-    With flash-linear-attention such a module takes its kernels, which need a GPU.
+    The module is imported as if flash-linear-attention were not installed. Otherwise it would use kernels of
+    flash-linear-attention, which need a GPU.
     """
     before = sys.modules.get("fla")
     sys.modules["fla"] = None
@@ -55,16 +60,19 @@ def module_of_transformers(model):
 
 
 def keep_float64(monkeypatch):
-    """Replace float32 by float64 in the names of torch that a layer of a library uses to build and call itself."""
+    """Make ``torch.float32``, ``torch.float`` and ``Tensor.float`` stand for float64 until the end of the test.
+
+    A library's layer that is then built or called computes in float64.
+    """
     for name in ("float32", "float"):
         monkeypatch.setattr(torch, name, torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
 
 
 def run_on_cpu(monkeypatch):
-    """Let attention layers of flash-linear-attention run on a CPU in float64, with norms and rotations by torch.
+    """Let attention layers of flash-linear-attention compute norms and rotations on a CPU in float64, by torch.
 
-    The attention of such a layer has to be replaced, too, because it is a kernel.
+    The test must also replace the attention itself, because it is a kernel that needs a GPU.
     """
     from fla.modules import RMSNorm
     from fla.modules.rotary import ops
@@ -78,7 +86,8 @@ def run_on_cpu(monkeypatch):
 
 
 def softmax_attention(layer):
-    """The mixer ``S-p``, softmax attention with rotated queries and keys, with the projections of a named layer."""
+    """The mixer ``S-p``, softmax attention with RoPE, in float64 with the weights of the q, k, v and o projections of
+    ``layer``."""
     size = layer.allocation.size
     mixer = build("S-p", size.d_model, size.max_len, n_head=size.n_head).double()
     for side in "qkvo":
@@ -87,7 +96,7 @@ def softmax_attention(layer):
 
 
 def use_plain_modules(monkeypatch):
-    """Replace kernels of the library's convolutions and norms, which need a GPU, by operators of torch."""
+    """Replace convolutions and norms of flash-linear-attention, whose kernels need a GPU, by operators of torch."""
     from fla import modules
 
     def convolve(self, x, **_):
@@ -103,17 +112,23 @@ def use_plain_modules(monkeypatch):
 
 
 def unit(x):
-    """x / sqrt(|x|^2 + 1e-6) over the last axis, as in the library's kernels."""
+    """x / sqrt(|x|^2 + 1e-6) over the last axis, as in the kernels of flash-linear-attention."""
     return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
 
 
 def causal_mask(length):
-    """Zero for the tokens that a row sees, and minus infinity for later ones: (1, 1, T, T)."""
+    """An additive mask (1, 1, T, T) for T = ``length``: 0 for tokens that a row sees, minus infinity for later ones."""
     return torch.full((length, length), -torch.inf, dtype=torch.float64).triu(1)[None, None]
 
 
 def load_both_ways(label, theirs, sizes=SIZES):
-    """Load a state dict in both directions. ``theirs(layer)`` makes the library's layer with the widths of ours."""
+    """Assert that a layer of madbench and the library's layer load each other's state dicts.
+
+    Args:
+        label: the label of the layer of madbench.
+        theirs: makes the library's layer with the widths of the layer that it is called with.
+        sizes: pairs of the width of the model and the number of heads.
+    """
     for d, heads in sizes:
         layer = build(label, d, 32, n_head=heads)
         other = theirs(layer)
@@ -123,12 +138,15 @@ def load_both_ways(label, theirs, sizes=SIZES):
 
 
 def convolve_projection(x, p, side):
-    """q, k or v of all heads: a projection of x (B, T, D), its convolution, and SiLU."""
+    """q, k or v of all heads, (B, T, channels): a projection of x (B, T, D), a causal convolution, and SiLU.
+
+    ``p`` has the parameters by name. ``side`` is ``q``, ``k`` or ``v``.
+    """
     taps = p[f"{side}_conv1d.weight"]
     inputs = x @ p[f"{side}_proj.weight"].T
     return F.silu(F.conv1d(inputs.mT, taps, padding=taps.shape[-1] - 1, groups=len(taps))[..., : x.shape[1]].mT)
 
 
 def rms_norm(o, gain):
-    """RMSNorm over the last axis."""
+    """RMSNorm of ``o`` over the last axis, with the weight ``gain`` and the epsilon 1e-5."""
     return o * (o.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gain

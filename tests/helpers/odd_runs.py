@@ -24,7 +24,11 @@ DEEP = "[" * 200_000 + "]" * 200_000
 
 
 def write_run(root: Path, record: Any = FIELDS, curve: bytes = CURVE, job: Job | None = None, text: str = "") -> Path:
-    """Write a run with right checksums for any fields. ``text`` replaces the whole of ``record.json``."""
+    """Write a run with right checksums into the store at ``root``, and return the folder of the run.
+
+    ``record`` has the fields of ``record.json``, which may be of any type, and ``curve`` is the content of
+    ``curve.csv``. If ``text`` is not empty, it is the whole content of ``record.json``.
+    """
     job = job or make_job()
     folder = root / "runs" / job.id
     folder.mkdir(parents=True, exist_ok=True)

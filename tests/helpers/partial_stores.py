@@ -28,7 +28,7 @@ STATES = (
     {"failed": 1},
     {"missing": 1},
 )
-"""The weights of the states of jobs, one entry per kind of store."""
+"""The weights with which the state of each job is drawn. Each entry is for one kind of store."""
 ERRORS = (
     "out of memory",
     "over the time limit of 1 s",
@@ -39,7 +39,7 @@ ERRORS = (
 
 @dataclass(frozen=True)
 class Partial:
-    """A store, the name of its contents, and the words with which verbs read it."""
+    """An incomplete store with a description: ``words`` are the options with which commands read its runs."""
 
     about: str
     store: Store
@@ -48,7 +48,10 @@ class Partial:
 
 
 def mad_record(job: Job, status: str, chance: random.Random) -> Record:
-    """A record like that of training. A diverged run has no metrics, and its curve ends with NaN."""
+    """A random record of a MAD job with the given status, like that of a training.
+
+    A diverged run has no metrics, and its curve is empty or ends with NaN.
+    """
     of_selection = "test" if job.fidelity == "published" else "validation"
     accuracy = chance.choice((0.0, 1.0, chance.random(), chance.random()))
     nan = float("nan")
@@ -101,7 +104,10 @@ def interaction_record(job: Job, status: str, chance: random.Random) -> Record:
 def fill(
     store: Store, jobs: Iterable[Job], record: Callable[[Job, str, random.Random], Record], chance: random.Random
 ) -> list[Job]:
-    """Store jobs in random states, and return the stored ones."""
+    """Store runs of ``jobs`` in random states, with some jobs left out. Return the jobs that were stored.
+
+    ``record(job, status, chance)`` makes the record of a run.
+    """
     shares, stored = chance.choice(STATES), []
     for job in jobs:
         (status,) = chance.choices([*shares], [*shares.values()])
@@ -112,7 +118,7 @@ def fill(
 
 
 def mad_store(root: Path, chance: random.Random) -> Partial:
-    """A store of runs of MAD tasks, with one or several settings and rates, in either fidelity."""
+    """A random store of runs of MAD tasks, with one or several task settings and learning rates, in either fidelity."""
     store = Store.open(root / "results")
     name = chance.choice(("quick", "quick", "full", "rates", "settings"))
     if name in ("rates", "settings"):
@@ -136,7 +142,7 @@ def mad_store(root: Path, chance: random.Random) -> Partial:
 
 
 def language_store(root: Path, chance: random.Random) -> Partial:
-    """A store of language models of one or two profiles."""
+    """A random store of runs of language models, of one or two profiles."""
     store = Store.open(root / "results")
     labels = tuple(chance.sample(LABELS[:5], chance.choice((1, 2, 4))))
     profiles = [chance.choice(LANGUAGE.Profile.names()) for _ in range(chance.choice((1, 1, 2)))]
@@ -150,7 +156,7 @@ def language_store(root: Path, chance: random.Random) -> Partial:
 
 
 def interaction_store(root: Path, chance: random.Random) -> Partial:
-    """A store of worlds of agents of the quick profile."""
+    """A random store of runs of the suite of interactions, under its quick profile."""
     store = Store.open(root / "results")
     tasks = chance.sample(("colliding", "hunters", "alliances"), chance.choice((1, 2, 3)))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=tasks, seeds=(0, 1))
@@ -159,7 +165,7 @@ def interaction_store(root: Path, chance: random.Random) -> Partial:
 
 
 def damage(store: Store, chance: random.Random) -> None:
-    """Cut, alter or remove a file of one stored run."""
+    """Cut, empty, alter or remove a random file of a random stored run. Does nothing if the store is empty."""
     names = store.job_ids()
     if names:
         path = store.root / "runs" / chance.choice(names) / chance.choice(("record.json", "job.json", "curve.csv"))
@@ -173,7 +179,7 @@ def damage(store: Store, chance: random.Random) -> None:
 
 
 def partial_store(root: Path, seed: int) -> Partial:
-    """A store of one or two suites. Every fourth store has a damaged run."""
+    """A random incomplete store of one or two suites, determined by ``seed``. One in four stores has a damaged run."""
     chance = random.Random(seed)
     made = chance.choice((mad_store, mad_store, mad_store, language_store, interaction_store))(root, chance)
     if made.words and chance.random() < 0.25:

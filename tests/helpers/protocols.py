@@ -8,7 +8,7 @@ from madbench.suites.protocol import Protocol, protocol_id, recognise_protocol
 
 
 def language_protocol(*runs) -> Protocol:
-    """The protocol that runs follow."""
+    """The protocol that all ``runs``, stored runs of language models, follow."""
     return recognise_protocol(LANGUAGE, [(run.job, run.record.details) for run in runs])
 
 

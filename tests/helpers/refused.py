@@ -10,7 +10,10 @@ import pytest
 
 @contextlib.contextmanager
 def skip_if_refused() -> Iterator[None]:
-    """Skip a test if the library reports that this Triton compiles its kernel wrongly on this GPU."""
+    """A context that skips the test if flash-linear-attention refuses a kernel with the installed Triton.
+
+    The library does so if this version of Triton compiles the kernel wrongly on this GPU. Other errors are raised.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -15,7 +15,7 @@ from madbench.tasks import make_setting
 
 
 def mixer_settings(label: str, **settings: Any) -> dict[str, Any]:
-    """The settings of the label's family, with ``settings`` changed."""
+    """All settings of the mixer of ``label``: those in ``settings``, and the defaults of the family for the others."""
     return dataclasses.asdict(family_of(label).Settings(**settings))
 
 
@@ -31,7 +31,7 @@ def mad_job(
     fidelity: str = "corrected",
     budget: str = "strict",
 ) -> Job:
-    """A job of the MAD suite. ``setting`` and ``mixer`` are changes to the defaults."""
+    """A job of the MAD suite. ``setting`` and ``mixer`` are changes to the default settings of task and mixer."""
     whole = dataclasses.asdict(make_setting(task, setting or {}, "test"))
     mixer, family = mixer_settings(label, **(mixer or {})), family_identity(family_of(label))
     return Job("mad", task, label, family, whole, model, mixer, training, seed, fidelity, budget)
@@ -48,14 +48,21 @@ def language_job(
     training: LanguageTraining = LanguageTraining(steps=60, tokens_per_step=64, eval_every=10),
     budget: str = "strict",
 ) -> Job:
-    """A job of the language suite. ``mixer`` are changes to the default settings."""
+    """A job of the language suite. ``mixer`` has changes to the default settings of the label's family.
+
+    ``corpus`` is the digest of the corpus.
+    """
     setting = {"corpus": corpus, "vocab_size": vocab_size}
     mixer, family = mixer_settings(label, **(mixer or {})), family_identity(family_of(label))
     return Job("language", "language_model", label, family, setting, model, mixer, training, seed, budget=budget)
 
 
 def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
-    """Train and evaluate one job. The other arguments are those of :func:`madbench.training.loop.train`."""
+    """Train and evaluate one job in the folder ``work``, and return its record.
+
+    ``report`` is called with each progress report. ``how`` has further arguments of
+    :func:`madbench.training.loop.train`.
+    """
     from madbench.training.loop import train
 
     return train([job], [work], lambda _, progress: report(progress), **how)[0]

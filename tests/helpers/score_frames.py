@@ -13,7 +13,7 @@ from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over
 
 CHANCE = 4.0
-"""The accuracy of chance, in percent."""
+"""The accuracy of a random guess, in percent."""
 UNIFORM = 5.0
 """The loss of the uniform distribution."""
 SCORE = {"suite": "mad", "column": "compression", "seed": 0, "value": 50.0, "done": 1, "expected": 1, "diverged": 0}
@@ -22,11 +22,14 @@ SCORE |= {"heuristic": math.nan}
 OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved": math.nan}
 
 Values = Mapping[str, Sequence[float | None]]
-"""The values of the seeds by label. NaN for a diverged seed, None for a seed without a run."""
+"""The values of the seeds 0, 1, ... of each label. NaN for a diverged seed, None for a seed without a run."""
 
 
 def frame_of_scores(values: Values, tasks: Sequence[str] = ("compression",), **changes) -> pd.DataFrame:
-    """A frame with the same values on all ``tasks``. It has averages if these include the six of MAD."""
+    """A frame of scores with the same values on all ``tasks``. ``changes`` are values for columns of the frame.
+
+    If ``tasks`` include the six tasks of MAD, the frame also has their average.
+    """
     score = SCORE | changes
     rows = []
     for label, of_label in values.items():
@@ -43,5 +46,5 @@ def frame_of_scores(values: Values, tasks: Sequence[str] = ("compression",), **c
 
 
 def frame_of_losses(values: Values, **changes) -> pd.DataFrame:
-    """A frame of losses of language models."""
+    """A frame of scores with the losses ``values`` of language models. ``changes`` has values for other columns."""
     return frame_of_scores(values, **OF_LOSS | changes)

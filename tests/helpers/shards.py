@@ -1,4 +1,4 @@
-"""Files of documents in every format."""
+"""Files of documents in the formats of sources of text: JSON lines, Parquet and plain text, also compressed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_parquet(path: Path, compression: str = "snappy", **columns) -> None:
 
 
 def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
-    """Write ``documents`` in the format that the path's name has."""
+    """Write ``documents`` in the format that the ending of ``path`` names, and return the path."""
     if path.suffix == ".parquet":
         write_parquet(path, text=documents)
     elif path.suffix == ".txt":
@@ -45,7 +45,7 @@ FORMATS = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
 
 
 def refusal_under_limits(path: Path, **limits: int) -> str:
-    """The reason why the source is refused under the limits."""
+    """The message of the error from reading the source ``path`` with ``limits``, fields of ``Limits``."""
     (source,) = find_sources([str(path)], limits=Limits(**limits))
     with pytest.raises(ConfigError) as caught:
         list(source.documents())

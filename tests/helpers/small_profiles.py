@@ -15,7 +15,7 @@ USUAL = {
     "learning_rates": [1e-3],
     "weight_decays": [0.0],
 }
-"""The keys that a profile needs, with one rate and float32."""
+"""The keys that every profile needs, with one learning rate and float32."""
 
 
 def profile_text(**keys: Any) -> str:

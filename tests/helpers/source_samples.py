@@ -1,4 +1,4 @@
-"""The only source of a path, and the error of reading it, for tests."""
+"""The source of text that a path names, and the error from reading it, for tests."""
 
 from __future__ import annotations
 

@@ -18,38 +18,44 @@ END = "the end"
 
 
 def text_of_choices(choices: Iterable[str]) -> str:
-    """The choices as a message lists them: ``'g', 'k' or the end``."""
+    """The choices as the message of an error lists them, such as ``'g', 'k' or the end``."""
     *first, last = (choice if choice == END else f"'{choice}'" for choice in choices)
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def features_of(base: str) -> str:
-    """The features that labels of a base can have."""
+    """The letters of the features that labels with the base ``base`` can have, in the order of the grammar."""
     rows = (row for row in LETTERS if row.segment == "features")
     return "".join(row.letter for row in rows if not row.needs or base in row.needs)
 
 
 def features_after(letter: str, *others: str, base: str = "S") -> str:
-    """The features that may follow ``letter`` and ``others``, as a message lists them. All if ``letter`` is empty."""
+    """The choices after the feature ``letter``, as the message of an error lists them.
+
+    They are the later features of the base, or all features if ``letter`` is empty, and then ``others``.
+    """
     features = features_of(base)
     return text_of_choices([*features[features.index(letter) + 1 if letter else 0 :], *others])
 
 
 def with_features_changed(features: str, base: str) -> list[str]:
-    """``features`` with one letter added or removed, for each letter of the base in order."""
+    """For each feature that ``base`` can have: ``features`` with its letter added or, if present, removed."""
     every = features_of(base)
     return ["".join(one for one in every if (one in features) != (one == letter)) for letter in every]
 
 
 @functools.cache
 def sample_of_labels(count: int) -> tuple[str, ...]:
-    """``count`` random labels of the grammar, equal in every call."""
+    """A random sample of ``count`` labels of the S/R/G grammar, the same in every call."""
     return tuple(random.Random(0).sample(every_label(), count))
 
 
 @functools.cache
 def labels_of_all_pairs() -> tuple[str, ...]:
-    """A few labels with every pair of levels of two factors that occurs in a sample of the grammar."""
+    """A few S/R/G labels that together have every pair of levels of two factors.
+
+    The pairs are those that occur in labels with at most one feature, and in a random sample of 2000 labels.
+    """
     bits: dict[tuple, int] = {}
     pairs: dict[str, int] = {}
     few = [label for label in every_label() if sum(letter in FEATURES for letter in label) <= 1]

@@ -13,7 +13,7 @@ def sigmoid(x):
 
 
 def rotate_pairs(row, position):
-    """Rotate a row by RoPE, with one complex number per pair."""
+    """Rotate ``row`` (D,) by RoPE for the given position, with one complex number per pair (i, i + D / 2)."""
     half = len(row) // 2
     angle = position * 10000.0 ** (-np.arange(half) / half)
     pairs = (row[:half] + 1j * row[half:]) * np.exp(1j * angle)
@@ -21,9 +21,20 @@ def rotate_pairs(row, position):
 
 
 def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
-    """The output of one row of x (T, D), which sees all tokens, by loops over slots and with explicit matrices R(j).
+    """The output (D,) of an S/R/G mixer for one row of the input, computed by loops over slots in numpy.
 
-    The row is ``last``, and the last row of x if it is None. With a window it sees only tokens nearer than that.
+    The row sees all T tokens, earlier and later ones. The mixings R(1) and R(2) are explicit matrices.
+
+    Args:
+        w: the parameters of the mixer by name.
+        variant: the parsed label.
+        n_head: the number of heads.
+        x: the input, (T, D).
+        lambda_init: the initial lambda of differential attention (base D).
+        rope_order: ``before_gate`` if queries are rotated before they are gated, ``after_gate`` if after.
+        place: ``first`` if the slots of registers come before those of tokens, otherwise they come after them.
+        last: the index of the row, by default the last one.
+        window: if above 0, the row sees only tokens whose distance from it is smaller.
     """
     last = len(x) - 1 if last is None else last
     now = x[last]
@@ -36,13 +47,13 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     group = n_head * d_vo // len(w["v.weight"])  # heads that share keys and values
 
     def seen(name, i):
-        """The input of the K or V projection of token i, after its convolution."""
+        """The input of the K or V projection at token i: the token itself, or the convolution ``name`` of tokens."""
         if not variant.conv:
             return x[i]
         return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
 
     def mixed(row, name, head):
-        """The product row R of one head."""
+        """The product of ``row`` and the mixing matrix R ``name`` of one head."""
         a, b, p = (w[f"{name}.{table}"][head, places] for table in "ABp")
         part = slice(head * a.shape[1], (head + 1) * a.shape[1])
         s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
@@ -61,7 +72,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"])
 
     def normed(row, side):
-        """A query or a key of one head with n."""
+        """A query or a key of one head after the norm of the feature n, if the label has it. ``side`` is q or k."""
         if not variant.qk_norm:
             return row
         return w[f"{side}_norm.weight"] * row / math.sqrt((row**2).mean() + 1e-6)

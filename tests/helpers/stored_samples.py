@@ -1,4 +1,4 @@
-"""A job, records of it and the files of a store, for tests."""
+"""A job, records of its run, random records, and the files of a store, for tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_job(seed: int = 0, label: str = "G-cg-q-12o") -> Job:
 
 
 def tree(store: Store) -> list[str]:
-    """The paths of every file and empty folder of the store, without its cache."""
+    """The paths of all files and empty folders of the store, relative to its folder. The index is left out."""
     paths = sorted(path for path in store.root.rglob("*") if "index" not in path.parts)
     return [str(path.relative_to(store.root)) for path in paths if path.is_file() or not any(path.iterdir())]
 
@@ -34,7 +34,7 @@ def run_tree(job: Job) -> list[str]:
 
 
 letters = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
-"""Printable letters, the only ones of a record that is read."""
+"""Printable characters and the space. When a record is read, other characters are replaced."""
 names = st.text(letters, min_size=1, max_size=8)
 numbers = st.floats() | st.integers(-(2**60), 2**60)
 records = st.builds(

@@ -1,4 +1,4 @@
-"""Run as root without the right to read and write every file."""
+"""A context in which root obeys the modes of files, as other users do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _EVERY_FILE = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 
 @contextmanager
 def enforce_file_modes() -> Iterator[None]:
-    """Enforce the modes of files in this thread. By default root may read and write every file."""
+    """A context in which the modes of files also hold for root, in this thread. For other users it changes nothing.
+
+    By default, root may read and write every file, so tests of unreadable files would fail.
+    """
     if os.geteuid():
         yield
         return

@@ -1,4 +1,4 @@
-"""Wait for another process, and forbid waiting for a GPU."""
+"""Functions for tests that wait for another process, and a context that forbids waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until a condition holds. Fail after ``seconds``, which allow for a busy machine."""
+    """Wait until ``condition()`` is true. Fails after ``seconds``; the default allows for a busy machine."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not so after {seconds:g} s"
@@ -18,7 +18,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 @contextlib.contextmanager
 def forbid_waiting() -> Iterator[None]:
-    """Raise an error if code in the block waits for the GPU."""
+    """A context in which code that makes the CPU wait for the GPU raises an error."""
     import torch
 
     with warnings.catch_warnings():
