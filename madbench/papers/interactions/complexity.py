@@ -1,4 +1,4 @@
-"""Table 3 of the paper: for each of its attention models, the exponent with which time grows with the length."""
+"""Table 3 of the paper: for each of its attention models, the exponent with which time grows with sequence length."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
-    """Measures the exponents of all rows of Table 3, and their growth with the order n of HyperAttention.
+    """The measurement of the exponents in Table 3, and of their growth with the order n of HyperAttention.
 
-    The orders are 3 and 4 for softmax, and 3 to 5 for linear HyperAttention.
+    The growth is measured over the orders 2 to 4 with softmax, where order 2 is softmax attention, and over the orders
+    3 to 5 without softmax.
     """
 
     cases = (

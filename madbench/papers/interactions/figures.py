@@ -1,4 +1,4 @@
-"""Figures of the interactions suite: learned and theoretical matrices, and error against length."""
+"""The figures of the interactions suite: learned and theoretical matrices, and errors by number of agents."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from madbench.papers.interactions.model import InteractionModel
 
 LEAST = 1e-16
-"""The smallest error that is drawn. Smaller errors are rounding and are drawn at this value."""
+"""The smallest error that is drawn. Smaller errors come from rounding and are drawn at this value."""
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """A figure of learned and theoretical matrices of equal shape.
+    """A figure that shows learned and theoretical matrices of equal shape side by side.
 
-    ``panels`` maps headings to matrices, learned first.
+    ``panels`` maps the headings of panels to matrices, learned matrices first. ``columns`` and ``rows`` are the names
+    of the axes.
     """
 
     title: str
@@ -55,10 +56,10 @@ class Matrices:
     rows: str = "symbol of the row"
 
     def draw(self, layout: Layout = Layout()) -> Page:
-        """Draw the matrices on one color scale, white at zero.
+        """Draw the matrices with one color scale for all panels, white at zero.
 
-        The scale ends at 2.5 times the largest absolute theoretical entry, or at the largest entry of all if that is
-        smaller.
+        The scale ends at 2.5 times the largest absolute theoretical entry, or at the largest absolute entry of all
+        matrices if that is smaller.
         """
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
@@ -81,21 +82,23 @@ class Matrices:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The data of the figure, one line per entry: its row and column, and its value in every panel."""
+        """The data of the figure, with one row per matrix entry: its row, its column, and its value in every panel."""
         row, column = np.indices(next(iter(self.panels.values())).shape)
         values = {name: matrix.ravel() for name, matrix in self.panels.items()}
         return pd.DataFrame({"row": row.ravel(), "column": column.ravel()} | values)
 
 
 def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrices]:
-    """The figures of the matrices that a trained model has learned, by suffix of their file name.
+    """The figures of the matrices that a trained model has learned: suffix of the file name to figure.
 
-    ``model`` is that of the first seed of ``row``. Every figure shows the learned matrix T beside the theoretical one:
-    the effect of the column's symbol, or of two symbols b and c at column S b + c, on the row's symbol. The label
-    ``hfa:C1`` with one head on colliding agents also has E C E^T, for the embedding E (S, d) and the coupling matrix C
-    (d, d). If the embedding is sinusoidal, a further figure with the suffix ``_coordinates`` shows C itself.
+    ``model`` is that of the first seed of ``row``. The first figure, with an empty suffix, shows the learned and the
+    theoretical T side by side. An entry of T is the effect of the column's symbol on the row's symbol, or, for triples,
+    the effect of two symbols b and c, in column S b + c for S symbols. For the label ``hfa:C1`` with one head on
+    colliding agents, it also shows E C E^T, where E (S, d) is the embedding and C (d, d) the coupling matrix. If the
+    embedding is sinusoidal, a second figure with the suffix ``_coordinates`` shows C itself.
 
-    Empty if the model has no learned effects, or effects of another number of symbols than the task.
+    Empty if the model has no learned effects, or if its effects are of pairs and those of the task of triples, or the
+    reverse.
     """
     effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
@@ -126,9 +129,9 @@ def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrice
 
 @style()
 def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
-    """Mean squared error against length, one panel per task.
+    """A figure of the mean squared error against the number of agents, with one panel per task.
 
-    Lines show the worst seed, marks every seed, and crosses predictions or floors.
+    Lines show the worst seed of a row, marks show every seed, and crosses show predicted errors or floors.
     """
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
@@ -172,7 +175,7 @@ def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> P
 
 
 def _diverged_note(frame: pd.DataFrame) -> str:
-    """A sentence on the rows with diverged seeds, whose errors are infinite and not drawn. Empty if there are none."""
+    """A sentence on the rows with diverged seeds, whose errors are infinite and not drawn. Empty without such rows."""
     is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
     counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
     texts = [
@@ -182,7 +185,10 @@ def _diverged_note(frame: pd.DataFrame) -> str:
 
 
 def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
-    """The data of :func:`error_figure`: one line per row, length and seed."""
+    """The data of :func:`error_figure`, with one row per table row, length and seed.
+
+    Columns: task, row, length, trained_length, seed, mse, predicted, floor, variance. Unknown numbers are NaN.
+    """
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}
         | {"predicted": predicted, "floor": row.floor(n), "variance": row.variance(n)}
@@ -193,7 +199,10 @@ def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
 
 
 def devised_figure(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
-    """A figure of the diagonal of the devised C in sinusoidal coordinates, by index (eq. 17), and its data."""
+    """A figure of the diagonal of the devised C (eq. 17), and the data of the figure.
+
+    The figure shows the entry against its index. C is in the coordinates of the sinusoidal embedding of ``world``.
+    """
     diagonal = np.diag(world.solution[0])
     title = f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}"
     with style(), _page(layout, (6, 3.4), title, "") as figure:
@@ -205,7 +214,10 @@ def devised_figure(world: Colliding, layout: Layout = Layout()) -> tuple[Page, p
 
 @contextmanager
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
-    """A page with the requested width, the title and the note, for figures that do not use :class:`Panels`."""
+    """A context with an empty page for a figure that does not use :class:`Panels`. It adds title and note at its end.
+
+    ``size`` is in inches, and is changed if ``layout`` has a width.
+    """
     title, note = title if layout.has_title else "", note if layout.has_caption else ""
     if width := WIDTHS.get(layout.width or ""):
         size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)

@@ -1,4 +1,7 @@
-"""Appendix G.3: the error of low-rank softmax HyperAttention, by rank, size of the entries of q and k, and cost."""
+"""Appendix G.3: the error and the cost of low-rank softmax HyperAttention.
+
+The error depends on the rank and on the size of the entries of q and k.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH, ORDER = (16, 64), 4, 3
 SIZES = (0.5, 1.0, 2.0)
-"""Sizes of the entries of q and k: entries are uniform between minus the size and the size."""
+"""Sizes of the entries of q and k. Entries are drawn uniformly between minus the size and the size."""
 DEGREES = (0, 1, 2, 3, 4, 6)
 SEED = 0
 
 
 class LowRankMeasure(PlainMeasure):
-    """Measures the largest error of one low-rank head against the exact sum over tuples.
+    """The measurement of the largest error of one low-rank head against the exact sum over tuples of tokens.
 
     q, k and v are random, in float64.
     """
@@ -61,9 +64,10 @@ def _verdict(is_so: bool) -> str:
 
 
 def exact_attention(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Causal softmax HyperAttention of order 3 over all pairs of visible tokens, (B, H, T, d_vo).
+    """Causal softmax HyperAttention of order 3 over all pairs of visible tokens: the outputs (B, H, T, d_vo).
 
-    ``q`` (B, H, T, R) is scaled. ``k`` and ``v`` have the keys (B, H, T, R) and values (B, H, T, d_vo) of both slots.
+    ``q`` (B, H, T, R) is already scaled. ``k`` has the keys (B, H, T, R) and ``v`` the values (B, H, T, d_vo) of both
+    tokens of a pair.
     """
     tokens = q.shape[2]
     z = torch.einsum("bhis,bhjs,bhks->bhijk", q, *k)
@@ -73,9 +77,10 @@ def exact_attention(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torc
 
 
 def error_rows() -> pd.DataFrame:
-    """One row per length, size of the entries and degree of the polynomial: rank, error, and FLOPs of both sums.
+    """A frame of errors with one row per sequence length, size of the entries, and degree of the polynomial.
 
-    The error is the largest error of an output, relative to the largest exact output.
+    Columns: tokens, size, degree, rank (of the low-rank sum), error, flops (of the low-rank sum), exact_flops. The
+    error is the largest error of an output, relative to the largest exact output.
     """
     rows = []
     for tokens in TOKENS:

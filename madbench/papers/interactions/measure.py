@@ -1,7 +1,7 @@
 """The items of the paper that train models of interacting agents.
 
-They give tables of errors by length, verdicts on claims, and figures of learned matrices. A world of agents is a task
-(:mod:`madbench.papers.interactions.worlds`).
+They give tables of errors by length, verdicts on claims, and figures of learned matrices. Each task is a world of
+agents (:mod:`madbench.papers.interactions.worlds`).
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 NO_CONTROLS = Override.of("controls", [])
 SHORT = {"controls=false": NO_CONTROLS}
 SHORT |= {"controls=true": Override.of("controls", list(CONTROLS), f"[{','.join(CONTROLS)}]")}
-"""The override of the profile by its short form. The key ``embedding`` is short for ``embeddings``."""
+"""Short forms of overrides: short form to override. In addition, the key ``embedding`` is short for ``embeddings``."""
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
-"""The world of Figure 1, and the largest error of an entry that counts as rounding."""
+"""The world of Figure 1, and the largest difference of two effects that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
-"""The embedding of each figure of the paper and the suffix of the figure's file name, by id of the item.
+"""Figures of the paper: id of the item to the embedding and the suffix of the figure's file name.
 
 The suffix is ``_coordinates`` for a figure of C itself, which is in the coordinates of the embedding.
 """
 APART = 0.1
-"""The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
+"""The smallest :func:`distance_of_c` at which the learned C of Figure 2 counts as different from the devised C."""
 LEARNED_C = MeasuredQuantity("learned_c", {"against": "devised C"})
 """The distance of the learned C of Figure 2 from the devised C, for the first seed's run."""
 
 
 class WorldMeasure(Measure):
-    """Plans the runs of an item whose tasks are worlds of agents, and decides the item from their results."""
+    """The measure of items whose tasks are worlds of agents. It plans their runs and decides items from results."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -98,7 +98,7 @@ class WorldMeasure(Measure):
 
 
 class FigureMeasure(WorldMeasure):
-    """Trains colliding agents with the embedding of a figure, without controls, and draws only the figure's matrices.
+    """The measure of a figure of learned matrices, from colliding agents without controls, with the figure's embedding.
 
     For a figure of C itself, a verdict says whether the learned C of the first seed differs from the devised C.
     """
@@ -140,10 +140,11 @@ def _measure(weights: Path, row: InteractionRow) -> Values:
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
-    """The Frobenius distance of the devised C from the nearest multiple of the learned C, relative to the devised norm.
+    """The Frobenius distance of the devised C from the nearest multiple of the learned C, relative to its own norm.
 
     Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
-    between the two matrices: 0 for multiples, and at most 1.
+    between the two matrices: 0 for multiples, and at most 1. Both arguments have the entries of the matrices in the
+    same order.
     """
     a, b = learned.to_numpy(float), devised.to_numpy(float)
     cosine = float(a @ b / math.sqrt((a @ a) * (b @ b)))
@@ -151,7 +152,10 @@ def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
 
 
 class DevisedMeasure(PlainMeasure):
-    """Plots the diagonal of the paper's devised matrix for colliding agents at the paper's size. Trains nothing."""
+    """The measure of Figure 1: the diagonal of the paper's devised C for colliding agents at the paper's size.
+
+    Nothing is trained. A verdict says whether the devised C and W give the effects of eq. 5.
+    """
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         (c, w), vectors = DEVISED.solution, DEVISED.vectors
@@ -164,16 +168,17 @@ class DevisedMeasure(PlainMeasure):
 
 
 def _long_form(override: Override) -> Override:
-    """Convert an override with a short key or value, such as ``embedding=one_hot``, to the form of the profile."""
+    """Convert an override with a short key or value, such as ``embedding=one_hot``, to the form that profiles read."""
     if override.path == "embedding":
         return replace(override, key="embeddings")
     return SHORT.get(str(override), override)
 
 
 def error_table(rows: Sequence[InteractionRow]) -> Listing:
-    """The table of the mean squared errors of a test agent by length, for rows of one task.
+    """The table of mean squared errors per test agent, for rows of one task and with one column per length.
 
-    Each number is the largest over the seeds. Below each row is a line with its floor or prediction, if it is known.
+    Each number is the largest over the seeds. Below a row is a line with its lowest possible or predicted error, if
+    that is known.
     """
     from madbench.analysis.rendering import Listing
 
@@ -200,7 +205,10 @@ def error_table(rows: Sequence[InteractionRow]) -> Listing:
 
 
 def _number(value: float | None) -> str:
-    """The number as text: three significant digits from 1 on, two from 0.001 on, one below. ``-`` for no number."""
+    """The number as text, or ``-`` for None and NaN.
+
+    It has three significant digits from 1 on, two from 0.001 on, and one below.
+    """
     if value is None or math.isnan(value):
         return "-"
     digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"
@@ -208,7 +216,7 @@ def _number(value: float | None) -> str:
 
 
 def _figures(rows: Sequence[InteractionRow], store: Store) -> Iterator[DrawnFigure]:
-    """Yield the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
+    """Yield the figures of errors, of the devised C at the paper's size, and of matrices learned by first seeds."""
     from madbench.papers.interactions.figures import error_figure, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 

@@ -1,4 +1,4 @@
-"""The theory's model of interacting agents: a fixed embedding and one bidirectional mixer."""
+"""The paper's model of interacting agents: a fixed embedding of symbols, and one bidirectional mixer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from madbench.papers.interactions.mixers.tuples import ALL
 
 
 class InteractionModel(nn.Module):
-    """Maps symbols to values by ``mixer(E[symbols])``, with no norm, residual, MLP or positions (sections 3 to 6).
+    """Map symbols to the values of agents: ``mixer(E[symbols])`` (sections 3 to 6).
+
+    There is no norm, residual, MLP or position embedding.
 
     Args:
         vectors: the embedding E (S, d), which is not trained.
@@ -40,7 +42,7 @@ class InteractionModel(nn.Module):
         self._by_count = isinstance(mixer, Coupling) and mixer.degree == 2 and symbols == width
 
     def forward(self, symbols: Tensor) -> Tensor:
-        """Map symbols (B, L) to the value of every agent, (B, L)."""
+        """Map symbols (B, L) to the values (B, L) of all agents."""
         y = self._sums(symbols)
         if self.relu is None:
             return y
@@ -48,7 +50,7 @@ class InteractionModel(nn.Module):
         return a - b * F.relu(c - d * y)
 
     def _sums(self, symbols: Tensor) -> Tensor:
-        """The values (B, L) of symbols (B, L) before the ReLU layer."""
+        """The values (B, L) of agents with symbols (B, L), before the ReLU layer."""
         if not self._by_count:
             return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
         # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
@@ -57,11 +59,12 @@ class InteractionModel(nn.Module):
         return (counts @ cast(Tensor, self.effects()).T).gather(1, symbols)
 
     def effects(self) -> Tensor | None:
-        """The learned effects T of S symbols on each other: (S, S) for pairs, (S, S, S) for triples.
+        """The learned effects T of symbols on each other: (S, S) for pairs of agents, (S, S, S) for triples.
 
-        An entry is the effect of the other symbols on the first symbol, times the value of the other symbols, summed
-        over heads. Each pair of other agents is counted once. T does not depend on the embedding and on the
-        factorization of the effects (Corollary D.3). A ReLU layer after the mixer is left out.
+        The first axis is the symbol of the agent that is acted on, the others are the symbols of the other agents. An
+        entry is the effect of the other symbols on the first symbol, times the value of the other symbols, summed over
+        heads. Each pair of other agents is counted once. T depends neither on the embedding nor on the factorization of
+        the effects (Corollary D.3). A ReLU layer after the mixer is left out.
 
         None if the mixer is neither a :class:`Coupling` of at most 3 tokens nor linear HyperFeatureAttention without
         RoPE.
@@ -79,7 +82,7 @@ class InteractionModel(nn.Module):
         return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
 
     def _pairs(self) -> Tensor:
-        """The effects (S, S) of a mixer of pairs, computed from its output for one agent and for every two agents."""
+        """The effects (S, S) of a mixer of pairs, from its outputs for every single agent and for every two agents."""
         symbols = torch.arange(len(self.vectors), device=self.vectors.device)
         alone = self._sums(symbols[:, None])[:, 0]
         return torch.stack(
@@ -91,13 +94,13 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Set initial weights from which gradient flow provably converges (Theorems 4.4, G.7), in full couplings.
+        """Set the initial weights from which gradient flow provably converges (Theorems 4.4, G.7).
 
-        In linear attention of one head and in HyperAttention, the coupling matrix or tensor C starts at 0, and the
-        weights w start with a value of 1 for every symbol or tuple of symbols. No theorem applies to linear attention
-        with several heads or factors. There all weights start from N(0, 0.3^2): with several factors, C = 0 would
-        never change, because the gradient of a product of zeros is zero. Mixers that are not a :class:`Coupling` keep
-        their weights.
+        This applies to full couplings. For couplings of one head and one factor, and for couplings of triples or more,
+        the matrix or tensor C starts at 0, and the weights w give every symbol or tuple of symbols the value 1. No
+        theorem applies to couplings of pairs with several heads or factors. Their weights start from N(0, 0.3^2): with
+        several factors, C = 0 would never change, because the gradient of a product of zeros is zero. A mixer that is
+        not a :class:`Coupling` keeps its weights.
         """
         if not isinstance(self.mixer, Coupling):
             return
@@ -115,27 +118,32 @@ class InteractionModel(nn.Module):
 
 
 class ValueLoss(nn.Module):
-    """Mean squared error over agents and samples. The paper's error is a sum over agents (section 4)."""
+    """The mean squared error over agents and samples. The paper's error is a sum over agents (section 4)."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     def branch(self, symbols: Tensor, values: Tensor) -> str:
-        """Return the empty name. Calls with inputs of equal shapes and dtypes always run the same operators."""
+        """Return the empty text: calls with inputs of equal shapes and dtypes always run the same operators.
+
+        A recorded call may therefore be replayed for any of them (:mod:`madbench.training.replay`).
+        """
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:
-        """Map symbols and values (B, L) to the scalar loss."""
+        """Map symbols (B, L) and the true values (B, L) of their agents to the scalar loss."""
         return F.mse_loss(self.model(symbols), values)
 
 
 def interaction_mixer(
     label: str, width: int, max_len: int, *, n_head: int, path: str = "auto", **settings: Any
 ) -> nn.Module:
-    """Build the bidirectional mixer of a label. A label with base ``C`` gets a :class:`Coupling` of output width 1.
+    """Build the bidirectional mixer of a label.
 
-    Any other mixer is built by :func:`madbench.mixers.build` with ``settings``.
+    For a label with base ``C``, it is a :class:`Coupling` of output width 1. Any other mixer is built by
+    :func:`madbench.mixers.build` with ``settings``. ``width`` is the width of the embedding, and ``max_len`` is the
+    largest number of agents.
     """
     parsed = parse(label)
     if getattr(parsed, "base", "") != "C":

@@ -1,4 +1,8 @@
-"""Stored runs by row: their errors by length, floors and predictions. Also the claims of the paper that they decide."""
+"""Rows of tables of the interactions suite, and the statements of the paper that they decide.
+
+A row has the stored runs of a label in one task setting, with their errors by length, lowest possible errors and
+predicted errors.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,26 @@ from madbench.papers.making import CONTRADICTED
 from madbench.rows import SuiteRow
 
 LEARNED_MSE = 1e-6
-"""The largest mean squared error at which values count as learned: ten times the errors of the paper, Theta(1e-7)."""
+"""The largest mean squared error at which values count as learned: ten times the paper's errors of about 1e-7."""
 PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
-"""The errors that the paper states for colliding agents: at every length, and for the learned matrix (section 7.1)."""
+"""The paper's mean squared errors for colliding agents: of values at every length, of the learned matrix (7.1)."""
 RELATIVE_DIFFERENCE = 0.05
 """The largest relative difference of an error from its prediction. It is not 0 because test agents are drawn."""
 VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": "no self", "distinct": "distinct"}
-"""The words of a row's name for the embeddings and controls of a task's setting."""
+"""Embeddings and controls of a task setting: value to the words for it in the name of a row."""
 
 
 @dataclass(frozen=True)
 class InteractionRow:
-    """A label in one setting of a task, over its seeds."""
+    """The finished and diverged runs of a label in one task setting, over seeds."""
 
     name: str
     task: str
     label: str
     jobs: Sequence[InteractionJob]
-    """Jobs that have finished or diverged."""
+    """The jobs of the runs, one per seed."""
     records: Sequence[Record]
-    """Records of these jobs."""
+    """The records of the runs, in the order of ``jobs``."""
 
     @cached_property
     def world(self) -> World:
@@ -54,19 +58,22 @@ class InteractionRow:
         return self.records[0].details.get("model_parameters", 0)
 
     def errors(self, length: int) -> list[float]:
-        """The mean squared error of a test agent at a length, one value per seed. Infinite for a diverged run."""
+        """The mean squared error per agent in test samples of ``length`` agents, one per seed.
+
+        Infinite for a run without this number, such as a diverged run.
+        """
         return [record.metrics.get(f"mse_{length}", math.inf) for record in self.records]
 
     def metric(self, name: str) -> list[float]:
-        """The metric with a name, one value per seed. NaN for a run that does not have it."""
+        """The metric ``name`` of the records, one value per seed. NaN for a run that does not have it."""
         return [record.metrics.get(name, math.nan) for record in self.records]
 
     @property
     def distance(self) -> float | None:
-        """The mean squared difference between learned and theoretical effects, the largest over the seeds.
+        """The mean squared difference of the entries of learned and theoretical effects: the largest over the seeds.
 
-        The difference is over the entries of a matrix or tensor. Infinite if some seeds have no such number because
-        they diverged. None if no seed has it, as for mixers without such a matrix.
+        Infinite if some seeds have no such number because they diverged. None if no seed has it, as for mixers without
+        a matrix of effects.
         """
         values = self.metric("effects_error")
         if all(map(math.isnan, values)):
@@ -74,14 +81,18 @@ class InteractionRow:
         return math.inf if any(map(math.isnan, values)) else max(values)
 
     def variance(self, length: int) -> float:
-        """The variance of the agents' values at a length, which is the mean squared error of a constant."""
+        """The variance of the agents' values at a length, which is the mean squared error of the best constant.
+
+        NaN if no run has it.
+        """
         variances = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
         return max(variances, default=math.nan)
 
     def floor(self, length: int) -> float | None:
-        """The lowest mean squared error at a length that a label of this kind can reach. None if it is not known.
+        """The lowest mean squared error at a length that a mixer of this kind can reach. None if it is not known.
 
-        Also None if it would be 0 for a label without full couplings, whose factors may be too narrow to reach 0.
+        Known floors of 0 are also None for labels without full couplings, because their factors may be too narrow to
+        reach 0.
         """
         label: Any = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
@@ -89,10 +100,10 @@ class InteractionRow:
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow to reach 0
 
     def predicted(self, length: int) -> list[float]:
-        """The mean squared errors at a length that theory predicts for a control, one per seed.
+        """The mean squared errors at a length that the theory predicts for a control, one per seed.
 
-        A control breaks a condition of the theorem. The prediction assumes a perfect fit at the training length L*.
-        Empty if the row is not a control.
+        A control breaks a condition of the theorem. The prediction assumes a perfect fit at the training length. Empty
+        if the row is not a control.
         """
         if not self.control:
             return []
@@ -100,20 +111,20 @@ class InteractionRow:
         return [cast(Colliding, self.world).control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
-        """The theoretical mean squared error at a length: the largest predicted error, or else the floor.
+        """The mean squared error at a length that theory gives: the largest predicted error, or else the floor.
 
-        None if there is neither.
+        None if neither is known.
         """
         return max(self.predicted(length), default=self.floor(length))
 
     @property
     def is_learned(self) -> bool:
-        """True if every seed has an error of at most :data:`LEARNED_MSE` at L*, the length trained on."""
+        """True if every seed has an error of at most :data:`LEARNED_MSE` at the training length."""
         return max(self.errors(self.world.length)) <= LEARNED_MSE
 
     @property
     def is_general(self) -> bool:
-        """True if every seed has an error of at most :data:`LEARNED_MSE` at every length."""
+        """True if every seed has an error of at most :data:`LEARNED_MSE` at every test length."""
         return all(max(self.errors(length)) <= LEARNED_MSE for length in self.world.lengths)
 
     @property
@@ -137,7 +148,7 @@ class InteractionRow:
         return "below its floor" if floor else "not exact"
 
     def summary(self) -> dict[str, Any]:
-        """The row as a mapping for JSON: errors by length and seed, and the numbers that they are compared with."""
+        """The row as a mapping for JSON: errors by length and seed, floors, predictions, and the verdict."""
         lengths = {
             str(n): {
                 "mse": list(map(_finite, self.errors(n))),
@@ -161,23 +172,23 @@ class InteractionRow:
 
 @dataclass(frozen=True)
 class StatementVerdict:
-    """A statement of the paper, and the verdict of the runs on it."""
+    """A statement of the paper, and the verdict on it by the runs of rows."""
 
     task: str
     statement: str
     source: str
     verdict: str
-    """The words reproduced, not reproduced, or contradicted if the paper prints another statement."""
+    """``reproduced``, ``not reproduced``, or ``contradicted`` if the runs contradict what the paper prints."""
     numbers: str
 
 
 def _finite(value: float) -> float | None:
-    """The number for JSON. None if it is not finite."""
+    """The number for JSON. None if it is infinite or NaN."""
     return value if math.isfinite(value) else None
 
 
 def row_name(job: InteractionJob) -> str:
-    """The label with words for its setting and model: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
+    """The label with words for its task setting and model, such as ``hfa:C1 one-hot, distinct`` or ``hfa:C1 ReLU``."""
     parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
     if job.setting.get("fewest"):
         parts.append("mixed lengths")
@@ -187,7 +198,10 @@ def row_name(job: InteractionJob) -> str:
 
 
 def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record]) -> list[InteractionRow]:
-    """The planned rows with at least one finished or diverged run."""
+    """The rows of ``planned`` that have at least one finished or diverged run.
+
+    ``records`` has the stored records, by job id.
+    """
     rows = []
     for row in planned:
         suite_jobs = cast("list[InteractionJob]", row.jobs)
@@ -201,7 +215,7 @@ def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record])
 
 
 def statement_verdicts(rows: Sequence[InteractionRow]) -> list[StatementVerdict]:
-    """The statements of the paper that these rows can decide."""
+    """The verdicts on all statements of the paper that these rows can decide. Empty if there are none."""
     statements = []
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
@@ -258,7 +272,7 @@ def _colliding_verdicts(row: InteractionRow) -> list[StatementVerdict]:
 
 
 def _genotype_verdicts(row: InteractionRow) -> list[StatementVerdict]:
-    """The verdicts on B.2: linear attention fits only the training length, and with a ReLU layer every length."""
+    """The verdicts on B.2: linear attention fits only the training length, and every length with a ReLU layer."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
     fits = _verdict(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)

@@ -1,4 +1,4 @@
-"""Scores of interacting agents: log10 of the mean squared error, at the training length and at other lengths."""
+"""The scores of the interactions suite: log10 of the mean squared error at the training length and at others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from madbench.suites.scoring import JobOutcome, Scoring, no_scores
 
 
 class InteractionScoring(Scoring):
-    """Scores of interactions. A diverged run has the error of a constant, which is the variance of the values.
+    """The computation of the suite's scores. A diverged run has the error of a constant, the variance of the values.
 
-    Worlds with a broken condition of the theorem are controls and do not enter a task's mean.
+    Worlds with a broken condition of the theorem are controls and do not enter the mean of a task.
     """
 
     metric = selection = "mse"
@@ -42,7 +42,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """log10 of the largest error at lengths other than the training length, of the run and of a constant prediction."""
+    """The largest error of a run at lengths other than the training length, and that of a constant, both as log10."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}
@@ -51,7 +51,7 @@ def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
 
 
 def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
-    """log10 of the largest error of a constant at some lengths. 0 if the record has no such error."""
+    """log10 of the largest error of a constant at ``lengths``. 0 if the record has no such error."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

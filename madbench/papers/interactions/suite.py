@@ -1,4 +1,4 @@
-"""The interactions suite: agents whose values are sums of pairwise and three-way interactions (sections 4 to 7)."""
+"""The interactions suite: agents whose values are sums of pairwise or three-way interactions (sections 4 to 7)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "series")
-"""The names of the tasks, one per world, in the order of their tables."""
+"""The names of the tasks, one per world, in the order of the suite's table."""
 COLLIDING = TASKS[0]
-"""The task whose settings a profile lists by embedding and by control."""
+"""The task with one setting per embedding and control of the profile."""
 EMBEDDINGS: tuple[Literal["one_hot", "sinusoidal"], ...] = ("one_hot", "sinusoidal")
 """The embeddings of colliding agents' positions."""
 CONTROLS: tuple[Literal["without_itself", "distinct"], ...] = ("without_itself", "distinct")
-"""The controls of colliding agents: broken conditions of the theorem."""
+"""The controls of colliding agents. Each breaks a condition of the theorem."""
 LEAST_ERROR = 1e-30
-"""The smallest mean squared error in scores. A smaller error counts as this error."""
+"""The smallest mean squared error in scores. A smaller error is replaced by it before the logarithm is taken."""
 
 
 @dataclass(frozen=True)
 class InteractionModelConfig:
-    """The model around the mixer. It is as wide as the embedding of its task."""
+    """The configuration of the model around the mixer. The model is as wide as the embedding of its task."""
 
     n_head: int = 1
     """Heads of the mixer, each of the full width."""
@@ -55,11 +55,12 @@ class InteractionModelConfig:
         check_at_least(self, 1, "n_head")
 
     def cost(self, label: str, mixer: Allocation, tokens: int, width: int) -> Cost:
-        """The cost of the model (:mod:`madbench.papers.interactions.model`) on ``tokens`` tokens of ``width`` numbers.
+        """The parameters and the FLOPs per token of the model with a mixer, on sequences of ``tokens`` tokens.
 
-        FLOPs are those of the bidirectional mixer. Parameters are those of the mixer, except that the values of a
-        coupling have width 1 in place of ``width``. Any other mixer is followed by a linear map to one number. A ReLU
-        layer adds 4 parameters.
+        The model is that of :mod:`madbench.papers.interactions.model`. ``mixer`` is the allocation of the mixer of
+        ``label``, and ``width`` is the width of the embedding. FLOPs are those of the bidirectional mixer. Parameters
+        are those of the mixer, except that the values of a full coupling have width 1 instead of ``width``. Any other
+        mixer is followed by a linear map to one number. A ReLU layer adds 4 parameters.
         """
         has_couplings = getattr(parse(label), "base", "") == "C"
         parameters = mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width
@@ -68,7 +69,7 @@ class InteractionModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionTraining(Training):
-    """The optimizer run of an interactions job, on batches drawn with replacement."""
+    """The training settings of an interactions job. Batches are drawn with replacement from the training samples."""
 
     recorded = (
         "learning_rate", "weight_decay", "steps", "batch_size", "precision",
@@ -98,7 +99,7 @@ InteractionJob: TypeAlias = Job[InteractionModelConfig, InteractionTraining]
 
 @dataclass(frozen=True)
 class InteractionTask:
-    """A profile's setup of one task."""
+    """The settings of a profile for one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task: its world and its samples."""
@@ -118,7 +119,7 @@ class InteractionTask:
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionProfile(Profile[InteractionModelConfig]):
-    """A profile of interactions: the size of the worlds, and the length of training."""
+    """A profile of the interactions suite: the settings of its worlds, its labels, and the training settings."""
 
     folder = Path(__file__).parent / "profiles" / NAME
     suite_name = NAME
@@ -174,15 +175,15 @@ class InteractionProfile(Profile[InteractionModelConfig]):
         return getattr(family, "is_bidirectional", False)
 
     def plan(self, task: str) -> InteractionTask:
-        """The profile's setup of a task. The default setup if the profile has none."""
+        """The settings of the profile for a task, or the defaults if the profile does not name the task."""
         return self.tasks.get(task, InteractionTask())
 
     def world(self, task: str, **changes: Any) -> World:
-        """The world of the task, with changes to its setting."""
+        """The world of a task. ``changes`` replace fields of the profile's setting."""
         return _world(task, {**self.plan(task).setting, **changes})
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of a task, each as a mapping of its fields.
+        """The task settings that the profile trains, each as a mapping of its fields.
 
         There is one setting per embedding and control of colliding agents, and one per variant of any other task.
         """
@@ -194,14 +195,17 @@ class InteractionProfile(Profile[InteractionModelConfig]):
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
     def relu(self, task: str) -> tuple[bool, ...]:
-        """The models to train on a task: True for one with a ReLU layer, False for one without.
+        """The models that are trained on a task: True for a model with a ReLU layer, False for a model without.
 
-        Given by ``relu`` in the settings of the model if they contain it, else by the task's setup.
+        They are given by ``relu`` in the profile's ``model`` if it is there, and otherwise by the task's own ``relu``.
         """
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
-        """The training configuration of a task under a setting. An embedding may have its own learning rate."""
+        """The training settings for a task and one of its settings.
+
+        The learning rate may depend on the embedding in ``setting``.
+        """
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
@@ -209,7 +213,7 @@ class InteractionProfile(Profile[InteractionModelConfig]):
         return from_mapping(InteractionTraining, values, f"training of {task}")
 
     def model_of(self, task: str, label: str, relu: bool) -> InteractionModelConfig:
-        """The configuration of the model around the mixer of a label."""
+        """The configuration of the model around the mixer of a label, with or without a ReLU layer."""
         return InteractionModelConfig(self.model.get("n_head", self.plan(task).heads.get(label, 1)), relu)
 
     def jobs_like(self, job: Job[InteractionModelConfig]) -> list[Job[InteractionModelConfig]]:
@@ -256,12 +260,13 @@ def plan(
     budget: Budget = "strict",
     precision: str = "float64",
 ) -> Plan[InteractionJob]:
-    """Plan jobs in the order task, setting, label, ReLU layer, seed, without duplicates.
+    """Plan jobs of the interactions suite in the order task, setting, label, ReLU layer, seed, without duplicates.
 
-    If ``labels`` is empty, the default labels of each task are planned.
+    If ``labels`` is empty, the default labels of each task are planned. ``fidelity``, ``budget`` and ``precision`` have
+    no effect, because the suite has one fidelity and one budget, and its profiles have the precision.
 
     Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
-    parts, and ``ConfigError`` for an invalid setting.
+    parts, and ``ConfigError`` for an invalid setting or an override without effect.
     """
     chosen = list(TASKS if tasks is None else tasks)
 
@@ -295,10 +300,11 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Raise ``ConfigError`` for an override of the profile without effect on ``jobs``.
+    """Raise ``ConfigError`` if one of some overrides of the profile has no effect on ``jobs``.
 
-    Checked are: ``embeddings`` and ``controls`` if no job has colliding agents, a task's ``labels`` if ``labels`` are
-    given, a task's ``heads`` by label, and its ``learning_rates`` by embedding.
+    The checked overrides are ``embeddings`` and ``controls``, which need a job of colliding agents, and for single
+    tasks ``labels``, which have no effect if ``labels`` were given, ``heads`` by label, and ``learning_rates`` by
+    embedding.
     """
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for key in (override.key for override in profile.overrides):
@@ -324,9 +330,9 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def canonical(job: InteractionJob) -> InteractionJob:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`).
+    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`.
 
-    Its setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
+    The task setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
     """
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
     training = job.training.canonical(lambda training: training.schedule(training.steps))
@@ -334,13 +340,16 @@ def canonical(job: InteractionJob) -> InteractionJob:
 
 
 def schedule(job: InteractionJob) -> Schedule:
-    """The learning rate of every step of a job."""
+    """The learning-rate schedule of a job."""
     return job.training.schedule(job.training.steps, divides_last=True)
 
 
 @functools.cache
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
-    """A world's vector width, its training length, and a key of everything that affects its samples and tests."""
+    """The width of a world's vectors, its training length, and a key of everything that affects its samples and tests.
+
+    ``setting`` is the task setting as JSON.
+    """
     world = _world(task, json.loads(setting))
     arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes: tuple[Any, ...] = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
@@ -349,13 +358,13 @@ def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
 
 
 def check_task(task: str, where: str = "") -> None:
-    """Raise ``ConfigError`` for an unknown task. The message begins with ``where``."""
+    """Raise ``ConfigError`` if the suite has no task of this name. The message begins with ``where``."""
     if task not in TASKS:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
 
 def world_of(job: Job) -> World:
-    """The world of a job."""
+    """The world of agents that a job is trained and tested on."""
     return _world(job.task, job.setting)
 
 
@@ -385,9 +394,9 @@ def size(job: InteractionJob) -> JobSize:
 
 
 class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
-    """The suite of agents that all see each other.
+    """The suite of interacting agents. All agents of a sample see each other.
 
-    A task has two columns of errors on new agents: at the training length, and at other lengths.
+    Each task has two columns of errors on test samples: at the training length, and at other lengths.
     """
 
     name = NAME
@@ -467,6 +476,6 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
 
 
 ELSEWHERE = "_elsewhere"
-"""The suffix of a task's column with errors at other lengths."""
+"""The suffix of the name of a task's column with errors at other lengths than the training length."""
 
 SUITE = INTERACTIONS = InteractionSuite()

@@ -1,4 +1,4 @@
-"""A job of the interactions suite, ready to train: samples of L* agents, tested at every length."""
+"""The trial of an interactions job: it trains on samples of L* agents and tests on samples of several lengths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ TEST_BATCH = 500
 
 
 class InteractionTrial(Trial[InteractionJob]):
-    """The trial of an interactions job: batches drawn with replacement, 20 curve rows, final tests at all lengths."""
+    """The trial of an interactions job.
+
+    Batches are drawn with replacement from the training samples. The curve has about 20 rows. The trained model is
+    tested at every test length of its world.
+    """
 
     Loss = ValueLoss
     streams = ("init", "data", "order")
@@ -79,13 +83,15 @@ class InteractionTrial(Trial[InteractionJob]):
 
     @torch.inference_mode()
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics of the final tests.
+        """Return the results of the tests after training.
 
-        ``mse_<L>`` is the mean squared error per test agent in samples of L agents. ``mse`` is that at the training
-        length L*. ``variance_<L>`` is the error of a constant.
+        ``mse_<L>`` is the mean squared error per agent in test samples of L agents. ``variance_<L>`` is the variance of
+        their values, which is the error of the best constant. ``mse`` is ``mse_<L>`` at the training length.
+        ``train_loss`` is the last of the curve.
 
         ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
-        or tensor. For pairs, ``diagonal_error`` covers the diagonal only.
+        or tensor of effects. For pairs, ``diagonal_error`` is that of the diagonal. Both are left out if the model has
+        no learned effects.
         """
         metrics = {"train_loss": curve[-1]["train_loss"]}
         for length in self.agents.lengths:

@@ -1,4 +1,4 @@
-"""The base class of the families ``hfa:`` and ``ha:``."""
+"""The base class of the families ``hfa:`` (HyperFeatureAttention) and ``ha:`` (HyperAttention)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
-    """The base class of the families ``hfa:`` and ``ha:``."""
+    """The base class of the families ``hfa:`` (HyperFeatureAttention) and ``ha:`` (HyperAttention)."""
 
     name: ClassVar[str]
     version = "1"
@@ -48,19 +48,19 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
-    softmax: ClassVar[Mapping[str, str]]  # factors of softmax attention: the base and ``own_factors``
+    softmax: ClassVar[Mapping[str, str]]  # ``base`` and ``own_factors`` of softmax attention
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
-        """Parse the text of a label. Raises ``LabelError`` if it is not a label of the family."""
+        """Parse the text of a label of the family. Raises ``LabelError`` for any other text."""
         return self.Label.parse(text)
 
     def begins(self, text: str) -> bool:
-        """True if the text is the beginning of a text with the syntax of a label."""
+        """True if the text can be completed to a text with the syntax of a label, or has this syntax already."""
         return self.Label.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
-        """The letters of a label by factor.
+        """The factors of a label, which are what labels can differ in: name of the factor to letters of the label.
 
         ``rank`` is present only if the budget is enforced, and ``rope`` only if there are queries and keys.
         """
@@ -71,9 +71,9 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """The factors of a label of softmax attention, which is of the family S/R/G. None for any other label.
+        """The factors of a label of softmax attention, which belongs to the family S/R/G. None for any other label.
 
-        Softmax attention has order 1 or degree 2.
+        They are those of order 1 in ``hfa:``, or of degree 2 in ``ha:``.
         """
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
@@ -84,10 +84,10 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         }
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Changes that give other labels from a label: each is a mapping from one field to its new value.
+        """Changes that turn a label into other labels. Each change maps one field to its new value.
 
-        Each change replaces the order, or degree, of one part of the heads by a number from 1 to 9. Changes of several
-        parts at once would take too long to try.
+        Each change replaces the order or degree of one part of the heads by a number from 1 to 9. The new label may be
+        invalid. Changes of several parts at once are left out, because there are too many.
         """
         parts = label.parts
         changed = {
@@ -96,9 +96,9 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return [{label.numbers: numbers} for numbers in sorted(changed)]
 
     def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
-        """The labels that differ from this label in exactly one factor.
+        """The labels that differ from a label in exactly one factor.
 
-        Softmax attention is included if it differs in exactly one factor.
+        Among them may be softmax attention, which belongs to another family.
         """
         options = {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
@@ -111,13 +111,13 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer other than through its ranks: none, so the mapping is empty."""
+        """The settings that change the mixer of an allocation if its ranks are fixed. Always empty."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:
-        """The traits of the label.
+        """The traits of the mixer of a label.
 
-        With full coupling matrices (base C), the mixer has no output map ``o`` and reads no settings.
+        With full couplings (base ``C``), it has no output map ``o`` and uses no settings.
         """
         is_full = label.base == "C"
         return Traits(
@@ -139,7 +139,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:
-    """One row for the budget letter of the label, ``q``, ``v`` or ``!``, with its meaning. Empty for none of them."""
+    """The explanation of the budget letter of a label: ``q``, ``v`` or ``!``. Empty if the label has none of them."""
     rows = []
     if label.rank:
         side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")
@@ -152,7 +152,7 @@ def explain_common(label: InteractionLabel) -> list[Explanation]:
 
 
 def explain_base(label: InteractionLabel) -> list[Explanation]:
-    """Explanations of the base letters ``L`` and ``C``. Empty for softmax."""
+    """The explanation of the base letter of a label, ``L`` or ``C``. Empty for softmax, which has no letter."""
     if label.base == "L":
         what = "Effects are the weights of values, without softmax, so that running sums take linear time."
         return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]
@@ -163,7 +163,7 @@ def explain_base(label: InteractionLabel) -> list[Explanation]:
 
 
 def explain_shares(label: InteractionLabel) -> str:
-    """A sentence on how the heads are shared between the parts of a label. Empty if the label has one part."""
+    """A sentence, with a leading space, on how the parts of a label share the heads. Empty if there is one part."""
     if len(label.parts) == 1:
         return ""
     return (
@@ -173,9 +173,9 @@ def explain_shares(label: InteractionLabel) -> str:
 
 
 def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
-    """The explanations of absent letters and the cautions that apply to a label.
+    """The explanations of what a label lacks, and the cautions that apply to it.
 
-    ``sees_order``: True if the mixer distinguishes the order of tokens even without RoPE.
+    ``sees_order`` is True if the mixer distinguishes the order of tokens even without RoPE.
     """
     applies = {
         NO_POSITIONS: not (label.rope or sees_order),

@@ -1,6 +1,7 @@
-"""Costs of mixers of interactions, and the ranks that match the parameters of softmax attention of the same width.
+"""Costs of the mixers of ``hfa:`` and ``ha:``, and ranks with which they have as many parameters as softmax attention.
 
-Ranks are summed over heads: r_qk = H d_qk and r_vo = H d_vo. d is the width of the model. The budget is 4 d^2.
+Softmax attention of width d has 4 d^2 parameters, which is the budget. Ranks are summed over H heads: r_qk = H d_qk and
+r_vo = H d_vo.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from madbench.papers.interactions.mixers.grammar import InteractionLabel
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of mixers of interactions besides their label and size."""
+    """The settings of mixers of ``hfa:`` and ``ha:``, in addition to their label and size."""
 
     rank_multiple: int = 1
     """Common divisor of the head widths that the budget solver may choose."""
@@ -27,7 +28,7 @@ class Settings:
 
 
 class InteractionAllocation(RankAllocation):
-    """The ranks and costs of a mixer of interactions; see :class:`madbench.mixers.ranks.RankAllocation`.
+    """The ranks and costs of a mixer of ``hfa:`` or ``ha:``. See :class:`madbench.mixers.ranks.RankAllocation`.
 
     Labels with base ``C`` have no ranks.
     """
@@ -36,21 +37,22 @@ class InteractionAllocation(RankAllocation):
     slots = property(lambda self: self.size.n_head, doc="Keys and values per token, over all heads.")
     head_multiple = property(lambda self: len(self.label.parts))
     flops_of_tuples: Callable[..., float]
-    """(seq_len, causal) -> FLOPs per token of the effects and values of visible tuples, over all heads."""
+    """Function of seq_len and causal: FLOPs per token of the effects and values of visible tuples, over all heads."""
     flops_of_sums: Callable[[], float]
-    """FLOPs per token of the running sums of base ``L``, over all heads."""
+    """Function without arguments: FLOPs per token of the running sums of base ``L``, over all heads."""
     numbers_of_sums: Callable[[], int]
-    """The number of entries of the running sums of base ``L``, over all heads."""
+    """Function without arguments: the number of entries of the running sums of base ``L``, over all heads."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The ranks that the budget determines. Empty for base ``C``."""
+        """The ranks that the budget determines, by name. Empty for base ``C``."""
         return {} if self.label.base == "C" else super().ranks
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes that each token adds to the decoding cache. Zero for base ``L``, whose running sums have a fixed size.
+        """The bytes by which each token extends the decoding cache.
 
-        Keys and values are kept in float32 or wider, the inputs of base ``C`` in their own dtype.
+        They are 0 for base ``L``, whose running sums have a fixed size. ``bytes_per_element`` is the size of an element
+        of the inputs. Keys and values are kept in float32 or wider. For base ``C``, the inputs themselves are kept.
         """
         if self.label.base == "C":
             return self.size.d_model * bytes_per_element
@@ -59,7 +61,7 @@ class InteractionAllocation(RankAllocation):
         return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4)
 
     def state(self, seq_len: int) -> int:
-        """The size of the decoding cache after ``seq_len`` tokens, in numbers. A complex number counts as two."""
+        """The number of entries in the decoding cache after ``seq_len`` tokens. A complex entry counts as two."""
         if self.label.base == "C":
             return self.size.d_model * seq_len
         if self.label.base == "L":
@@ -67,11 +69,11 @@ class InteractionAllocation(RankAllocation):
         return self.slots * sum(self.widths.values()) * seq_len
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
-        """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
+        """The forward FLOPs per token on sequences of ``seq_len`` tokens. A multiply-add counts as two.
 
-        They are twice the number of parameters, plus the cost of the tuples of tokens that rows see. For base ``L``,
-        the running sums are counted in place of the tuples if they cost less. Softmax and the RoPE of pairs are not
-        counted. Raises ``BudgetError`` if ``seq_len`` is below 1.
+        They are twice the number of parameters, plus the cost of the tuples that each token sees. For base ``L``,
+        running sums are counted instead of tuples if they cost less. Softmax and the RoPE of pairs are not counted.
+        Raises ``BudgetError`` if ``seq_len`` is below 1.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
@@ -79,7 +81,7 @@ class InteractionAllocation(RankAllocation):
         return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
     def with_ranks(self, rank_multiple: int) -> Self:
-        """Return the allocation with the ranks that its label has at its size. d is the width ``d_model``.
+        """Return the allocation with the ranks that its label and size give. d is the width ``d_model``.
 
         Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (QK for the letter ``q``, VO
         for ``v``) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v``

@@ -1,4 +1,4 @@
-"""Checks of the untrained operator of a mixer of interactions. ``theorems/`` has the checks of trained operators."""
+"""Checks of untrained mixers of ``hfa:`` and ``ha:``. Trained mixers are checked by the modules in ``theorems/``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_ENTRIES = 30_000  # limit of the entries of a coupling at an ordinary size
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks of a label. A check that does not apply to the label has a reason."""
+    """The checks of a label's mixer. A check that does not apply to the label has the reason."""
 
     def check(
         name: str,
@@ -48,7 +48,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         unless: str = "",
         **options: Any,
     ) -> Check:
-        """A check whose ``run`` takes a small mixer and a sequence, made by :func:`_sample` with ``options``."""
+        """A check that calls ``run`` with a small mixer and a sequence, made by :func:`_sample` with ``options``.
+
+        ``unless`` is the reason why the check does not apply. Empty if it applies.
+        """
         return Check(name, statement, source, lambda: run(*_sample(family, label, **options)), tolerance, reason=unless)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
@@ -132,7 +135,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks at a size of ordinary use, with fewer tokens for long tuples and less width for full couplings."""
+    """The checks at sizes of ordinary use.
+
+    There are fewer tokens if tuples are long, and the width is smaller for full couplings.
+    """
     n, parts = label.degree, len(label.parts)
     width = next((d for d in (ordinary.SIZE.d_model, 48, 24, 12) if d**n <= MOST_ENTRIES or label.base != "C"), 6)
     tokens = next((t for t in range(ordinary.TOKENS, LEAST_ORDINARY, -1) if t**n <= MOST_ORDINARY), LEAST_ORDINARY)
@@ -154,7 +160,11 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:
-    """A size small enough for loops over all tuples, with factors of unequal widths and at most max(7, n) tokens."""
+    """A size at which loops over all tuples are fast enough for a check, with at most max(7, n) tokens for degree n.
+
+    The factors of a head have unequal widths. ``n_head`` is the number of heads; 0 for 2, or more if the label has more
+    parts.
+    """
     n = label.degree
     heads = n_head or max(2, len(label.parts))
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
@@ -169,7 +179,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 
 
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[Mixer, Tensor]:
-    """Return a small mixer for a path, and an input (1, ``length``, d).
+    """Return a small mixer that takes the path ``path``, and an input (1, ``length``, d).
 
     Mixers that are made for different lengths have the same weights.
     """
@@ -179,7 +189,10 @@ def _make(family: Any, label: Any, path: str, length: int) -> tuple[Mixer, Tenso
 
 
 def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[InteractionMixer, Tensor]:
-    """Return a small mixer and one sequence (1, T, d)."""
+    """Return a small mixer that takes the dense path, and one sequence (1, T, d).
+
+    ``size`` is the size of the mixer, by default :func:`small_size`.
+    """
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
     mixer, x = filled_mixer(lambda: family.build(allocation, settings, "dense", causal=causal))
@@ -187,7 +200,7 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
 
 
 def _label_of(mixer: InteractionMixer) -> Any:
-    """The parsed label of a mixer of the family ``hfa:`` or ``ha:``."""
+    """The label of a mixer of the family ``hfa:`` or ``ha:``."""
     return mixer.allocation.label
 
 
@@ -232,10 +245,11 @@ def _softmax_attention(mixer: InteractionMixer, x: Tensor) -> float:
 
 
 def _full_coupling(mixer: InteractionMixer, x: Tensor) -> float:
-    """The difference between a factored mixer and full couplings, one :class:`Coupling` per head.
+    """The difference between the outputs of a factored mixer and of full couplings that compute the same function.
 
-    The coupling matrix or tensor of a head is the product of its projections to queries and keys. Its values are the
-    projections to values. The outputs of the heads are concatenated and multiplied by W_o.
+    There is one :class:`Coupling` per head. The coupling matrix or tensor of a head is the product of its projections
+    to queries and keys. Its values are the projections to values. The outputs of the heads are concatenated and
+    multiplied by W_o.
     """
     label, n = _label_of(mixer), _label_of(mixer).degree
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
@@ -270,16 +284,16 @@ def _full_coupling(mixer: InteractionMixer, x: Tensor) -> float:
 
 
 def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
-    """The outer products over the last axis, for each r: (R, ..), (R, d) -> (R, .., d)."""
+    """The outer product of each ``tensor[r]`` with the vector ``matrix[r]``: (R, ..) and (R, d) -> (R, .., d)."""
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
 def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
-    """Check that all tuples of a row have the same weight if queries are zero: 1 / weight is their number.
+    """The largest relative difference of 1 / weight from the number of tuples, over rows and heads, with zero queries.
 
-    Return the largest relative difference of 1 / weight from the number of tuples, over rows and heads. To read a
-    single weight, the values of a head are 1 for the first token and 0 for the others. If tuples are strict, they are 1
-    for the first n - 1 tokens, where n is the degree of the head.
+    All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
+    token and 0 for the others. If tuples are strict, they are 1 for the first n - 1 tokens, where n is the degree of
+    the head.
     """
     tuples, residuals = _label_of(mixer).tuples, []
     mixer.q.weight.zero_()

@@ -1,4 +1,4 @@
-"""The operators of the theory, labels with base ``C``: full coupling matrices and tensors (Def. 5.1, 6.1, F.2)."""
+"""The operators of labels with base ``C``, full coupling matrices and tensors, as in theory (Def. 5.1, 6.1, F.2)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ from madbench.papers.interactions.mixers.tuples import ORDERED
 
 
 class Coupling(InteractionMixer):
-    """Interactions of whole tokens. Heads of full width are summed, without projections, softmax or scale::
+    """Sums over heads of products of effects and values of whole tokens, without projections, softmax or scale::
 
         hfa:CA    y = sum_h ( prod_a X C^(h,a) X^T ) ( X W^(h) )               Def. 5.1, F.2; order 1 is eq. 1
         hfa:CAw   y = sum_h ( prod_a X C^(h,a) X^T ) ( prod_a X W^(h,a) )      Def. 5.1 as printed, eq. 36
         ha:Cn     y_i = sum_h sum_J C^(h)[x_i, x_j1, x_j2, ..] W^(h)[x_j1, x_j2, .., :]      Def. 6.1
 
     with Hadamard products. J are the tuples of :mod:`madbench.papers.interactions.mixers.tuples`, with j1 the newest
-    token (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; in the
-    paper every row sees all tokens.
+    token (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; in the paper every row
+    sees all tokens.
 
     Args:
-        heads: H.
-        width: d, the width of a token.
-        out_width: d2, the width of the output. Default: ``width``.
-        orders: A of each part of the heads, parts of equal size; only for ``degree`` 2.
-        degree: n, the number of tokens of an interaction, including the row's own.
-        product: True for the value product (``w``).
+        heads: the number of heads H.
+        width: the width d of a token.
+        out_width: the width d2 of the output. By default ``width``.
+        orders: the number of factors A of each part of the heads, for ``degree`` 2. Parts have equal numbers of heads.
+        degree: the number n of tokens of an interaction, including the row's own.
+        product: True if the value of a token is a product too (the letter ``w``), for ``degree`` 2.
         tuples: the kind of tuples, for ``degree`` above 2.
         chunk, options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
 
-    Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2). With several orders they are
-    ``c.<h>`` and ``w.<h>`` without the first axis. For degree n > 2 they are (H, d, .., d) with n axes of d, and
-    (H, d, .., d, d2) with n - 1.
+    The parameters ``c`` and ``w`` start from N(0, 0.02^2). For degree 2 their shapes are (H, A, d, d) and (H, 1 or A,
+    d, d2). With several orders they are ``c.<h>`` and ``w.<h>`` for head h, without the first axis. For degree n > 2
+    the shapes are (H, d, .., d) with n axes of d, and (H, d, .., d, d2) with n - 1.
+
+    Raises ``TrainingError`` if the number of parts does not divide ``heads``, or if the parameters do not fit in
+    memory.
     """
 
     limit_bytes = 2**28  # limit of the dense path; a block has ``chunk`` rows
@@ -88,7 +91,7 @@ class Coupling(InteractionMixer):
         return f"degree {self.degree}"
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows and the tokens that they see: both are x with an axis of heads, (B, 1, T, d)."""
+        """The tokens as rows and as tokens that rows see: x twice, with an axis of heads, (B, 1, T, d)."""
         return x[:, None], x[:, None]
 
     def read_out(self, o: Tensor) -> Tensor:
@@ -99,10 +102,10 @@ class Coupling(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The effects of a causal mixer, and its coupling matrices: one per factor, or per slot above degree 2.
+        """The effects of a causal mixer, and its coupling matrices: one per factor, or one per slot above degree 2.
 
-        The matrix of a slot is the mean effect of the slot's token on the row's token. All other slots have the mean
-        token of ``x``. A mixer of a degree above 2 or without a causal mask has matrices only.
+        The matrix of a slot is the effect of the slot's token on the row's token if all other slots have the mean token
+        of ``x``. A mixer of a degree above 2 or without a causal mask has matrices only.
         """
         if self.degree > 2:
             return Probe(matrices={f"slot {m + 1}": self._marginal(m, x.mean((0, 1))) for m in range(self.degree - 1)})
@@ -114,9 +117,9 @@ class Coupling(InteractionMixer):
         return Probe(effects, effects, matrices=matrices)
 
     def _marginal(self, slot: int, mean: Tensor) -> Tensor:
-        """The mean effect of the token in ``slot`` on the row's token, as a matrix (H, d, d).
+        """The effect of the token in ``slot`` on the row's token, as a matrix (H, d, d) per head.
 
-        The coupling tensor is contracted with the token ``mean`` (d,) in all other slots.
+        All other slots of the coupling tensor have the token ``mean`` (d,).
         """
         matrix = self.c.movedim(slot + 2, 2)
         while matrix.dim() > 3:
@@ -131,13 +134,17 @@ class Coupling(InteractionMixer):
         """The bytes that a block of ``rows`` rows of ``batch`` sequences needs in float32.
 
         These are the effects of all tuples of a sequence on each row, one set per matrix C or per coupling tensor, and
-        the values of all tuples, one set per head. A sequence has ``length ** (degree - 1)`` tuples.
+        the values of all tuples, one set per head. A sequence of ``length`` tokens has ``length ** (degree - 1)``
+        tuples.
         """
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
 
     def _groups(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """C and W of heads with the same number of factors, (H', A, d, d) and (H', 1 or A, d, d2)."""
+        """Yield ``c`` and ``w`` for each group of heads with the same number of factors.
+
+        For degree 2 their shapes are (H', A, d, d) and (H', 1 or A, d, d2) for H' heads.
+        """
         if isinstance(self.c, nn.Parameter):
             yield self.c, self.w
             return
@@ -146,7 +153,10 @@ class Coupling(InteractionMixer):
             yield cast("tuple[Tensor, Tensor]", tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w)))
 
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
-        """Outputs (B, 1, M, d2) of rows (B, 1, M, d) from position ``first_row`` on that see tokens (B, 1, S, d)."""
+        """The outputs (B, 1, M, d2) of ``rows`` (B, 1, M, d) that see the tokens ``seen`` (B, 1, S, d).
+
+        The first row is at position ``first_row``.
+        """
         rows, seen, y = rows[:, 0], seen[:, 0], 0.0
         mask = visibility_mask(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
         hidden = ~mask.flatten(1)
@@ -156,9 +166,10 @@ class Coupling(InteractionMixer):
         return cast(Tensor, y).to(rows.dtype)[:, None]
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
-        """The effects f(i, J) of all tuples J of the tokens ``seen`` on the rows, (B, H', M, S^(n-1)).
+        """The effects f(i, J) of all tuples J of the tokens ``seen`` (B, S, d) on the ``rows`` (B, M, d).
 
-        The index of j1 varies slowest.
+        The result is (B, H', M, S^(n-1)). ``c`` has the couplings of H' heads. In the last axis, the index of j1 varies
+        slowest.
         """
         c, rows, seen = wide(c), wide(rows), wide(seen)
         if self.degree == 2:
@@ -169,7 +180,10 @@ class Coupling(InteractionMixer):
         return effects
 
     def _values(self, w: Tensor, seen: Tensor) -> Tensor:
-        """The values w(J) of all tuples J of the tokens ``seen``, (B, H', S^(n-1), d2). j1 varies slowest."""
+        """The values w(J) of all tuples J of the tokens ``seen`` (B, S, d): (B, H', S^(n-1), d2).
+
+        ``w`` has the value weights of H' heads. In the axis of tuples, the index of j1 varies slowest.
+        """
         w, seen = wide(w), wide(seen)
         if self.degree == 2:
             return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)

@@ -1,4 +1,4 @@
-"""Shared parts of the grammars of ``hfa:`` and ``ha:``: rules beyond the syntax, error messages, nearest labels."""
+"""The shared parts of the grammars of ``hfa:`` and ``ha:``: rules beyond the syntax, error messages, nearest labels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from madbench.mixers.srg.grammar import Variant
 MOST_PARTS = 4  # largest number of parts of the heads, each with a number
 LETTERS = "LC123456789+wusa-!pqv"  # all letters, in the order in which messages list them
 COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}
-"""Values of the fields that every label has."""
+"""The possible values of the fields that labels of both families have: field to values."""
 
 
 class BrokenRule(LabelError):
-    """An invalid combination of letters: the problem, its position, and valid alternatives."""
+    """The error of a label whose letters do not go together. It has the problem's position and valid labels."""
 
     def __init__(self, at: str, problem: str, suggestions: Sequence[str] = (), *, has_hint: bool = True):
         hint = (
@@ -36,9 +36,9 @@ class BrokenRule(LabelError):
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionLabel:
-    """The base class of the labels of ``hfa:`` and ``ha:``. ``str`` is the text of a label.
+    """The base class of the labels of ``hfa:`` and ``ha:``. ``str`` gives the text of a label.
 
-    The constructor raises ``LabelError`` for an invalid combination of fields.
+    The constructor raises ``LabelError`` for a value that a field cannot have, and for fields that do not go together.
     """
 
     base: Literal["", "L", "C"] = ""  # softmax; linear, with factored effects; linear, with full coupling matrices
@@ -71,26 +71,32 @@ class InteractionLabel:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if a letter adds parameters. The label must then say which rank pays for them, or lift the budget."""
+        """True if a letter of the label adds parameters. The label must then have ``q``, ``v`` or ``!``.
+
+        ``q`` and ``v`` name the rank that is reduced to pay for the parameters. ``!`` lifts the budget.
+        """
         return self.base != "C" and self.extra in self.kind
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The number that the label gives to each part of the heads: its order or its degree, as ``numbers`` says.
+        """The order (``hfa:``) or degree (``ha:``) of each part of the heads, in the order of the label.
 
         All parts have the same number of heads.
         """
         return getattr(self, self.numbers)
 
     def by_head(self, n_head: int) -> tuple[int, ...]:
-        """The order or degree of each of ``n_head`` heads: each part of the label has the same number of heads."""
+        """The order or degree of each of ``n_head`` heads. All parts of the label have the same number of heads."""
         return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
 
     def check_kind(self) -> None:
-        """Raise ``BrokenRule`` if letters of ``kind`` do not go together or do not fit the base."""
+        """Raise ``BrokenRule`` if the letters of ``kind`` do not go together, or do not fit the base."""
 
     def check_parts(self) -> None:
-        """Raise ``BrokenRule`` if the parts are too many, not ascending, or could be written with fewer parts."""
+        """Raise ``BrokenRule`` if the parts are too many, not ascending, or could be written with fewer parts.
+
+        Raises ``LabelError`` if a number of a part is not from 1 to 9.
+        """
         parts = self.parts
         if not (isinstance(parts, tuple) and parts and all(type(each) is int and 1 <= each <= 9 for each in parts)):
             raise LabelError(f"{self.numbers} must be whole numbers from 1 to 9, got {parts!r}")
@@ -105,9 +111,9 @@ class InteractionLabel:
             raise BrokenRule("last part", problem, self.suggestions({self.numbers: fewest_parts(parts)}))
 
     def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
-        """Texts of valid labels: this label with each change of fields.
+        """The texts of valid labels that result from this label by each of ``changes``, which map fields to new values.
 
-        A change that gives an invalid label is replaced by the first suggestion of its error.
+        A change that gives an invalid label is replaced by the first suggestion of that label's error, if it has one.
         """
         labels = []
         for change in changes:
@@ -118,7 +124,10 @@ class InteractionLabel:
         return list(dict.fromkeys(labels))
 
     def check_payment(self) -> None:
-        """Raise ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect."""
+        """Raise ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect.
+
+        For base ``C``, also if the letter for RoPE has no effect.
+        """
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":
             for letter, applies, why in (
@@ -143,13 +152,13 @@ class InteractionLabel:
 
     @classmethod
     def from_match(cls, match: re.Match[str]) -> Self:
-        """The label of a text that matches the syntax. Raises ``LabelError`` for an invalid combination of letters."""
+        """The label of a match of ``syntax``. Raises ``LabelError`` if its letters do not go together."""
         flags: dict[str, Any] = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
         return cls(base=cast(Any, match["base"]), **cls.kind_fields(match), **flags)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a label. Raises ``LabelError``, whose message points at the wrong character."""
+        """Parse a label. Raises ``LabelError`` for any other text; the message points at the wrong character."""
         match = cls.syntax.fullmatch(text)
         if not match:
             raise LabelError(cls._syntax_problem(text))
@@ -160,7 +169,7 @@ class InteractionLabel:
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
-        """The index, in a text that matches the syntax, of the letter or part that :attr:`BrokenRule.at` names."""
+        """The index of a letter or part in a text that matches the syntax. ``at`` is :attr:`BrokenRule.at`."""
         match = cast("re.Match[str]", cls.syntax.fullmatch(text))
         numbers = match["parts"].split("+")
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}
@@ -185,7 +194,7 @@ class InteractionLabel:
     def _following(cls, read: str) -> list[str]:
         """The characters that may follow ``read``, the beginning of a label.
 
-        A character counts if the label is complete after it, or after one more character.
+        A character may follow if the label is complete after it, or after one more character.
         """
         return [
             letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
@@ -193,15 +202,15 @@ class InteractionLabel:
 
     @classmethod
     def begins(cls, text: str) -> bool:
-        """True if the text, which starts with the prefix, is the beginning of a text that matches the syntax."""
+        """True if a text that starts with the prefix can be completed to a match of the syntax, or is one."""
         return all(text[i] in cls._following(text[:i]) for i in range(len(cls.prefix), len(text)))
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
-        """A valid label that has the letters of a text, in any order and case.
+        """A valid label with the letters of a text, which may be in any order and case.
 
         If these letters give an invalid label, the result is the first suggestion in the error of that label. None if
-        there is no such suggestion.
+        there is no such suggestion, or if the text is too long.
         """
         if len(text) > SHOWN:
             return None
@@ -218,18 +227,18 @@ class InteractionLabel:
 
 
 def fewest_parts(parts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fewest parts in which each number has the same share of the heads. For example, 1+1+3+3 gives 1+3."""
+    """The fewest parts in which each number has the same share of the heads as in ``parts``: 1+1+3+3 gives 1+3."""
     counts = Counter(parts)
     divisor = math.gcd(*counts.values())
     return tuple(number for number, count in counts.items() for _ in range(count // divisor))
 
 
 def in_parts(letters: str) -> str:
-    """The digits among the letters, written as the parts of a label. For example, 31 gives 1+3."""
+    """The digits from 1 to 9 in a text, written as the parts of a label. For example, 31 gives 1+3."""
     numbers = sorted(int(letter) for letter in letters if letter in "123456789")
     return "+".join(map(str, fewest_parts(tuple(numbers))))
 
 
 def softmax_attention(label: InteractionLabel) -> str:
-    """The label of softmax attention, of the family S/R/G, with the RoPE and rank of ``label``."""
+    """The label of softmax attention, in the family S/R/G, with the RoPE and the rank letter of ``label``."""
     return str(Variant("S", rope=label.rope, rank=label.rank))

@@ -25,15 +25,15 @@ from torch import Tensor
 
 
 def rank(width: int, degree: int) -> int:
-    """R2, the number of monomials of degree at most ``degree`` in ``width`` channels."""
+    """R2, the number of monomials of degree at most ``degree`` in ``width`` variables."""
     return math.comb(width + degree, degree)
 
 
 def monomials(x: Tensor, degree: int, order: int) -> Tensor:
     """The features phi(x) (..., R2) of vectors x (..., R), one per monomial of degree at most ``degree``.
 
-    ``order`` is n, the number of vectors (the query and n - 1 keys) whose features are multiplied in the equation of
-    the module. Monomials are sorted by degree, from 0 on.
+    Monomials are sorted by degree, from 0 on. phi is defined in the docstring of this module. ``order`` is its n, the
+    number of vectors (the query and n - 1 keys) whose features are multiplied.
     """
     columns = [torch.ones_like(x[..., 0])]
     for k in range(1, degree + 1):
@@ -48,8 +48,9 @@ def approximate(
 ) -> Tensor:
     """The output (B, H, T, d_vo) of softmax HyperAttention with a polynomial in place of the exponential.
 
-    A row averages the products of values of every tuple of n - 1 tokens, where n - 1 is the number of slots. The weight
-    of a tuple is the polynomial of its score, divided by the sum over all tuples.
+    The output of a row is the weighted mean, over tuples of n - 1 tokens, of the product of the tokens' values. The
+    weight of a tuple is the polynomial of its score, divided by the sum over all tuples. Each of the n - 1 tokens has a
+    slot in the tuple, with keys and values of its own.
 
     Args:
         q: queries (B, H, T, R), already scaled.
@@ -73,7 +74,7 @@ def approximate(
 
 
 def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
-    """Sum over tokens (axis 2): up to each token if causal, otherwise over all tokens."""
+    """Sum x over its axis 2, the tokens: up to each token if ``causal``, otherwise over all tokens."""
     return x.cumsum(2) if causal else x.sum(2, keepdim=True)
 
 
@@ -94,6 +95,10 @@ def flops(tokens: int, width: int, value_width: int, degree: int, order: int) ->
 
 
 def exact_flops(tokens: int, width: int, value_width: int, order: int, causal: bool = True) -> float:
-    """FLOPs of the exact sums, computed tuple by tuple, per head and sequence: 2 R per score and 2 d_vo per value."""
+    """FLOPs of the exact sums for one head and one sequence, computed tuple by tuple.
+
+    A tuple takes 2 ``width`` FLOPs for its score and 2 ``value_width`` for its value. The products of keys and of
+    values are not counted.
+    """
     tuples = sum(t ** (order - 1) for t in range(1, tokens + 1)) if causal else tokens**order
     return tuples * 2 * (width + value_width)

@@ -1,4 +1,7 @@
-"""Shared parts of operators on tuples: paths, memory, blocks of rows, decoding, and projections."""
+"""The base classes of operators on tuples of tokens: computation paths, memory, blocks of rows, decoding, projections.
+
+A row is one token as the token that an output is computed for. The other tokens of a tuple are those that the row sees.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ again. Even so, several blocks are faster than all rows at once, because they sk
 
 
 class InteractionMixer(nn.Module):
-    """A sum over tuples of tokens, for any kind of effects: its paths, blocks of rows, and decoding.
+    """The base class of mixers that sum over tuples of tokens. It has their paths, blocks of rows, and decoding.
+
+    A row is a token for which an output is computed.
 
     Args:
         linear: True if the operator is linear, so that running sums can compute it too.
@@ -47,7 +52,7 @@ class InteractionMixer(nn.Module):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """A member that only some operators have."""
+            """Look up an attribute that only some subclasses have. Declared for type checkers only."""
 
     def __init__(
         self,
@@ -68,27 +73,31 @@ class InteractionMixer(nn.Module):
         self.max_len, self.path, self.chunk = max_len, path, chunk
 
     def reset_parameters(self) -> None:
-        """Initialize the weights from N(0, 0.02^2). With one seed they equal those of a new mixer."""
+        """Initialize the weights from N(0, 0.02^2).
+
+        With the same random seed, they equal the weights of a new mixer.
+        """
         redraw_parts(self)
         self.draw()
 
     def draw(self) -> None:
-        """Initialize all weights from N(0, 0.02^2). Called at the end of a constructor."""
+        """Initialize all weights from N(0, 0.02^2). The constructor of a subclass calls this at its end."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (B, T, d) to the outputs (B, T, d).
 
-        Raises ``TrainingError`` for an x of another shape or of integers, for no tokens, and if memory is insufficient.
+        Raises ``TrainingError`` if x has another shape, an integer dtype or no tokens, and if there is too little
+        memory.
         """
         check_sequences(x, self.name())
         return self._rows(x)[0]
 
     def _rows(self, x: Tensor, projected: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
-        """The outputs of x (B, T, d), and the final running sums. The sums are None if the path does not compute them.
+        """The outputs for x (B, T, d), and the final running sums. The sums are None if the path does not compute them.
 
-        ``projected`` is the result of :meth:`project`, if it is known.
+        ``projected`` is the result of :meth:`project` for x; None if it has not been computed.
         """
         batch, length, _ = x.shape
         path = self.resolve_path(batch, length)
@@ -115,10 +124,10 @@ class InteractionMixer(nn.Module):
         return self.read_out(torch.cat(blocks, dim=2)), None
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decode a prompt x (B, T, d) at once. Return its rows (B, T, d) and the cache for the next token.
+        """Decode a prompt x (B, T, d) at once. Return its outputs (B, T, d) and the cache for the next token.
 
-        Equals T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens beyond ``max_len``
-        take one step each.
+        The result equals that of T calls of :meth:`step`. With ``slide``, only the newest ``max_len`` tokens are kept,
+        and each token beyond ``max_len`` takes one step.
         """
         check_sequences(x, self.name())
         self._check_causal()
@@ -139,11 +148,12 @@ class InteractionMixer(nn.Module):
         return decode_rest(self.step, of_prompt, cache, x[:, whole.shape[1] :], slide)
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decode one token x (B, d). Return the next row of :meth:`forward` (B, d) and the cache.
+        """Decode one token x (B, d). Return its output (B, d), the last row of :meth:`forward`, and the new cache.
 
-        The cache has the keys and values so far. For full couplings it has the inputs, and for a linear label running
-        sums. ``slide`` keeps the newest ``max_len`` tokens. A running sum cannot forget, so that ``slide`` raises
-        ``TrainingError`` for a linear label with more tokens.
+        ``cache`` is the result of the previous step; None for the first token. It has the keys and values of earlier
+        tokens, the inputs for full couplings, or running sums for a linear label. With ``slide``, only the newest
+        ``max_len`` tokens are kept. Running sums cannot forget a token: ``slide`` raises ``TrainingError`` for a linear
+        label with more tokens.
         """
         if x.dim() != 2:
             raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
@@ -175,7 +185,7 @@ class InteractionMixer(nn.Module):
             )
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of ``batch`` sequences of ``length`` tokens."""
+        """The path that :meth:`forward` takes for ``batch`` sequences of ``length`` tokens."""
         if self.path != "auto":
             return self.path
         if self.linear and self.prefers_state(length):
@@ -186,17 +196,17 @@ class InteractionMixer(nn.Module):
 
     @property
     def limit_bytes(self) -> int:
-        """The largest size in bytes of the tensors of rows that are computed at once."""
+        """The size in bytes up to which the largest tensors of rows that are computed at once are allowed."""
         parameter = next(self.parameters(), None)  # quantized layers have no parameters, and run on the CPU
         return CHUNK_BYTES.get(parameter.device.type if parameter is not None else "cpu", CHUNK_BYTES["cpu"])
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """Rows per block of the paths ``chunked`` and ``linear_time``."""
+        """The number of rows per block of the path ``chunked`` or ``linear_time``."""
         of_row = self.state_row_bytes(batch) if path == "linear_time" else self.block_bytes(batch, 1, length)
         return min(length, self.chunk or max(1, self.limit_bytes // max(of_row, 1)))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
-        """Raise ``TrainingError`` if blocks of ``rows`` do not fit in memory."""
+        """Raise ``TrainingError`` if the tensors of a block of ``rows`` rows of x do not fit in memory."""
         batch, length, _ = x.shape
         if path == "linear_time":
             self.check_state()
@@ -218,15 +228,16 @@ class InteractionMixer(nn.Module):
         check_memory(x, needed, lambda: f"{self.name()} at {batch} x {length:,} tokens, path {path!r},", fits)
 
     def with_positions(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
-        """Apply RoPE, if the mixer has it, to the results of :meth:`project`.
+        """Apply RoPE to queries and keys, if the mixer has RoPE.
 
-        ``first_q`` and ``first_k`` are the positions of the first query and of the first key.
+        ``q``, ``k`` and ``v`` are the result of :meth:`project`, and the result has the same form. ``first_q`` and
+        ``first_k`` are the positions of the first query and of the first key.
         """
         return (self.rotate_query(q, first_q), self.rotate_key(k, first_k), *v) if self.rope else (q, k, *v)
 
     # defined by each operator
     name: Callable[[], str]  # name in messages
-    project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k and v or other tensors of the tokens (B, H, T, ..)
+    project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k, v or others, (B, H, T, ..)
     attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
     read_out: Callable[[Tensor], Tensor]  # result of attend -> (B, M, d)
     reference: Callable[..., Tensor]  # x and rows (None for all) -> these rows (B, rows, d), by loops in float64
@@ -243,15 +254,15 @@ class InteractionMixer(nn.Module):
 
 
 class FactoredMixer(InteractionMixer):
-    """Projections q, k, v and o without biases around a sum over tuples of tokens; (B, T, d) -> (B, T, d).
+    """The base class of mixers with projections q, k, v and o around a sum over tuples; (B, T, d) -> (B, T, d).
 
     Args:
-        d_model: d.
-        n_head: H.
-        widths: output widths of q, k and v, and input width of o.
-        options: see :class:`InteractionMixer`. If ``linear``, weights are the effects themselves, else their softmax.
+        d_model: the width d.
+        n_head: the number of heads H.
+        widths: the output widths of q, k and v, and the input width of o.
+        options: see :class:`InteractionMixer`. If ``linear``, the weight of a tuple is its score, else the softmax.
 
-    Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
+    The weights ``q.weight``, ``k.weight``, ``v.weight`` and ``o.weight`` start from N(0, 0.02^2). There are no biases.
     """
 
     paths = (*InteractionMixer.paths, "linear_time")  # type: ignore[assignment]  # one more path
@@ -265,11 +276,11 @@ class FactoredMixer(InteractionMixer):
         self.draw()
 
     def read_out(self, o: Tensor) -> Tensor:
-        """Concatenate the heads and apply W_o: o (B, H, T, d_vo) -> (B, T, d)."""
+        """Concatenate the outputs of the heads, (B, H, T, d_vo), and apply the map ``o``: (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
     def attend_by_sums(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
-        """Outputs of all rows with running sums, block by block, (B, H, T, d_vo), and the final running sums.
+        """The outputs of all heads (B, H, T, d_vo), computed by running sums, and the final running sums.
 
         ``rows`` is the number of rows per block.
         """
@@ -290,10 +301,10 @@ class FactoredMixer(InteractionMixer):
 
 
 def _row_blocks(x: Tensor, rows: int) -> Iterator[slice]:
-    """Slices of the tokens of x (B, T, d), of ``rows`` rows each.
+    """The slices of the tokens of x (B, T, d) in blocks of ``rows`` rows.
 
-    Only the last three slices if x has no data, because then only the memory is measured. They see the most tokens, and
-    are the first ones of the backward pass: the second adds its gradients to those of another block.
+    If x has no data, because only the memory is measured, there are only the last three slices. They see the most
+    tokens, and are the first ones of the backward pass: the second adds its gradients to those of another block.
     """
     length = x.shape[1]
     starts = range(0, length, rows)
@@ -302,14 +313,17 @@ def _row_blocks(x: Tensor, rows: int) -> Iterator[slice]:
 
 
 def split_heads(x: Tensor, *shape: int) -> Tensor:
-    """Split the channels of x (B, T, prod(shape) C) into heads, (B, shape.., T, C), in float32 or wider."""
+    """Split the channels of x (B, T, channels) into heads, (B, ``*shape``, T, C), in float32 or wider.
+
+    ``shape`` has the number of heads and, optionally, of their parts. C is the number of channels of each.
+    """
     return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return exp(score - largest score), and the largest score over ``dims``, which keep size 1.
+    """Return exp(score - largest score), and the largest score.
 
-    Scores that are not ``visible`` give zero.
+    The largest is over the axes ``dims``, which it keeps with size 1. Scores where ``visible`` is False give 0.
     """
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)
@@ -317,7 +331,10 @@ def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tupl
 
 
 def available_bytes(x: Tensor) -> int:
-    """Available memory of the device of ``x``: free plus unused reserved memory on a GPU, physical memory on a CPU."""
+    """The memory in bytes that is available on the device of ``x``.
+
+    On a GPU it is the free memory and the unused reserved memory, on a CPU the physical memory.
+    """
     if x.device.type == "cuda":
         unused = torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         return torch.cuda.mem_get_info(x.device)[0] + unused
@@ -327,7 +344,7 @@ def available_bytes(x: Tensor) -> int:
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
     """Raise ``TrainingError`` if ``needed`` bytes are more than the device of ``x`` has available.
 
-    The message begins with ``what()``, which names what needs the memory, and ends with ``fits()``, which says what
+    The message begins with ``what()``, the thing that needs the memory, and ends with ``fits()``, an advice on what
     would fit.
     """
     available = available_bytes(x)
@@ -337,7 +354,10 @@ def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable
 
 
 def fitting_length(x: Tensor, bytes_at: Callable[[int], int]) -> int:
-    """The largest length T for which ``bytes_at(T)`` fits in the memory of the device of ``x``. 0 if none fits."""
+    """The largest length T for which ``bytes_at(T)`` fits in the memory of the device of ``x``.
+
+    0 if not even one token fits. ``bytes_at`` increases with T.
+    """
     available, length = available_bytes(x), 1
     while bytes_at(2 * length) <= available:
         length *= 2

@@ -1,6 +1,7 @@
-"""The operators computed directly from their equations: float64, one row, one head and one tuple at a time.
+"""The operators of ``hfa:`` and ``ha:``, computed directly from their equations by loops in float64.
 
-Checks use them as the independent reference. They share only the list of tuples with the fast paths.
+The loops are over rows, heads and tuples. Checks compare the fast paths with these functions, which share only the list
+of tuples with the fast paths.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from madbench.papers.interactions.mixers.mixer import InteractionMixer
 
 Rows = Sequence[int] | None
-"""The rows of a sequence to compute; None means all."""
+"""The indices of the rows of a sequence to compute. None for all rows."""
 
 
 def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) -> Tensor:
-    """Full couplings in float64 loops (Def. 5.1 for degree 2, else 6.1): x (B, T, d) -> (B, T or len(rows), d2).
+    """The outputs (B, T, d2) of full couplings for x (B, T, d), by loops in float64 (Def. 5.1 for degree 2, else 6.1).
 
-    d2 is the width ``mixer.out_width``.
+    d2 is ``mixer.out_width``. If ``rows`` are given, only these rows are computed, in place of all T.
     """
     c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
     return torch.stack([torch.stack(_coupling_rows(mixer, c, w, sequence, rows)) for sequence in x.double()])
@@ -55,9 +56,10 @@ def _coupling_rows(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x:
 def feature_reference(
     mixer: InteractionMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
 ) -> Tensor:
-    """HyperFeatureAttention in float64 loops (Def. F.3, eq. 39-40): x (B, T, d) -> (B, rows, d).
+    """The outputs (B, T, d) of HyperFeatureAttention for x (B, T, d), by loops in float64 (Def. F.3, eq. 39-40).
 
-    ``widths`` has, for each head, the width of each of its factors. Rows are all T, or those that are ``wanted``.
+    ``widths`` has, for each head, the width of each of its factors. If rows are ``wanted``, only these are computed, in
+    place of all T.
     """
     w = {name: value.double() for name, value in mixer.named_parameters()}
     d_vo = w["o.weight"].shape[1] // len(widths)
@@ -86,10 +88,10 @@ def feature_reference(
 
 
 def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
-    """HyperAttention in float64 loops (Def. G.1, G.3): x (B, T, d) -> (B, rows, d).
+    """The outputs (B, T, d) of HyperAttention for x (B, T, d), by loops in float64 (Def. G.1, G.3).
 
-    Rows are all T, or those that are ``wanted``. In a head with one slot, all tokens of a tuple use the same keys and
-    values. In a head with several slots, each place in the tuple has its own.
+    If rows are ``wanted``, only these are computed, in place of all T. In a head with one slot, all tokens of a tuple
+    use the same keys and values. In a head with several slots, each place in the tuple has its own.
     """
     w = {name: value.double() for name, value in mixer.named_parameters()}
     n_head, d_vo = mixer.n_head, w["o.weight"].shape[1] // mixer.n_head
@@ -124,9 +126,9 @@ def _weighted_sum(scores: list[Tensor], values: list[Tensor], linear: bool, widt
 
 
 def _rotate(x: Tensor, steps: int) -> Tensor:
-    """Rotate the vector x of one token by ``steps`` positions.
+    """Rotate the vector x of one token by ``steps`` positions, as RoPE does.
 
-    The pair of channels (c, c + half) is rotated by the angle steps 10000^(-2 c / width).
+    The pair of channels (c, c + half) is rotated by the angle ``steps`` * 10000^(-2 c / width).
     """
     half, width = len(x) // 2, len(x)
     angles = [steps * 10000.0 ** (-2 * c / width) for c in range(half)]

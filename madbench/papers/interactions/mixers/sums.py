@@ -1,4 +1,4 @@
-"""The mask of visible tuples, and sums over them in time linear in the length."""
+"""The mask of the tuples that each row sees, and sums over these tuples in time linear in the length."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
 
 def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int, rows: int) -> Tensor:
-    """True for each tuple that a row sees, (``rows``, S, .., S), with one axis per slot, j1 first.
+    """A mask of the tuples that each row sees, bool (``rows``, S, .., S), with one axis per slot.
 
-    ``seen`` (.., S, d) are the tokens that tuples consist of. Row m is at position ``first_row + m``.
+    The first slot is that of the newest token. ``tuples`` is the kind of tuples, see
+    :mod:`madbench.papers.interactions.mixers.tuples`. ``seen`` (.., S, d) are the tokens of which tuples consist. Row m
+    is at position ``first_row + m``.
     """
     token = torch.arange(seen.shape[-2], device=seen.device)
     place = [token.view(*(1,) * m, -1, *(1,) * (slots - 1 - m)) for m in range(slots)]
@@ -35,17 +37,18 @@ def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_r
 def tuple_sums(
     terms: Sequence[Tensor], tuples: str, dim: int, before: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The sum over all tuples of a row, for every row, of the product of one term per slot. The time is linear in T.
+    """The sums, for each row, of the product of one term per slot over the tuples that the row sees.
 
-    G^m_t is the term of slot m for token t. For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t
-    P^(m+1)_t, from the innermost slot (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1)
-    instead of P^(m+1)_t. For all tuples the result is the product of one running sum of G^m per slot (eq. 43).
+    They take time linear in the number of tokens T. G^m_t is the term of slot m for token t. For ordered tuples the
+    running sums of slot m are P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t, from the innermost slot (oldest token) outward, and
+    the result is P^1. Strict tuples use P^(m+1)_(t-1) instead of P^(m+1)_t. For all tuples the result is the product of
+    one running sum of G^m per slot (eq. 43).
 
     Args:
         terms: G^m for slots 1 .. n-1, each (.., T, ..) with T at axis ``dim``. They broadcast against each other.
-        tuples: the kind of tuples.
-        dim: axis of the tokens.
-        before: the running sums after earlier tokens, as returned.
+        tuples: the kind of tuples, see :mod:`madbench.papers.interactions.mixers.tuples`.
+        dim: the axis of the tokens.
+        before: the running sums after earlier tokens, from an earlier call. None if there are no earlier tokens.
 
     Return the sums (.., T, ..) and, by slot, the running sums after the last token, with T = 1.
     """

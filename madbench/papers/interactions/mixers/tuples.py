@@ -1,4 +1,4 @@
-"""The tuples of tokens J = (j1, .., j_(n-1)) that a row sees, where j1 is the newest token, and their number.
+"""The tuples J = (j1, .., j_(n-1)) of tokens that a row sees, where j1 is the newest token, and their number.
 
 Kinds of tuples, by their letter in a label: ``""`` ordered, j1 >= j2 >= ..; ``"s"`` strict, j1 > j2 > .. (Remark G.2);
 ``"a"`` all (eq. 42), where each order of the same tokens is a separate tuple.
@@ -14,10 +14,9 @@ ORDERED, STRICT, ALL = "", "s", "a"
 
 
 def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, ...]]:
-    """The tuples of ``slots`` positions that a row sees, for a row that sees the tokens 0 to ``tokens - 1``.
+    """The tuples of ``slots`` positions that a row sees if it sees the tokens 0 to ``tokens - 1``, newest tokens first.
 
-    ``tuples`` is a kind of tuples in the docstring of this module: ``ORDERED``, ``STRICT`` or ``ALL``. Tuples of the
-    newest tokens come first.
+    ``tuples`` is the kind of tuples: ``ORDERED``, ``STRICT`` or ``ALL``. The docstring of this module describes them.
     """
     newest_first = range(tokens - 1, -1, -1)
     if tuples == STRICT:
@@ -28,7 +27,7 @@ def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, 
 
 
 def count_tuples(tokens: int, slots: int, tuples: str) -> int:
-    """The number of :func:`visible_tuples`."""
+    """The number of tuples that :func:`visible_tuples` gives."""
     if tuples == ALL:
         return tokens**slots
     return math.comb(tokens if tuples == STRICT else tokens + slots - 1, slots)

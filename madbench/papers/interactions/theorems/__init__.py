@@ -1,4 +1,4 @@
-"""The theorems of the paper as checks of labels, on the functions that they represent and learn in small worlds."""
+"""Checks of the paper's theorems, on the functions that labels represent and learn in small worlds of agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from madbench.papers.interactions.theorems import appendix_b, lemmas, limits, re
 
 
 def checks(label: Any) -> Iterator[Check]:
-    """The checks of ``hfa:C1``, ``ha:3`` and ``hfa:2``. Empty for any other label."""
+    """The checks of theorems that belong to a label. Empty for labels without theorems.
+
+    Labels with checks are ``hfa:2``, ``ha:3``, and the labels that begin with ``hfa:C`` or ``ha:C3``.
+    """
     if str(label) == "hfa:C1":
         yield from representation.representation()
         yield from lemmas.of_waves()

@@ -1,4 +1,4 @@
-"""Two statements of Appendix B as checks: agents of several policies (eq. 18), and pixels as convolutions (B.3)."""
+"""Checks of two statements of Appendix B: agents with several policies (eq. 18), and pixels as convolutions (B.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMAGE = (7, 8)
 
 
 def policies() -> Iterator[Check]:
-    """The checks of eq. 18: effects that depend on the shift between two agents and on both policies."""
+    """The checks of eq. 18, on effects that depend on the shift between two agents and on the policies of both."""
     what = (
         "Effects of the shift of two agents and of both policies are a C of 2 N^2 dimensions, by a Fourier series per "
         "pair of policies: exact for drawn f and w, the agent itself among the others, at every length."
@@ -41,14 +41,17 @@ def policies() -> Iterator[Check]:
 
 @functools.cache
 def _world() -> tuple[Array, Array, Array]:
-    """The embedding z (S, 2 N^2), random effects f (policies, policies, N, N) by shift, and random values w (S,)."""
+    """The embedding z (S, 2 N^2) of symbols, random effects f by policies and shift, and random values w (S,).
+
+    The shape of f is (policies, policies, N, N).
+    """
     generator, waves = np.random.default_rng(0), sinusoids(CELLS)
     vectors = np.kron(np.eye(POLICIES), np.kron(waves, waves))
     return vectors, generator.normal(size=(POLICIES, POLICIES, CELLS, CELLS)), generator.normal(size=SYMBOLS)
 
 
 def _effects(f: Array) -> Array:
-    """The effects of every pair of symbols, (S, S). f (policies, policies, N, N) has them by both policies and shift.
+    """The effects (S, S) of every pair of symbols, from effects f (policies, policies, N, N) by policies and shift.
 
     A symbol is a policy and a cell (x, y). A shift is the difference of two cells, modulo N.
     """
@@ -58,7 +61,7 @@ def _effects(f: Array) -> Array:
 
 
 def _couplings(f: Array) -> Array:
-    """The C (2 N^2, 2 N^2) that gives the effects f.
+    """The C (2 N^2, 2 N^2) with which linear attention gives the effects f (policies, policies, N, N).
 
     For each pair of policies it is a sum of Kronecker products of couplings along x and along y.
     """
@@ -71,9 +74,10 @@ def _couplings(f: Array) -> Array:
 
 
 def _error(is_distinct: bool) -> float:
-    """The largest error of linear attention for the sum of effects over all agents of random sequences.
+    """The largest error of linear attention for the values of agents in random samples.
 
-    If ``is_distinct``, no two agents are equal, and the sum is over the other agents.
+    A value is the sum of the effects of all agents. If ``is_distinct``, no two agents of a sample are equal, and the
+    sum is over the other agents.
     """
     vectors, f, w = _world()
     if is_distinct:
@@ -98,9 +102,9 @@ def _sum_of_others(row: Array, own: int, without_itself: bool) -> Array:
 def _least_error() -> float:
     """The smallest error that linear attention with any C and W has for one agent and for two equal agents at once.
 
-    It is relative to f w. For n agents of one symbol, linear attention gives n T for some number T, and eq. 18 gives
-    (n - 1) f w. The larger of the errors for n = 1 and n = 2 is smallest if T is one third of f w. The result is the
-    error of linear attention with this T.
+    The error is relative to f w, the effect of an agent on itself times its value. For n agents of one symbol, linear
+    attention gives n T for some number T, and eq. 18 gives (n - 1) f w. The larger of the errors for n = 1 and n = 2 is
+    smallest if T is one third of f w. The result is the error of linear attention with this T.
     """
     vectors, f, w = _world()
     effects = _effects(f) * w
@@ -118,7 +122,7 @@ def _least_error() -> float:
 def pixels() -> Iterator[Check]:
     """The checks of Appendix B.3: linear attention over pixels is a convolution of the image.
 
-    One of them shows that it detects shapes that are larger than the 3 x 3 kernel of an ordinary layer.
+    One of them shows that linear attention detects shapes that are larger than the 3 x 3 kernel of an ordinary layer.
     """
     what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
     yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
@@ -132,7 +136,7 @@ def pixels() -> Iterator[Check]:
 
 
 def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
-    """Counts (rows, columns) of the black pixels at the offsets, by linear attention with the paper's C and W."""
+    """The number of black pixels at the offsets from each pixel, (rows, columns), from the paper's C and W."""
     rows, columns = black.shape
     places = [*itertools.product(range(rows), range(columns))]
     c = np.zeros((1 + len(places),) * 2)
@@ -145,7 +149,7 @@ def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
 
 
 def _convolve(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
-    """The convolution of the image with a square kernel that is one at the offsets; zero beyond the image."""
+    """The convolution of an image with a square kernel that is 1 at the offsets. Pixels beyond the image count as 0."""
     reach = max(abs(step) for offset in offsets for step in offset)
     kernel = torch.zeros(1, 1, 2 * reach + 1, 2 * reach + 1, dtype=torch.float64)
     for down, right in offsets:
@@ -168,10 +172,10 @@ def _any_offsets() -> float:
 
 
 def _told_apart() -> float:
-    """The smallest difference of counts between an image with the shape and an image without one of its pixels.
+    """The smallest difference of counts between an image with a shape and an image without one of its pixels.
 
-    Only pixels outside of the central 3 x 3 square are left out. 0 if the shape is not found in the first image, or is
-    found in the second.
+    The shape is ``Pixels.OFFSETS`` around the center. Only pixels outside of the central 3 x 3 square are left out. 0
+    if the shape is not found in the first image, or is found in the second.
     """
     row, column = (size // 2 for size in IMAGE)
     with_shape: np.ndarray = np.zeros(IMAGE, dtype=bool)

@@ -1,4 +1,4 @@
-"""Checks of the lemmas, corollaries, remarks and counts that the paper's theorems rest on."""
+"""Checks of lemmas, corollaries, remarks and counts on which the theorems of the paper rest."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from madbench.papers.interactions.theorems.representation import ROUNDING
 from madbench.papers.interactions.worlds import Colliding, ring, sinusoids, wave_couplings
 
 DRAWN = 20_000
-"""The number of random data sets from which the share without full rank is estimated (Theorem E.2)."""
+"""The number of random data sets from which :func:`deficient` estimates a share (Theorem E.2)."""
 CELLS = 360
-"""N of the paper's counts of parameters (Appendix F.1)."""
+"""N, the number of cells per axis in the paper's counts of parameters (Appendix F.1)."""
 PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
-"""Parameters that the paper names for hunters and prey (Appendix F.1)."""
+"""The numbers of parameters that the paper gives for hunters and prey (Appendix F.1)."""
 TABLE2 = (768, 3, 1024)
-"""A layer of the models of Table 2: d_model, heads and tokens."""
+"""The size of a layer of the models of Table 2: d_model, number of heads, and number of tokens."""
 TABLE2_LABELS = ("hfa:2", "hfa:3", "hfa:1+2", "hfa:2+3")
 """The labels of HyperFeatureAttention in Table 2, for both readings of their orders."""
 
 
 def of_waves() -> Iterator[Check]:
-    """The checks of Lemmas B.4 and B.5, eq. 16 and Remark B.7: Fourier series on a ring, with a factor 1 / N in F."""
+    """The checks of Lemmas B.4 and B.5, eq. 16 and Remark B.7, on Fourier series of functions on a ring.
+
+    Fourier coefficients have a factor 1 / N.
+    """
 
     def window() -> float:
         n, reach = 24, 4
@@ -70,7 +73,7 @@ def of_waves() -> Iterator[Check]:
 
 
 def of_descent() -> Iterator[Check]:
-    """The checks of Lemmas C.1, C.3 and C.4 and Remark D.2, which the proofs on gradient descent use."""
+    """The checks of Lemmas C.1, C.3 and C.4 and of Remark D.2, which the proofs on gradient descent use."""
 
     def counts() -> float:
         generator = np.random.default_rng(0)
@@ -121,7 +124,7 @@ def of_descent() -> Iterator[Check]:
 
 
 def of_rank() -> Iterator[Check]:
-    """The check of Theorem E.2, for data that satisfy its assumption: independent counts of each symbol."""
+    """The check of Theorem E.2 on data that satisfy its assumption: the counts of each symbol are independent."""
 
     def squared() -> float:
         shares = {samples: deficient(samples) for samples in (4, 8, 16)}
@@ -134,22 +137,25 @@ def of_rank() -> Iterator[Check]:
 
 
 def deficient(samples: int, symbols: int = 3) -> float:
-    """The share of random data sets whose counts do not have full rank.
+    """The share of random data sets whose matrix of counts (samples, symbols) does not have full rank.
 
-    A data set has ``samples`` samples. The counts of symbols are binomial and independent.
+    The counts are binomial and independent.
     """
     counts = np.random.default_rng(0).binomial(2, 0.3, size=(DRAWN, samples, symbols)).astype(float)
     return float((np.linalg.matrix_rank(counts) < symbols).mean())
 
 
 def of_features() -> Iterator[Check]:
-    """The checks of Appendix F.1: parameters for hunters and prey, with two species, two policies and N x N cells."""
+    """The checks of Appendix F.1 on the numbers of parameters for hunters and prey.
+
+    There are two species, two policies and N x N cells.
+    """
 
     def off(count: int, paper: float) -> float:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """The root mean square error of the bilinear form that fits an effect of pairs of cells best.
+        """The root mean square error of the bilinear form that best fits an effect of pairs of cells.
 
         The effect of the cells (x, y) and (x', y') is 1 if x - x' = y - y', and else 0. The vector of a cell (x, y) is
         the one-hot vector of x followed by the one-hot vector of y. The mean is over all pairs of cells.
@@ -185,7 +191,7 @@ def of_features() -> Iterator[Check]:
 def of_cost() -> Iterator[Check]:
     """The check that HyperFeatureAttention needs almost no extra compute, as the caption of Table 2 says.
 
-    It covers both readings of the orders in the caption.
+    It covers both possible readings of the orders that the caption names.
     """
 
     def extra() -> float:
@@ -197,10 +203,10 @@ def of_cost() -> Iterator[Check]:
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
-    """The checks of Lemma G.8 and Theorem G.4.
+    """The checks of Lemma G.8 and of Theorem G.4 on couplings of triples.
 
-    The theorem is checked for sums over all pairs if ``has_all_pairs`` is true, and otherwise for sums over ordered
-    pairs.
+    Theorem G.4 is checked for sums over all pairs of other tokens if ``has_all_pairs`` is true, and otherwise for sums
+    over ordered pairs.
     """
 
     def ordered_counts() -> float:
@@ -230,14 +236,12 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
 
 
 def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int = 4) -> float:
-    """Fit sums of random effects over all pairs by sums over ordered pairs j1 <= j2 (Definition 6.1).
+    """The largest error of sums over ordered pairs j1 <= j2 (Definition 6.1) that fit sums over all pairs.
 
-    Return the largest error over the sequences.
-
-    The sums are those of a row with symbol 0, for all sequences of the given ``lengths`` that contain this symbol. If
-    ``has_repeats`` is false, sequences with repeated symbols are left out. In the sums over all pairs, each pair of
-    ``symbols`` symbols has a random effect. The sums over ordered pairs use the coupling C that fits best by least
-    squares.
+    The error is the largest over sequences. The sums are those of a row with symbol 0, for all sequences of the given
+    ``lengths`` that contain this symbol. If ``has_repeats`` is false, sequences with repeated symbols are left out. In
+    the sums over all pairs, each pair of ``symbols`` symbols has a random effect. The sums over ordered pairs use the
+    coupling C that fits best by least squares.
     """
     effects, ordered, full = np.random.default_rng(0).normal(size=symbols**2), [], []
     for sequence in (sequence for length in lengths for sequence in itertools.product(range(symbols), repeat=length)):
@@ -249,7 +253,7 @@ def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int
 
 
 def shared_slots(symbols: int = 4) -> float:
-    """The largest error of linear HyperAttention of order 3 with shared slots (Definition G.1) for symmetric effects.
+    """The largest error of linear HyperAttention of order 3 with shared slots (Definition G.1) on symmetric effects.
 
     The effects and values of pairs are random and symmetric in the two slots. The weights are set by hand.
     """
@@ -266,7 +270,7 @@ def shared_slots(symbols: int = 4) -> float:
 
 
 def _factors(effects: Array) -> tuple[Array, Array]:
-    """Factor effects (A, S, S) into Q (A, R) and K (S, R) for R = A S: effects_abc = sum_r Q_ar K_br K_cr.
+    """Factor effects (A, S, S) into Q (A, R) and K (S, R), R = A S, with effects_abc = sum_r Q_ar K_br K_cr.
 
     Each of the A matrices must be symmetric. Its eigenvectors are columns of K, and its eigenvalues are in row a of Q.
     """

@@ -1,6 +1,6 @@
 """Checks of the limits of linear attention: functions that it cannot represent, or only with an error.
 
-Also the numbers of weights that linear attention and linear networks need.
+Others check the number of effective weights of linear attention and of linear networks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from madbench.papers.interactions.theorems.representation import linear_attentio
 
 SYMBOLS, AGENTS, KEPT = 16, 20, 4
 VALUE_WIDTHS = (3, 9, 18)
-"""Values of d2 for the three cases of Theorem B.2 with d = 4 and |S| = 16: d2 <= d, d < d2 < |S|, |S| <= d2."""
+"""Value widths d2 for the three cases of Theorem B.2 with d = 4 and |S| = 16: d2 <= d, d < d2 < |S|, |S| <= d2."""
 TOO_FEW = (np.array([[1.0, -1.0], [1.0, -1.0]]), np.ones(2))
 """Effects (2, 2) of rank 1 and values (2,) of two symbols that no one-dimensional embedding represents."""
 NETWORKS = ((2, 2), (2, 4), (3, 3), (4, 3), (5, 2))
-"""(length, number of symbols) of the linear networks whose weights are counted over all sequences."""
+"""The linear networks whose effective weights are counted, each as sequence length and number of symbols."""
 
 
 def approximations() -> Iterator[Check]:
-    """The checks of Theorem B.2: linear attention with fewer dimensions than symbols."""
+    """The checks of Theorem B.2, on linear attention whose tokens have fewer dimensions than there are symbols."""
 
     def shared_span() -> float:
         return maximum(*(_worst(*_problem(width, seed, True), False) for width in VALUE_WIDTHS for seed in range(3)))
@@ -75,9 +75,9 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
     """The largest ratio of an agent's error to the bound of Theorem B.2, over random and nearly constant sequences.
 
-    Linear attention keeps the 4 largest singular directions of the effects and of the values. Its embedding spans the
-    left singular directions of the effects. If ``is_wide`` is true, it also spans their right singular directions and
-    the singular directions of the values.
+    ``effects`` is (S, S) and ``values`` is (S, d2). Linear attention keeps their 4 largest singular directions. Its
+    embedding spans the left singular directions of the effects. If ``is_wide`` is true, it also spans their right
+    singular directions and the singular directions of the values.
     """
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)
@@ -100,7 +100,7 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
 
 
 def least_error() -> float:
-    """The smallest error per agent that linear attention of width 1 reaches for ``TOO_FEW``, minus Theorem B.2's bound.
+    """The smallest error per agent of linear attention of width 1 on ``TOO_FEW``, minus the bound of Theorem B.2.
 
     ``TOO_FEW`` are effects F (2, 2) and values w (2,) of two symbols. The error is the largest |output - F_ij w_j| over
     the pairs of symbols i, j. The theorem bounds the error at width 1 by a multiple of the second singular value of F.
@@ -108,7 +108,7 @@ def least_error() -> float:
 
     If symbol i has the embedding b_i, a number, the output for a pair is a b_i b_j^2 with a = C W. Its sign is the same
     for every j, but F_ij w_j has both signs. The error is minimized over a grid of a and of the direction of b, whose
-    scale is absorbed in a. The best one is measured again with :func:`linear_attention`.
+    scale is absorbed in a. The best pair of a and b is measured again with :func:`linear_attention`.
     """
     effects, values = TOO_FEW
     angles, sizes = np.linspace(0, np.pi, 721), np.linspace(-8, 8, 641)
@@ -125,9 +125,9 @@ def least_error() -> float:
 
 
 def parameters() -> Iterator[Check]:
-    """The checks of Theorem 3.2: the number of effective weights of linear attention and of a linear network.
+    """The checks of Theorem 3.2 on the number of effective weights of linear attention and of a linear network.
 
-    One of the checks shows that a network linear in the tokens themselves leaves an error.
+    One of the checks shows that a network that is linear in the tokens themselves leaves an error.
     """
 
     def of_attention() -> float:
@@ -162,9 +162,10 @@ def parameters() -> Iterator[Check]:
 
 
 def attention_weights(length: int, symbols: int) -> int:
-    """The number of effective weights of linear attention: the rank of the Jacobian of its outputs in C and w.
+    """The number of effective weights of linear attention on sequences of ``length`` tokens.
 
-    The outputs are those of random sequences.
+    It is the rank of the Jacobian of the outputs in C and w. The outputs are those of random sequences of ``symbols``
+    symbols.
     """
     generator = torch.Generator().manual_seed(0)
     operator = Coupling(1, symbols, 1, causal=False).double()
@@ -183,8 +184,8 @@ def attention_weights(length: int, symbols: int) -> int:
 def network_weights(length: int, symbols: int) -> int:
     """The number of effective weights of a linear network of products of two tokens, which shares no weights.
 
-    For each of the L outputs, the products of its token with every token are the rows of a matrix, one per sequence.
-    The number is the sum of the ranks of these matrices.
+    For each of the L = ``length`` outputs, the products of its token with every token are the rows of a matrix, one row
+    per sequence of ``symbols`` symbols. The number is the sum of the ranks of these matrices.
     """
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]
@@ -193,7 +194,7 @@ def network_weights(length: int, symbols: int) -> int:
 
 
 def layers() -> Iterator[Check]:
-    """The checks of Remark F.6: two layers of linear attention, and products of two features."""
+    """The checks of Remark F.6: stacked layers of linear attention do not represent products of two features."""
 
     def most_interaction() -> float:
         return maximum(*(interaction(stack_of(depth, skips, (1,))) for depth in (2, 3) for skips in (False, True)))
@@ -210,9 +211,10 @@ def layers() -> Iterator[Check]:
 
 
 def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """A stack of ``depth`` layers as a function of x (B, L, 6) -> (B, L, 6).
+    """A stack of ``depth`` layers with random weights, as a function of x (B, L, 6) -> (B, L, 6).
 
-    A layer is a :class:`Coupling` of three heads that see all tokens, with random weights.
+    A layer is a :class:`Coupling` of three heads that see all tokens. ``orders`` are those of its heads. If
+    ``has_skips``, each layer adds its input to its output.
     """
     generator = torch.Generator().manual_seed(depth)
     stack = nn.ModuleList(Coupling(3, 6, 6, orders=orders, causal=False).double() for _ in range(depth))
@@ -228,9 +230,10 @@ def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Te
 
 
 def products(x: Tensor) -> Tensor:
-    """Map tokens (B, L, 6), each a feature a and a feature b of width 3, to (B, L, 1).
+    """Map tokens (B, L, 6) to sums of products of two effects, (B, L, 1).
 
-    Row i of the result is sum_j f(a_i, a_j) f'(b_i, b_j), where f and f' are random bilinear forms.
+    A token has a feature a and a feature b, each of width 3. Row i of the result is sum_j f(a_i, a_j) f'(b_i, b_j),
+    where f and f' are random bilinear forms.
     """
     f = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     a, b = x.chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Checks of what operators with full coupling matrices can represent, with explicit couplings and values."""
+"""Checks of the functions that full couplings can represent, with weights that are set by hand."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from madbench.papers.interactions.worlds import Colliding, Genotype, Hunters, Pl
 
 ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
-"""The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 are inert."""
+"""The paper's example: allele to the alleles that it needs. Allele 2 is always active, 0 and 3 are inert."""
 
 
 def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
-    """The output (N, L, d2) of a bidirectional :class:`Coupling` for tokens X (N, L, d).
+    """The outputs (N, L, d2) of a bidirectional :class:`Coupling` for tokens ``x`` (N, L, d).
 
-    ``c`` and ``w`` are its parameters, with heads as their first axis. The last axis of ``w`` is d2.
+    ``c`` and ``w`` are its parameters, with heads as their first axis. The last axis of ``w`` is d2. ``options`` are
+    further arguments of ``Coupling``.
     """
     operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **options).double()
     with torch.no_grad():
@@ -33,15 +34,15 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
-    """Linear attention (X C X^T) X W (eq. 1) of tokens X (N, L, d), for C (d, d) and W (d, d2): (N, L, d2).
+    """The outputs (N, L, d2) of linear attention (X C X^T) X W (eq. 1) for tokens X (N, L, d), C (d, d) and W (d, d2).
 
-    For w (d,) the result is (N, L).
+    If W has the shape (d,), they have the shape (N, L).
     """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 
 
 def representation() -> Iterator[Check]:
-    """The checks of what linear attention represents: Theorems 3.1, B.2 and B.6, Lemma B.4 and Corollary B.1."""
+    """The checks of the functions that linear attention represents (Theorems 3.1, B.2, B.6, Lemma B.4, Cor. B.1)."""
 
     def orthogonal() -> float:
         generator, worst = np.random.default_rng(0), 0.0
@@ -100,6 +101,8 @@ def representation() -> Iterator[Check]:
 
 
 def features() -> Iterator[Check]:
+    """The checks of order 3 on hunters and prey (section 5), and of the error that linear attention leaves there."""
+
     def exact(product: bool) -> float:
         world = Hunters(test_samples=50)
         symbols, values = world.data("test", 7, 0)
@@ -123,12 +126,13 @@ def features() -> Iterator[Check]:
 
 
 def constructions() -> Iterator[Check]:
-    """The paper's constructions with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
+    """The checks of the paper's constructions of weights for genes, a plane, pixels and time series (B.1.3 to B.4)."""
 
     def activations(alleles: Sequence[int]) -> float:
-        """The largest error of linear attention with the paper's weights, over the alleles of a sequence of four.
+        """The largest error of linear attention with the paper's weights, over the alleles of a sequence.
 
-        The target of an allele is 1 if all alleles that it needs are in the sequence, otherwise 0.
+        The weights are those for sequences of four alleles. The target of an allele is 1 if it is always active or all
+        alleles that it needs are in the sequence, otherwise 0.
         """
         c = np.zeros((5, 5))
         for allele, needed in ACTIVATED_BY.items():
@@ -173,7 +177,8 @@ def constructions() -> Iterator[Check]:
     def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
         """The largest error of linear attention with couplings ``c`` (S, S) of alleles, over random sequences.
 
-        If ``clips``, outputs are cut at 1. The last row and column of ``c``, of the empty place, are left out.
+        If ``clips``, outputs above 1 are replaced by 1. The last row and column of ``c``, those of the empty place, are
+        left out.
         """
         symbols, expected = world.data("test", length, 0)
         outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])

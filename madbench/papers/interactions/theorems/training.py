@@ -1,8 +1,9 @@
-"""Checks of the paper's theorems on full coupling matrices: training and generalization.
+"""Checks of the paper's theorems on the training and the generalization of full couplings.
 
-They use the labels ``hfa:C..`` and ``ha:C..`` without a causal mask, in float64 and small worlds. Training is gradient
-descent on the paper's loss, as in the proofs (Appendices C and G.4). All agents of a symbol have one value, so a sample
-is given by its counts of symbols. T of a trained operator is (E C E^T) * (E w)^T (Corollary D.3).
+The operators are those of the labels ``hfa:C..`` and ``ha:C..`` without a causal mask, in float64 and small worlds.
+Training is gradient descent on the paper's loss, as in the proofs (Appendices C and G.4). All agents with the same
+symbol have the same value, so a sample is given by its counts of symbols. The effects T of a trained operator are (E C
+E^T) * (E w)^T for the embedding E (Corollary D.3).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 @dataclass(frozen=True)
 class Descent:
-    """The result of gradient descent on C and w, which starts at C = 0 and a value of 1 for every symbol."""
+    """The result of gradient descent on C and w from C = 0 and a value of 1 for every symbol."""
 
     c: Array  # (d, d')
     w: Array  # (d',)
@@ -44,13 +45,13 @@ class Descent:
 
 
 def descend(counts: Array, features: Array, targets: Array, rate: float, steps: int, e: Array, f: Array) -> Descent:
-    """Run full-batch descent on the squared error, summed over agents and averaged over samples (Appendix C).
+    """Run full-batch gradient descent on the squared error, summed over agents and averaged over samples (Appendix C).
 
     Args:
         counts: s (B, S), the count of each symbol in each sample.
         features: (B, P), the count of each acting symbol, or pair of symbols, in each sample.
         targets: (B, S), the value of an agent of each symbol in each sample.
-        rate: step size of the gradient flow's time.
+        rate: the step size, as time of the gradient flow.
         steps: the number of steps.
         e: embedding (S, d) of the agents.
         f: embedding (P, d') of the acting symbols or pairs.
@@ -70,17 +71,17 @@ def descend(counts: Array, features: Array, targets: Array, rate: float, steps: 
 
 
 def occurrences(symbols: Array, size: int) -> Array:
-    """The counts s (B, S) of each symbol in each of B samples, for S = ``size`` symbols."""
+    """The counts (B, S) of each of S = ``size`` symbols in each of B samples of symbols (B, L)."""
     return np.stack([np.bincount(row, minlength=size) for row in symbols]).astype(float)
 
 
 def rank(counts: Array) -> int:
-    """The rank of a tall matrix of small whole numbers, computed from its Gram matrix: exact in float64, and fast."""
+    """The rank of a tall matrix of small whole numbers. It is computed from its Gram matrix, exactly and fast."""
     return int(np.linalg.matrix_rank(counts.T @ counts, hermitian=True))
 
 
 def _problem(world: Colliding) -> tuple[Array, Array]:
-    """The counts (B, S) of symbols in each training sample, and the value (B, S) of each symbol's agents there."""
+    """The counts (B, S) of symbols in each training sample, and the value (B, S) of an agent of each symbol."""
     symbols, _ = world.data("train", world.length, 0)
     counts = occurrences(symbols, world.symbols)
     return counts, counts @ world.effects.T + (world.control == "without_itself")
@@ -156,9 +157,9 @@ def training() -> Iterator[Check]:
 
 
 def generalization() -> Iterator[Check]:
-    """The checks of linear attention trained on pairs, on new data and at other lengths (Theorems 4.6 and 4.8).
+    """The checks of trained linear attention on new samples and at other lengths (Theorems 4.6 and 4.8).
 
-    Also the checks of the training data on which these theorems depend.
+    Further checks are on the conditions of these theorems on the training data.
     """
 
     def tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
@@ -257,7 +258,7 @@ def _triple_problem() -> tuple[Array, Array, Alliances]:
 
 
 def triples() -> Iterator[Check]:
-    """The checks of training with triples (Lemma G.9, Assumption G.10, Theorem G.7)."""
+    """The checks of training with triples of agents (Lemma G.9, Assumption G.10, Theorem G.7)."""
 
     def conservation() -> float:
         return abs(_train_allies(0.002, 250).drift / _train_allies(0.001, 500).drift - 2)

@@ -1,4 +1,4 @@
-"""Checks of the skip-trigram bug (G.2.1): which two-word phrases one head of softmax attention can complete.
+"""Checks of the skip-trigram bug (G.2.1): which phrases one head of softmax attention can complete.
 
 A phrase is a verb, a filler and a preposition. Its completion depends on verb and preposition: keep .. in mind, keep ..
 at bay. At the last token, a head gives a distribution over completions, l = sum_j softmax_j(f(x_i, x_j)) w(x_j), where
@@ -26,13 +26,14 @@ WORDS = 4  # M, the number of verbs, of prepositions and of completions
 STEPS, RATE = 300, 0.1
 SEEDS = (0, 1, 2)
 CERTAIN = 30.0
-"""The margin of the score of the attended token over all others, whose weights then add up to less than 1e-12."""
+"""The score of an attended token minus that of any other token. The others' weights then sum to less than 1e-12."""
 
 
 def most_completed(words: int = WORDS) -> int:
-    """The largest number of the M^2 phrases that one head can complete with certainty.
+    """The largest number of phrases that one head of softmax attention can complete with certainty.
 
-    A mixture of distributions is certain of a word only if all of them are. So a phrase is completed if its verb, its
+    There are M^2 phrases for M = ``words`` verbs and prepositions; the docstring of this module describes them. A
+    mixture of distributions is certain of a word only if all of them are. So a phrase is completed if its verb, its
     preposition or the filler has the right word as its value and the head attends to that token only. The number is
     found by trying every choice of one word per token.
     """
@@ -47,9 +48,10 @@ def most_completed(words: int = WORDS) -> int:
 
 
 class Phrases(nn.Module):
-    """One attention head over the tokens (verb, filler, preposition) of a phrase.
+    """One attention head over the three tokens of a phrase: verb, filler and preposition.
 
-    The last token, the preposition, attends to single tokens, or to pairs of tokens if ``has_pairs``.
+    The preposition, which is the last token, attends to single tokens, or to pairs of tokens if ``has_pairs``.
+    ``words`` is the number of verbs, of prepositions and of completions.
     """
 
     def __init__(self, has_pairs: bool, words: int = WORDS):
@@ -60,7 +62,7 @@ class Phrases(nn.Module):
         self.values = nn.Parameter(torch.randn(*shape, words, dtype=torch.float64))
 
     def forward(self, phrases: Tensor) -> Tensor:
-        """Map phrases (N, 2) of a verb and a preposition to distributions (N, M)."""
+        """Map phrases (N, 2), each a verb and a preposition, to distributions (N, M) over M completions."""
         verb, preposition = phrases.unbind(1)
         words = self.scores.shape[0]
         tokens = torch.stack([verb, torch.full_like(verb, 2 * words), words + preposition], 1)
@@ -75,12 +77,12 @@ class Phrases(nn.Module):
 
 
 def wrong_of_two_prepositions() -> float:
-    """The largest probability of a wrong word for two verbs and two prepositions, with one head set by hand.
+    """The largest probability of a wrong completion for two verbs and two prepositions, with one head set by hand.
 
-    The verbs are "keep" and another verb, the prepositions "in" and "at", and the words "mind" and "bay". The
-    completions are keep .. in mind and keep .. at bay, and the reverse for the other verb. At "in" the head attends to
-    "keep", or to "in" if there is no "keep". At "at" it attends to the other verb, or to "at" if there is none. The
-    value of both verbs is "mind", and the value of both prepositions is "bay".
+    The verbs are "keep" and another verb, the prepositions "in" and "at", and the completions "mind" and "bay". "keep
+    .. in" is completed by "mind" and "keep .. at" by "bay"; for the other verb it is the reverse. At "in" the head
+    attends to "keep", or to "in" if there is no "keep". At "at" it attends to the other verb, or to "at" if there is
+    none. The value of both verbs is "mind", and the value of both prepositions is "bay".
     """
     head, phrases = Phrases(False, words=2), torch.tensor([*itertools.product(range(2), repeat=2)])
     keep, other, at_in, at_at, _ = range(5)
@@ -98,7 +100,11 @@ def wrong_of_two_prepositions() -> float:
 
 @functools.cache
 def learned(has_pairs: bool) -> float:
-    """The mean probability of the right completion after training one head on the log-likelihood, for the best seed."""
+    """The mean probability that a trained head gives to the right completions, for the best of three seeds.
+
+    The head (:class:`Phrases`) is trained on the log-likelihood of all phrases. It reads pairs of tokens if
+    ``has_pairs``.
+    """
     phrases = torch.tensor([*itertools.product(range(WORDS), repeat=2)])
     right, best = phrases.sum(1) % WORDS, 0.0
     for seed in SEEDS:
@@ -116,7 +122,7 @@ def learned(has_pairs: bool) -> float:
 
 
 def checks() -> Iterator[Check]:
-    """The checks of one head that weighs single tokens, and of one that weighs pairs of tokens."""
+    """The checks of one head that reads single tokens, and of one head that reads pairs of tokens."""
     source = "ours, after G.2.1"
     what = "One head is certain of keep .. in mind and keep .. at bay, and of both exchanged after another verb."
     run = wrong_of_two_prepositions

@@ -1,9 +1,10 @@
-"""Worlds of interacting agents, the tasks of the theory: agents drawn as symbols, and the exact value of each agent.
+"""Worlds of interacting agents, which are the tasks of the paper's theory.
 
-A sequence is the symbols (L,) of L agents; a symbol is the full state of an agent. The value of agent i is a sum of
-effects of other agents' symbols on its own. An effect comes from one other agent (``effects`` (S, S), row i, column j;
-eq. 2), or from two (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 to
-B.4 and F.1 of the paper. The exact weights are known in every world. Needs only NumPy.
+A sample has the symbols (L,) of L agents. A symbol is the full state of an agent. The value of agent i is a sum of
+effects of agents' symbols on its own symbol. An effect comes from one agent (``effects`` (S, S), row i, column j; eq.
+2), or from two agents (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1
+to B.4 and F.1 of the paper. The exact weights are known in every world. Importing this package imports NumPy and no
+other package.
 """
 
 from madbench.papers.interactions.worlds.agents import Alliances, Colliding, Hunters
@@ -20,7 +21,7 @@ WORLDS: dict[str, type[World]] = {
     "pixels": Pixels,
     "series": Series,
 }
-"""The class of each world, by the name of the task."""
+"""The class of each world, by the name of its task."""
 
 __all__ = [
     "WORLDS",

@@ -21,11 +21,11 @@ Control = Literal["", "without_itself", "distinct"]
 
 @dataclass(frozen=True, kw_only=True)
 class Colliding(World):
-    """Identical discs that all move right on a cylinder. A disc's value is minus its number of collisions (eq. 4, B.1).
+    """Identical discs that all move right on a cylinder (eq. 4, B.1).
 
-    Two discs of radius R collide, once, if and only if their positions y around the cylinder are at most 2 R apart. The
-    symbol of a disc is therefore its y. A disc counts itself among its collisions, as in eq. 5 and unlike eq. 4.
-    Otherwise no linear attention is exact at more than one length.
+    The value of a disc is minus its number of collisions. Two discs of radius R collide, once, if and only if their
+    positions y around the cylinder are at most 2 R apart. The symbol of a disc is therefore its y. A disc counts itself
+    among its collisions, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at more than one length.
     """
 
     title = "Colliding agents"
@@ -78,7 +78,10 @@ class Colliding(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """The C (d, d) and W (d,) with which linear attention is exact for any number of agents (eq. 5, 14, 17)."""
+        """The C (d, d) and W (d,) with which linear attention is exact for any number of agents (eq. 5, 14, 17).
+
+        d is the width of the embedding.
+        """
         n, reach = self.positions, 2 * self.radius
         if self.embedding == "one_hot":
             return 1.0 * (ring(n) <= reach), -np.ones(n)
@@ -87,10 +90,10 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error at ``length`` of a model that is exact at the training length. 0 without a control.
+        """The mean squared error at ``length`` of a model that is exact at the training length.
 
-        For the control ``distinct``, ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal
-        (Appendix D.2).
+        It is that of a world with a control. For the control ``distinct``, ``diagonal_error`` is the mean squared error
+        of the learned matrix of effects on its diagonal (Appendix D.2). 0 without a control.
         """
         if self.control == "without_itself":
             return (length / self.length - 1) ** 2
@@ -99,11 +102,12 @@ class Colliding(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Hunters(World):
-    """Hunters and prey on a grid, some moving right and some up: +1 for a catch, -1 for being caught (section 5, F.1).
+    """Hunters and prey on a grid, some moving right and some up. A catch is worth +1, being caught -1 (section 5, F.1).
 
-    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two agents of
-    different species meet if y is near (both move right), x is near (both move up), or x - y is near (different
-    policies). Features are one-hots of species, policy, x, y and x - y side by side.
+    An agent has a species (H or P), a policy (right or up) and a cell (x, y). y and x - y wrap around, x does not. Two
+    agents of different species meet if their y are near (both move right), their x are near (both move up), or their x
+    - y are near (different policies). The embedding has the one-hot vectors of species, policy, x, y and x - y side by
+    side.
     """
 
     title = "Hunters and prey"
@@ -124,7 +128,7 @@ class Hunters(World):
 
     @cached_property
     def features(self) -> tuple[Array, ...]:
-        """Species, policy, x, y and (x - y) mod N of every symbol, (S,) each."""
+        """The species, policy, x, y and (x - y) mod N of every symbol: five arrays (S,)."""
         n = self.cells
         species, policy, x, y = np.unravel_index(np.arange(self.symbols), (2, 2, n, n))
         return species, policy, x, y, (x - y) % n
@@ -145,10 +149,10 @@ class Hunters(World):
         return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """The lowest mean squared error of order 1 and order 3 at a length. None for other orders and for ``ha:``.
+        """The lowest mean squared error at a length of ``hfa:`` of order 1 or 3. None for other orders and ``ha:``.
 
-        Order 1 is linear attention, which is linear in the features of the row's agent: its error is the part of
-        ``effects`` outside the span of these features (eq. 3). Order 3 reaches 0.
+        Order 1 is linear attention, whose outputs are linear in the features of the row's agent. Its error comes from
+        the part of ``effects`` outside the span of these features (eq. 3). Order 3 reaches 0.
         """
         if family != "hfa":
             return None
@@ -163,7 +167,7 @@ class Hunters(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (3, 3, d, d) by head and factor, and W (3, 1, d), that give the value exactly (eq. 36).
+        """The C (3, 3, d, d) by head and factor, and the W (3, 1, d), that give the values exactly (eq. 36).
 
         They are the weights of full-coupling HyperFeatureAttention of order 3 with three heads.
         """
@@ -181,11 +185,11 @@ class Hunters(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Alliances(World):
-    """Agents of K types, some allied. The value is the number of pairs of allies that are not allied to each other
-    (section 6).
+    """Agents of K types, some of them allied (section 6).
 
-    V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two
-    agents of one type gives 0. Ordered, strict and all tuples therefore give the same effects.
+    The value of an agent is the number of pairs of its allies that are not allied to each other: V_i is the sum over j
+    < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two agents of one type
+    gives 0. Ordered, strict and all tuples therefore give the same effects.
     """
 
     title = "Alliances of three"
@@ -203,7 +207,7 @@ class Alliances(World):
 
     @cached_property
     def allied(self) -> Array:
-        """The relation g (K, K) of types: 1 if they are allied, else 0."""
+        """The relation g (K, K) of types: 1 if two types are allied, else 0. It is the same in every run."""
         above = np.triu(np.random.default_rng(0).random((self.types, self.types)) < 0.5, 1)
         return 1.0 * (above | above.T | np.eye(self.types, dtype=bool))
 
@@ -219,8 +223,8 @@ class Alliances(World):
     def floor(self, family: str, order: int, length: int) -> float | None:
         """The lowest mean squared error at a length. 0 for ``ha:`` of order 3, None for other orders of ``ha:``.
 
-        For ``hfa:`` it is C(L - 1, 2) times a variance. Sums over single agents miss the part of ``effects`` that is
-        beyond its means over either agent. The variance is the mean square of this part.
+        For ``hfa:`` it is C(L - 1, 2) times a variance, for L agents. Sums over single agents miss the part of
+        ``effects`` that is beyond its means over either agent. The variance is the mean square of this part.
         """
         if family == "ha":
             return 0.0 if order == 3 else None

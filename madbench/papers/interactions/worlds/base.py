@@ -1,4 +1,4 @@
-"""The base class of all worlds: samples drawn as symbols, and the exact value of every agent in them."""
+"""The base class of worlds of agents. A world draws samples as symbols and gives the exact value of every agent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BLOCK = 2**22  # most effects that are looked up at once
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The base class of worlds, which define symbols, their fixed embedding and their true effects on each other.
+    """The base class of worlds of agents: symbols, their fixed embedding, and their exact effects on each other.
 
     The fields are the numbers of agents per sample and the numbers of samples.
     """
 
     title: ClassVar[str]
-    """The heading of the world's table."""
+    """The heading of tables and figures of the world."""
     if TYPE_CHECKING:  # each world computes these; mypy lets no property take the place of a class attribute
 
         @property
@@ -48,12 +48,13 @@ class World:
         vectors: ClassVar[Array]
         """The fixed embedding E (S, d), one row per symbol."""
         effects: ClassVar[Array]
-        """The theoretical matrix (S, S) or tensor (S, S, S).
+        """The exact effects of symbols on each other: a matrix (S, S) for pairs, or a tensor (S, S, S) for triples.
 
-        An entry is the effect of the other symbols on the first symbol, times the value of the other symbols.
+        The first axis is the symbol of the agent that is acted on. An entry is the effect of the other symbols on this
+        symbol, times the value of the other symbols.
         """
         floor: ClassVar[Callable[[str, int, int], float | None]]
-        """Maps (family, order, length) to the lowest mean squared error that mixers of the family and order can reach.
+        """Function of family, order and length: the lowest mean squared error that such mixers can reach at the length.
 
         ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label. None if the
         error is unknown.
@@ -75,11 +76,11 @@ class World:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The test lengths for which this world has samples."""
+        """The numbers of agents at which the world can be tested."""
         return self.test_lengths
 
     def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
-        """Draw symbols (count, length) of independent agents, uniformly over all symbols."""
+        """Draw the symbols (``count``, ``length``) of agents. By default they are independent and uniform."""
         return generator.integers(self.symbols, size=(count, length))
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
@@ -87,7 +88,11 @@ class World:
         return symbols
 
     def values(self, symbols: Array) -> Array:
-        """The value (N, L) of every agent in every sample, in float64."""
+        """The value (N, L) of every agent in samples of symbols (N, L), in float64.
+
+        By default it is the sum of the effects of all agents, including itself, on the agent. For triples it is the sum
+        over all pairs of agents, each counted once.
+        """
         effects, (count, length) = self.effects, symbols.shape
         others = [np.arange(length)] if effects.ndim == 2 else np.triu_indices(length, 1)
         of_agents, at_once = np.empty((count, length)), max(1, _BLOCK // length**effects.ndim)
@@ -97,7 +102,10 @@ class World:
         return of_agents
 
     def data(self, split: str, length: int, seed: int) -> tuple[Array, Array]:
-        """Symbols int64 and values float64 (N, L) of a split, drawn from the split's own generator."""
+        """The symbols, int64, and the values, float64, of the samples of a split, both (N, ``length``).
+
+        ``split`` is ``train`` or ``test``. The samples depend on ``seed``, the split and the length only.
+        """
         generator = np.random.default_rng([seed, SPLITS.index(split), length])
         symbols = self.draw(generator, self.samples if split == "train" else self.test_samples, length)
         symbols = self.thin(generator, symbols) if split == "train" else symbols
@@ -105,5 +113,8 @@ class World:
 
 
 def without_replacement(generator: np.random.Generator, symbols: int, count: int, length: int) -> Array:
-    """Draw symbols (count, length), distinct within each sample."""
+    """Draw ``count`` samples of ``length`` symbols each, (count, length). The symbols of a sample are distinct.
+
+    Symbols are the numbers below ``symbols``.
+    """
     return generator.random((count, symbols)).argsort(1)[:, :length]

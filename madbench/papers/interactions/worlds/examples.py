@@ -1,4 +1,4 @@
-"""More examples of the paper: agents in a plane, alleles, pixels, steps of a series (B.1.3, B.2 to B.4)."""
+"""Further worlds of the paper: agents in a plane, alleles, pixels, and steps of a series (B.1.3, B.2 to B.4)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from madbench.papers.interactions.worlds.places import ring, sinusoids, wave_cou
 
 @dataclass(frozen=True, kw_only=True)
 class Plane(World):
-    """Colliding agents whose penalty depends on both coordinates (B.1.3)::
+    """Agents whose collisions cost more if they are near in both coordinates (B.1.3)::
 
         V_i = - sum_j [ ring(y_i, y_j) <= 2 R ] (1 + 9 [ dist(i, j) <= R2 ])
 
-    A symbol is a cell (x, y) of a torus, and dist is the larger of the distances along x and y. The agent counts
-    itself, as in :class:`madbench.papers.interactions.worlds.agents.Colliding`. The text of B.1.3 puts the large
-    penalty on distant agents, its equation on near agents; this class follows the equation. The embedding is the
-    Kronecker product of the sinusoids of x and of y, N^2 wide.
+    V_i is the value of agent i. A symbol is a cell (x, y) of a torus, and dist is the larger of the distances along x
+    and y. The agent counts itself, as in :class:`madbench.papers.interactions.worlds.agents.Colliding`. The text of
+    B.1.3 puts the large penalty on distant agents, its equation on near agents; this class follows the equation. The
+    embedding is the Kronecker product of the sinusoids of x and of y, N^2 wide.
     """
 
     title = "Both coordinates"
@@ -54,7 +54,7 @@ class Plane(World):
 
     @cached_property
     def by_shift(self) -> Array:
-        """The effect f (N, N) of an agent on another, by their shifts along x and along y."""
+        """The effect (N, N) of an agent on another, by the shift between them along x and along y, both modulo N."""
         away = ring(self.cells)[0]
         is_near = np.maximum.outer(away, away) <= self.near
         return -1.0 * (away <= 2 * self.radius)[None] * (1 + 9 * is_near)
@@ -69,9 +69,9 @@ class Plane(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (N^2, N^2) and W (N^2,) of linear attention that give the value exactly.
+        """The C (N^2, N^2) and W (N^2,) with which linear attention gives the values exactly.
 
-        C is a sum over the singular vectors of f of Kronecker products of couplings along x and along y.
+        C is a sum of Kronecker products of couplings along x and along y, one per singular vector of :attr:`by_shift`.
         """
         left, sizes, right = np.linalg.svd(-self.by_shift)
         along = zip(left.T * sizes[:, None], right)
@@ -81,10 +81,10 @@ class Plane(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Genotype(World):
-    """Alleles that activate each other. The value is the activity of each allele in its sequence (B.2).
+    """Alleles that activate each other. The value of an allele is its activity in its sample (B.2).
 
-    An allele is inert, always active, or as active as the share of its activators that are present. A sequence has each
-    allele at most once. The activators are drawn once for each ``relations``. The effects are exact for linear
+    An allele is inert, always active, or as active as the share of its activators that are present. A sample has each
+    allele at most once. The activators are drawn once for each value of ``relations``. The effects are exact for linear
     attention at every length: an always active allele acts on itself with 1. The paper's effect of 1 / L from every
     other allele is exact at one length only.
     """
@@ -109,7 +109,7 @@ class Genotype(World):
 
     @property
     def symbols(self) -> int:
-        """The number of symbols: all alleles, and one for an empty place."""
+        """The number of symbols: one per allele, and one for an empty place."""
         return self.alleles + 1
 
     @property
@@ -118,12 +118,12 @@ class Genotype(World):
 
     @property
     def vectors(self) -> Array:
-        """The unit vectors of the alleles. The vector of an empty place is zero, so that it acts on nothing."""
+        """The unit vectors of the alleles. The vector of an empty place is zero, so that it has no effects."""
         return np.eye(self.symbols)[:, : self.alleles]
 
     @cached_property
     def activators(self) -> tuple[tuple[int, ...] | None, ...]:
-        """The activators of each allele: empty for an always active allele, None for an inert allele."""
+        """The activators of each allele. Empty for an always active allele, None for an inert allele."""
         generator, chosen_sets = np.random.default_rng(self.relations), []
         for allele in range(self.alleles):
             others = np.delete(np.arange(self.alleles), allele)
@@ -144,7 +144,10 @@ class Genotype(World):
         return without_replacement(generator, self.alleles, count, length)
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """Replace the last symbols of each training sample by empty places. At least ``fewest`` alleles remain."""
+        """Replace the last symbols of each training sample by empty places. At least ``fewest`` alleles remain.
+
+        Nothing is replaced if ``fewest`` is 0.
+        """
         present = generator.integers(self.fewest, self.length + 1, size=(len(symbols), 1))
         return np.where(np.arange(self.length) < present, symbols, self.alleles) if self.fewest else symbols
 
@@ -154,11 +157,11 @@ class Genotype(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Pixels(World):
-    """Pixels of an image. The value of a pixel is the number of black pixels at given offsets from it (B.3).
+    """Pixels of a black-and-white image. The value of a pixel is the number of black pixels at given offsets (B.3).
 
     A symbol is a color and a place; its vector is [black, one-hot of the place]. The offsets form a shape, which is
-    found at a pixel whose value equals their number. With fewer agents than places, the other pixels of the image are
-    missing.
+    found at a pixel whose value equals their number. A sample may have fewer pixels than the image has places; the
+    other pixels are then missing.
     """
 
     title = "Pixels"
@@ -195,7 +198,7 @@ class Pixels(World):
 
     @cached_property
     def reached(self) -> Array:
-        """True at (row, column), (P, P), if the column's place is at one of the offsets from the row's place."""
+        """A matrix (P, P) of P places: 1 if the column's place is at one of the offsets from the row's, else 0."""
         down, right = np.unravel_index(np.arange(self.places), (self.rows, self.columns))
         away = np.subtract.outer(down, down).T, np.subtract.outer(right, right).T
         return sum(1.0 * ((away[0] == a) & (away[1] == b)) for a, b in self.OFFSETS)
@@ -213,9 +216,9 @@ class Pixels(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (1 + P, 1 + P) and W (1 + P,) of linear attention that give the value exactly.
+        """The C (1 + P, 1 + P) and W (1 + P,) with which linear attention gives the values exactly, for P places.
 
-        C has a 1 for every two places at one of the world's offsets, and W reads the color. P is the number of places.
+        C has a 1 for every two places at one of the world's offsets, and W reads the color.
         """
         c = np.zeros((1 + self.places, 1 + self.places))
         c[1:, 1:] = self.reached
@@ -224,18 +227,19 @@ class Pixels(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Series(World):
-    """Steps of a series. The value of a step is its forecast from earlier steps: sum_k a_k m[t - k] (B.4).
+    """Steps of a time series. The value of a step is its forecast from earlier steps: sum_k a_k m[t - k] (B.4).
 
-    A symbol is a level of m and a step; its vector is [m, one-hot of the step]. Histories are drawn uniformly over
-    levels, so that no step reveals its own forecast. A sample is a window of L steps that begins at any step. The
-    paper's multivariate series are the check ``time series`` of ``madbench verify hfa:C1``.
+    m[t] is the level of the series at step t. A symbol is a level and a step; its vector is [level, one-hot of the
+    step]. Histories are drawn uniformly over levels, so that no step reveals its own forecast. A sample is a window of
+    L steps that begins at any step. The paper's multivariate series are the check ``time series`` of ``madbench verify
+    hfa:C1``.
     """
 
     title = "Time series"
     LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    """The possible values of m."""
+    """The possible levels of the series."""
     DELAYS = {2: 0.5, 5: -0.4}
-    """The coefficient a_k of each delay k."""
+    """The delays k of the forecast, each with its coefficient a_k."""
 
     steps: int = 16
     """The number of steps of the longest history."""
@@ -261,7 +265,7 @@ class Series(World):
 
     @cached_property
     def by_step(self) -> Array:
-        """The coefficients (steps, steps): a_k if the column is k steps before the row, else 0."""
+        """The coefficients of the forecast, (steps, steps): a_k if the column is k steps before the row, else 0."""
         before = np.subtract.outer(np.arange(self.steps), np.arange(self.steps))
         return sum(weight * (before == delay) for delay, weight in self.DELAYS.items())
 
@@ -278,7 +282,7 @@ class Series(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (1 + steps, 1 + steps) and W (1 + steps,) of linear attention that give the value exactly.
+        """The C (1 + steps, 1 + steps) and W (1 + steps,) with which linear attention gives the values exactly.
 
         C couples the steps at the delays, and W reads the level.
         """

@@ -1,4 +1,4 @@
-"""Places on a ring: distances, sinusoidal embeddings, and couplings that give any effect of a shift."""
+"""Places on a ring: their distances, their sinusoidal embedding, and couplings that give any effect of a shift."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from numpy import ndarray as Array
 
 
 def ring(size: int) -> Array:
-    """Distances (N, N) on a ring of N places."""
+    """The distances (N, N) between all pairs of N places on a ring, where N is ``size``."""
     apart = abs(np.subtract.outer(np.arange(size), np.arange(size)))
     return np.minimum(apart, size - apart)
 
 
 def sinusoids(size: int) -> Array:
-    """The orthogonal sinusoidal embedding (N, N) of N places, N even; every row has the squared norm N / 2 (eq. 16).
+    """The orthogonal sinusoidal embedding (N, N) of N = ``size`` places on a ring, one row per place (eq. 16).
 
-    Entry 0 is 1 / sqrt 2, entries 2 k - 1 and 2 k are sine and cosine of 2 pi k n / N, the last is cos(pi n) / sqrt 2.
+    N must be even. Every row has the squared norm N / 2. For place n, entry 0 is 1 / sqrt 2, entries 2 k - 1 and 2 k
+    are sine and cosine of 2 pi k n / N, and the last entry is cos(pi n) / sqrt 2.
     """
     n, rows = np.arange(size), np.empty((size, size))
     for k in range(size // 2 + 1):
@@ -30,7 +31,7 @@ def sinusoids(size: int) -> Array:
 
 
 def wave_couplings(effect: Array) -> Array:
-    """The coupling C (N, N) that gives any effect f of the shift between two places on a ring (Theorem B.6).
+    """The coupling matrix C (N, N) that gives any effect f of the shift between two places on a ring (Theorem B.6).
 
     ``effect`` is f (N,), for shifts modulo N, and N is even. C has p_m C p_n = f[m - n] for the embeddings p of the
     places (:func:`sinusoids`).

@@ -1,4 +1,8 @@
-"""Costs of HyperAttention. With r_qk = r_vo = d, parameters are 4 d^2 with shared slots and 2 n d^2 with unshared."""
+"""The ranks and costs of HyperAttention.
+
+With r_qk = r_vo = d, there are 4 d^2 parameters with shared slots, and 2 n d^2 with unshared slots, for degree n and
+width d.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
 
 class HaAllocation(InteractionAllocation):
-    """Ranks and costs of HyperAttention; see :class:`InteractionAllocation`.
+    """The ranks and costs of a mixer of ``ha:``. See :class:`InteractionAllocation`.
 
     Head h has degree n_h. It has m_h slots with their own keys and values: 1 if slots are shared, n_h - 1 if unshared.
     """
@@ -19,7 +23,7 @@ class HaAllocation(InteractionAllocation):
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """The degree n_h of each head."""
+        """The degree of each head."""
         return self.label.by_head(self.size.n_head)
 
     @property
@@ -50,12 +54,13 @@ class HaAllocation(InteractionAllocation):
         }
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token if tuples are built one slot after another, j1 first.
+        """The FLOPs per token of the effects and values of tuples.
 
-        A prefix is the first m slots of a tuple, which has n - 1 slots.
+        Tuples are built slot by slot, from the newest token on. n is the degree of a head, and d the width. A tuple has
+        n - 1 slots. A prefix is its first m slots.
 
-        - Base ``C``: each prefix that a row sees takes 2 d^(n - m) for couplings. Each prefix of the sequence takes
-          2 d^(n - m + 1) for values if m > 1. Each tuple that a row sees takes 2 d for the readout.
+        - Base ``C``: each prefix that a row sees takes 2 d^(n - m) for couplings. Each prefix of the sequence takes 2
+          d^(n - m + 1) for values if m > 1. Each tuple that a row sees takes 2 d for the readout.
         - Other bases: each tuple that a row sees takes 2 d_qk and 2 d_vo. Each shorter prefix takes d_qk for the
           product of keys and 2 d_vo for the sum of values. With RoPE keys are complex, so 2 d_qk becomes 4 d_qk, and
           d_qk becomes 6 d_qk.
@@ -64,10 +69,10 @@ class HaAllocation(InteractionAllocation):
         return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
 
     def _flops_of_head(self, n: int, seq_len: int, causal: bool) -> int:
-        """FLOPs of all rows of a sequence for one head of degree n."""
+        """The FLOPs of the tuples of all rows of a sequence in one head of degree n."""
 
         def starts(tokens: int, slots: int) -> int:
-            """The number of prefixes of ``slots`` slots among the tuples of a row that sees ``tokens`` tokens."""
+            """The number of distinct prefixes of ``slots`` slots of the tuples of a row that sees ``tokens`` tokens."""
             is_strict = self.label.tuples == STRICT
             seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
             return count_tuples(seen, slots, self.label.tuples)
@@ -85,22 +90,26 @@ class HaAllocation(InteractionAllocation):
         return flops
 
     def flops_of_sums(self) -> float:
-        """FLOPs per token of the running sums of all heads.
+        """The FLOPs per token of the running sums of all heads.
 
-        A head builds products of keys and values, multiplies them by the sums of inner slots, adds and reads them.
+        A head builds products of keys and values, multiplies them by the sums of inner slots, adds them, and reads the
+        sums.
         """
         return sum(map(self._operations, self.degrees)) * self.widths["qk"] * self.widths["vo"]
 
     def numbers_of_sums(self) -> int:
-        """The size of the running sums of all heads, in numbers. With RoPE an entry is complex and counts as two."""
+        """The number of entries in the running sums of all heads. With RoPE entries are complex and count as two."""
         each = self.widths["qk"] * self.widths["vo"] * (1 + self.label.rope)
         return sum(map(self._sums, self.degrees)) * each
 
     def _sums(self, n: int) -> int:
-        """The number of running sums of a head of degree n: one per slot, or one if all slots have the same sum."""
+        """The number of running sums of a head of degree n.
+
+        There is one per slot, or only one if all slots have the same sum.
+        """
         return 1 if self._slots(n) == 1 and self.label.tuples == ALL else n - 1
 
     def _operations(self, n: int) -> int:
-        """FLOPs per token for each of the d_qk d_vo entries of the running sums of a head of degree n."""
+        """The FLOPs per token for one of the d_qk d_vo entries of the running sums of a head of degree n."""
         turns = self.label.rope
         return (self._slots(n) + self._sums(n) + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)

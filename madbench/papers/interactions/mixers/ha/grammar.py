@@ -28,7 +28,7 @@ from madbench.papers.interactions.mixers.hfa.grammar import Label as FeatureLabe
 
 @dataclass(frozen=True, kw_only=True)
 class Label(InteractionLabel):
-    """A label of HyperAttention."""
+    """A label of the family ``ha:`` of HyperAttention."""
 
     degrees: tuple[int, ...]  # n of each part of the heads
     unshared: bool = False  # u: every slot of the tuples has its own keys and values
@@ -51,7 +51,7 @@ class Label(InteractionLabel):
 
     @property
     def degree(self) -> int:
-        """n, the largest degree of the heads of a mixer with this label."""
+        """The largest degree n of the heads of a mixer with this label."""
         return max(self.degrees)
 
     def check_kind(self) -> None:

@@ -1,4 +1,4 @@
-"""HyperAttention with factored effects: softmax and linear, shared and unshared slots (Def. G.1, G.3)."""
+"""HyperAttention with factored effects: softmax and linear, with shared and unshared slots (Def. G.1, G.3)."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from madbench.papers.interactions.mixers.reference import tuple_reference
 from madbench.papers.interactions.mixers.sums import tuple_sums, visibility_mask
 from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
-PROBED_TUPLES = 2**25  # largest number of tuples of a probe, which stores a number for each
+PROBED_TUPLES = 2**25  # largest number of tuples in a probe, which stores one number per tuple
 
 
 class HyperAttention(FactoredMixer):
-    """Heads that score tuples of tokens (Def. G.1 with shared slots, G.3 without)::
+    """Attention whose heads score tuples of tokens (Def. G.1 with shared slots, G.3 with unshared slots)::
 
         z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk),    J = (j1, .., j_(n-1)), j1 the newest
         y_i  = concat_h( sum_J softmax_J(z_iJ) (v^1_j1 * v^2_j2 * ..) ) W_o;    linear: z_iJ for softmax_J(z_iJ)
 
-    The mask is added to the scores; Def. G.1 prints it as a factor. W_o is the product of the paper's V^n and W^O. The
-    scale is that of Section 2. With RoPE (ours) the product of keys is rotated by the sum of the lags, sum_m (j_m - i).
-    Scores then depend on offsets only, are symmetric in the slots, and equal those of RoPE for n = 2. A row without
-    tuples (strict, fewer than n - 1 tokens) is 0. Heads may differ in n, as Appendix H proposes. Heads of degree 2 are
-    softmax or linear attention.
+    Slot m of a tuple is the place of its token j_m. The mask is added to the scores; Def. G.1 prints it as a factor.
+    W_o is the product of the paper's V^n and W^O. The scale is that of Section 2. With RoPE (ours) the product of keys
+    is rotated by the sum of the lags, sum_m (j_m - i). Scores then depend on offsets only, are symmetric in the slots,
+    and equal those of RoPE for n = 2. A row without tuples (strict, fewer than n - 1 tokens) is 0. Heads may differ in
+    n, as Appendix H proposes. Heads of degree 2 are softmax or linear attention.
 
     Args:
-        degrees: n of every head, ascending.
+        d_model: the width d.
+        degrees: the degree n of every head, ascending.
         unshared: True if every slot has its own keys and values.
-        tuples: the kind of tuples.
+        tuples: the kind of tuples, see :mod:`madbench.papers.interactions.mixers.tuples`.
         r_qk, r_vo: ranks, summed over heads.
         options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
 
-    Rows of the weights: q (r_qk, d); k, v by head, slot and channel, with one slot if shared. Parameters with m slots
-    per head: (1 + m) d r_qk + (1 + m) d r_vo.
+    ``q.weight`` is (r_qk, d). The rows of ``k.weight`` and ``v.weight`` are sorted by head, slot and channel, with one
+    slot per head if shared. With m slots per head, there are (1 + m) d r_qk + (1 + m) d r_vo parameters.
     """
 
     def __init__(
@@ -60,21 +61,25 @@ class HyperAttention(FactoredMixer):
         return f"degree n = {self.degree}"
 
     def _parts(self) -> Iterator[tuple[int, slice]]:
-        """Yield each degree and the slice of the heads that have it."""
+        """Yield each degree, and the slice of the heads that have it."""
         for degree in dict.fromkeys(self.degrees):
             first = self.degrees.index(degree)
             yield degree, slice(first, first + self.degrees.count(degree))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The scaled q (B, H, T, d_qk), and k (B, S, T, d_qk) and v (B, S, T, d_vo) of the S slots of all heads."""
+        """The scaled queries (B, H, T, d_qk), the keys (B, S, T, d_qk) and the values (B, S, T, d_vo) of x (B, T, d).
+
+        S is the number of slots of all heads.
+        """
         q = split_heads(self.q(x), self.n_head) * self.d_qk**-0.5
         k, v = (split_heads(of(x), sum(self.slots)) for of in (self.k, self.v))
         return q, k, v
 
     def rotate_query(self, q: Tensor, position: int) -> Tensor:
-        """The rotated queries, complex (B, H, T, d_qk). The first query is at ``position``.
+        """Rotate the queries q (B, H, T, d_qk) by their positions. The first query is at ``position``.
 
-        The real part of their product with rotated keys is q . Rot(sum of lags) (product of keys).
+        The result is complex. The real part of its product with a product of rotated keys is the score with RoPE: q .
+        Rot(sum of lags) (product of keys).
         """
         first, second = q.chunk(2, dim=-1)
         turn, conjugate = self._turn(q, position)[:, : self.d_qk // 2].conj(), torch.complex(first, -second)
@@ -82,16 +87,16 @@ class HyperAttention(FactoredMixer):
         return torch.cat((half, 1j * half), dim=-1)
 
     def rotate_key(self, k: Tensor, position: int) -> Tensor:
-        """Rotate the keys k (B, S, T, d_qk) of S slots. The first key is at ``position``. The result is complex.
+        """Rotate the keys k (B, S, T, d_qk) of S slots by their positions. The first key is at ``position``.
 
-        Channel c of the key at position t is multiplied by e^(i theta_c t).
+        The result is complex. Channel c of the key at position t is multiplied by e^(i theta_c t).
         """
         return k * self._turn(k, position)
 
     def _turn(self, q: Tensor, position: int) -> Tensor:
-        """The factors e^(i theta_c t) for channels c and T positions t from ``position`` on, complex (T, d_qk).
+        """The factors e^(i theta_c t) of RoPE for channels c and positions t from ``position`` on, complex (T, d_qk).
 
-        T is the number of tokens of q (B, H or S, T, d_qk). The two halves of the channels have the same factors.
+        T is the number of tokens of q (.., T, d_qk). The two halves of the channels have the same factors.
         """
         pair = torch.arange(0, self.d_qk, 2, device=q.device, dtype=torch.float64)
         token = torch.arange(position, position + q.shape[2], device=q.device, dtype=torch.float64)
@@ -99,9 +104,10 @@ class HyperAttention(FactoredMixer):
         return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
 
     def _by_slot(self, x: Tensor, degree: int, heads: slice) -> list[Tensor]:
-        """Select the slots of the ``heads`` of degree n from x (B, S, T, C), which has the slots of all heads.
+        """Select the slots of some heads from x (B, S, T, C), which has the keys or values of the slots of all heads.
 
-        Return one tensor (B, H', T, C) for each of the n - 1 slots of these heads.
+        The ``heads`` have the same ``degree`` n. Return one tensor (B, H', T, C) for each of their n - 1 slots. If
+        slots are shared, all of them are the same tensor.
         """
         of_one = self.slots[heads.start]
         first, last = sum(self.slots[: heads.start]), sum(self.slots[: heads.stop])
@@ -116,9 +122,10 @@ class HyperAttention(FactoredMixer):
         return torch.cat(rows, dim=1)
 
     def _weighted_sums(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
-        """The outputs of heads: sums of normalized weight times value over the tuples of these slots, (B, H, M, C).
+        """The outputs (B, H', M, d_vo) of H' heads of one degree for M rows: sums of weight times value over tuples.
 
-        A linear head's weights are not normalized. The output of a row without tuples is 0.
+        ``keys`` and ``values`` are by slot. Weights are normalized unless the mixer is linear. The output of a row
+        without tuples is 0.
         """
         numerator, denominator, _ = self._sums(q, keys, values, first_row)
         return numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1)
@@ -126,10 +133,11 @@ class HyperAttention(FactoredMixer):
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sum of weight times value and the sum of weights over the tuples of a row, and its largest score.
+        """Return three sums over the tuples of each row: of weight times value, of weights, and the largest score.
 
-        A weight is exp(score - largest score), or the score itself if linear. ``first_row`` is the position of the
-        first row among the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
+        Their shapes are (B, H', M, d_vo), (B, H', M, 1) and (B, H', M, 1). A weight is exp(score - largest score), or
+        the score itself if the mixer is linear; the largest score is then 0. ``first_row`` is the position of the first
+        row among the keys.
         """
         *outer, inner = keys
         if len(outer) > 1 and not is_symbolic(inner.shape[2]):
@@ -155,7 +163,7 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`_sums`, computed by a loop over the tokens of the newest slot.
+        """The result of :meth:`_sums`, computed by a loop over the tokens of the first slot, that of the newest token.
 
         For each of these tokens, the sums are over the remaining slots only.
         """
@@ -175,9 +183,9 @@ class HyperAttention(FactoredMixer):
     def _sums_with(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`_sums` over the tuples whose newest token is ``token``.
+        """The result of :meth:`_sums` over the tuples whose first slot has the token ``token``.
 
-        The other tokens are among the first ``older`` tokens, or among all if None.
+        The other slots have tokens among the first ``older`` tokens, or among all tokens if ``older`` is None.
         """
         rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
         numerator, denominator, top = self._sums(
@@ -187,12 +195,12 @@ class HyperAttention(FactoredMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The share of each token in a row's tuples, and the matrix W_q^T W_k / sqrt(d_qk) for each slot.
+        """The share of each token in the tuples of a row, and the matrix W_q^T W_k / sqrt(d_qk) of each slot.
 
-        The share of a token in a slot is the sum of the row's effects over the tuples with the token in this slot. It
-        is averaged over slots. Shares are computed if all rows together have at most ``PROBED_TUPLES`` tuples. The
-        matrix of a slot is the effect of its token on the row's token if the keys of the other slots are 1. It covers
-        the heads that have the slot.
+        The share of a token in a slot is the sum of the weights of the row's tuples with the token in this slot. It is
+        averaged over slots. Shares are computed only if the mixer is causal and all rows together have at most
+        ``PROBED_TUPLES`` tuples. The matrix of a slot is the effect of its token on the row's token if the keys of the
+        other slots are 1. It has one entry per head that has the slot.
         """
         queries, matrices = self.q.weight.unflatten(0, (self.n_head, self.d_qk)), {}
         keys_of_heads = self.k.weight.unflatten(0, (-1, self.d_qk)).split(self.slots)
@@ -207,7 +215,10 @@ class HyperAttention(FactoredMixer):
         return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
 
     def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
-        """A row's effects, summed over the tuples with a given token in a slot, averaged over slots, (B, H', T, T)."""
+        """The weights of a row's tuples, summed over the tuples with a given token in a slot, (B, H', rows, tokens).
+
+        The sums are averaged over slots. ``q`` and ``keys`` are those of H' heads of one degree.
+        """
         length, shares = q.shape[2], 0
         each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         for m in range(len(keys)):
@@ -235,7 +246,7 @@ class HyperAttention(FactoredMixer):
         return sum(n - 1 for n in self.degrees) * self.d_qk * self.d_vo
 
     def check_state(self) -> None:
-        """Do nothing: running sums are never too large, with (n - 1) d_qk d_vo entries per head."""
+        """Do nothing. The running sums, with (n - 1) d_qk d_vo entries per head, are never too large."""
 
     def state_row_bytes(self, batch: int) -> int:
         return 8 * (1 + self.rope) * batch * self._state_entries
@@ -243,8 +254,9 @@ class HyperAttention(FactoredMixer):
     def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
         """The sums of prod_m k^m v^m over the tuples of each row, and the running sums after the last row.
 
-        Both are lists by part of the heads. The sums of a part are (B, H', M, d_qk, d_vo). The running sums are a list
-        by slot of (B, H', 1, d_qk, d_vo).
+        Each result is a list with one entry per degree. The sums of an entry are (B, H', M, d_qk, d_vo) for H' heads
+        and M rows. The running sums of an entry are a list by slot of tensors (B, H', 1, d_qk, d_vo). ``state`` has the
+        running sums after earlier rows; None if there are none.
         """
         sums, after = [], []
         for i, (degree, heads) in enumerate(self._parts()):
@@ -258,7 +270,7 @@ class HyperAttention(FactoredMixer):
         return sums, after
 
     def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
-        """The sums over the tuples of one part of the heads, from the result of :func:`tuple_sums`.
+        """The sums over the tuples of ``heads``, from the result of :func:`tuple_sums`.
 
         If slots are shared and tuples are of the kind "all", every slot has the same running sum, which is raised to
         the power n - 1. Otherwise ``sums`` are returned as they are.
@@ -286,7 +298,7 @@ class HyperAttention(FactoredMixer):
 
 
 def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
-    """Combine the results of :meth:`HyperAttention._sums` over two disjoint sets of tuples."""
+    """Combine two results of :meth:`HyperAttention._sums` for the same rows and disjoint sets of tuples."""
     top = torch.maximum(first[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
     scales = [(part[2] - finite).exp() for part in (first, other)]
@@ -294,12 +306,15 @@ def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]
 
 
 def _insert_axes(x: Tensor, axes: int) -> Tensor:
-    """(B, H, S, C) -> (B, H, 1, .., S, C), with ``axes`` new axes for rows and for the tokens of earlier slots."""
+    """Insert ``axes`` new axes after the heads: (B, H, S, C) -> (B, H, 1, .., S, C).
+
+    The new axes are those of rows and of the tokens of earlier slots.
+    """
     return x[:, :, *(None,) * axes]
 
 
 def _real_product(a: Tensor, b: Tensor) -> Tensor:
-    """The real part of a b^T, computed with real products."""
+    """The real part of the matrix product a b^T, computed with real products."""
     if a.is_complex():
         a, b = torch.cat((a.real, -a.imag), dim=-1), torch.cat((b.real, b.imag), dim=-1)
     return a @ b.transpose(-1, -2)

@@ -1,4 +1,7 @@
-"""Costs of HyperFeatureAttention. With r_qk = r_vo = d, parameters are 4 d^2, or (3 + A) d^2 with a value product."""
+"""The ranks and costs of HyperFeatureAttention.
+
+With r_qk = r_vo = d, there are 4 d^2 parameters, or (3 + A) d^2 with a value product, for order A and width d.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from madbench.papers.interactions.mixers.hfa.grammar import Label
 
 
 class HfaAllocation(InteractionAllocation):
-    """Ranks and costs of HyperFeatureAttention; see :class:`InteractionAllocation`.
+    """The ranks and costs of a mixer of ``hfa:``. See :class:`InteractionAllocation`.
 
     In the formulas, A_h is the order of head h.
     """
@@ -18,7 +21,7 @@ class HfaAllocation(InteractionAllocation):
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The order A_h of each head."""
+        """The order of each head."""
         return self.label.by_head(self.size.n_head)
 
     @property
@@ -40,30 +43,36 @@ class HfaAllocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token of its visible pairs: (``seq_len`` + 1) / 2 pairs on average, or ``seq_len`` if not causal.
+        """The FLOPs per token of the effects and values of the pairs that it is in as a row.
 
-        A pair takes 2 (r_qk + r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and 2 d per
-        head instead of 2 (r_qk + r_vo).
+        A token sees ``seq_len`` tokens, or (``seq_len`` + 1) / 2 on average if ``causal``. A pair takes 2 (r_qk +
+        r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and 2 d per head instead of 2
+        (r_qk + r_vo).
         """
         factors, heads = sum(self.orders), self.size.n_head
         widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
         return (2 * widths + factors - heads) * ((seq_len + 1) / 2 if causal else seq_len)
 
     def flops_of_sums(self) -> float:
-        """FLOPs per token of the running sums: 4 d_vo prod_a e_a per head, to add a token and to read the sum.
+        """The FLOPs per token of the running sums: per head, 4 d_vo prod_a e_a to add a token and to read the sum.
 
-        e_a is the width of factor a.
+        e_a is the width of factor a of the head.
         """
         return 4 * self.numbers_of_sums()
 
     def numbers_of_sums(self) -> int:
-        """The size of the running sums of all heads, in numbers: d_vo prod_a e_a per head for factors of width e_a."""
+        """The number of entries in the running sums of all heads: d_vo prod_a e_a per head.
+
+        e_a is the width of factor a of the head.
+        """
         widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
         return self.widths["vo"] * sum(map(math.prod, widths))
 
 
 def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
-    """Split d_qk over the factors as evenly as possible, wider ones first, in steps of 1, or of 2 with RoPE.
+    """The widths of the ``order`` factors of a head, which split d_qk as evenly as possible, wider ones first.
+
+    Widths are multiples of 1, or of 2 with RoPE.
 
     >>> factor_widths(256, 3, rope=True)
     [86, 86, 84]

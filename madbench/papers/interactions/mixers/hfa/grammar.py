@@ -20,7 +20,7 @@ from madbench.papers.interactions.mixers.grammar import BrokenRule, InteractionL
 
 @dataclass(frozen=True, kw_only=True)
 class Label(InteractionLabel):
-    """A label of HyperFeatureAttention."""
+    """A label of the family ``hfa:`` of HyperFeatureAttention."""
 
     orders: tuple[int, ...]  # A of each part of the heads
     product: bool = False  # w: the value is a product too

@@ -19,12 +19,12 @@ from madbench.papers.interactions.mixers.hfa.budget import factor_widths
 from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.papers.interactions.mixers.reference import feature_reference
 
-MOST_STATE = 2**20  # largest number of entries of the running sum of a head
+MOST_STATE = 2**20  # largest number of entries in the running sum of a head
 ROWS_OF_SUM = 256  # rows per block between running sums; the time within a block grows with their square
 
 
 class HyperFeatureAttention(FactoredMixer):
-    """Heads whose score of a pair is a product of scores, one per feature (Def. F.3, eq. 39-40)::
+    """Attention whose heads score pairs of tokens by a product of scores, one per feature (Def. F.3, eq. 39-40)::
 
         z_ij = prod_a ( q^(a)_i . k^(a)_j / sqrt(e_a) ),   q^(a), k^(a) slices of width e_a of a head's d_qk
         y_i  = concat_h( sum_(j <= i) softmax_j(z_ij) v_j ) W_o;    linear: z_ij for softmax_j(z_ij)
@@ -34,14 +34,15 @@ class HyperFeatureAttention(FactoredMixer):
     which Section 2 has, and no mask. Order 1 is softmax attention.
 
     Args:
-        orders: A of every head, ascending.
+        d_model: the width d.
+        orders: the number of factors A of every head, ascending.
         product: True for the value product.
         r_qk, r_vo: ranks, summed over heads.
         options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
 
-    Rows of the weights: q, k (r_qk, d) by head, factor, channel; v (r_vo, d), with the value product
-    (sum_h A_h d_vo, d) by head, factor, channel. Parameters: 2 d r_qk + 2 d r_vo; with the value product
-    2 d r_qk + sum_h A_h d d_vo + d r_vo.
+    The rows of ``q.weight`` and ``k.weight`` (r_qk, d) are sorted by head, factor and channel. ``v.weight`` is (r_vo,
+    d). With the value product it is (sum_h A_h d_vo, d), with rows sorted by head, factor and channel. There are 2 d
+    r_qk + 2 d r_vo parameters, or 2 d r_qk + sum_h A_h d d_vo + d r_vo with the value product.
     """
 
     def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **options: Any):
@@ -62,27 +63,30 @@ class HyperFeatureAttention(FactoredMixer):
         return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
 
     def _parts(self) -> Iterator[tuple[int, range]]:
-        """Yield each order and the range of the heads that have it."""
+        """Yield each order, and the range of the heads that have it."""
         for order in dict.fromkeys(self.orders):
             first = self.orders.index(order)
             yield order, range(first, first + self.orders.count(order))
 
     def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
-        """Split queries or keys x (B, H, T, d_qk) of some heads into factors, (B, H', T, e_a) per factor.
+        """Split queries or keys x (B, H, T, d_qk) of some heads into factors: one tensor (B, H', T, e_a) per factor.
 
-        The ``heads`` have the same ``order``, the number of factors.
+        ``heads`` are H' heads with the same ``order``, which is their number of factors.
         """
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
-        """Rotate queries or keys x (B, H, T, d_qk), each factor of a head separately. Row 0 is at ``position``."""
+        """Rotate queries or keys x (B, H, T, d_qk) by position, each factor of a head separately.
+
+        The first token of x is at ``position``.
+        """
         parts = (self._factors(x, order, heads) for order, heads in self._parts())
         return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
 
     rotate_query = rotate_key
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """The scores z (B, H, M, S) of queries (B, H, M, d_qk) and keys (B, H, S, d_qk), in float32 or wider."""
+        """The scores (B, H, M, S) of queries (B, H, M, d_qk) and keys (B, H, S, d_qk), in float32 or wider."""
         products = []
         for order, heads in self._parts():
             z = None
@@ -104,9 +108,9 @@ class HyperFeatureAttention(FactoredMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The scores and weights of a causal mixer, and the matrix W_q^T W_k / sqrt(e_a) of each factor.
+        """The scores and weights of a causal mixer, and the matrix W_q^T W_k / sqrt(e_a) of each factor a.
 
-        With RoPE the matrices are for lag 0. A bidirectional mixer has matrices only.
+        e_a is the width of the factor. With RoPE the matrices are for lag 0. A bidirectional mixer has matrices only.
         """
         matrices = {}
         for a in range(max(self.orders)):
@@ -135,7 +139,7 @@ class HyperFeatureAttention(FactoredMixer):
 
     @property
     def state_entries(self) -> int:
-        """The number of entries, d_vo prod_a e_a, of the largest running sum of a head."""
+        """The number of entries in the largest running sum of a head: d_vo prod_a e_a for factors of width e_a."""
         return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
 
     def prefers_state(self, length: int) -> bool:
@@ -149,9 +153,9 @@ class HyperFeatureAttention(FactoredMixer):
             )
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """The number of rows per block.
+        """The number of rows per block of the path ``chunked`` or ``linear_time``.
 
-        It is small for causal running sums, because the rows of one block are compared pair by pair.
+        It is limited for causal running sums, because the rows of one block are compared pair by pair.
         """
         rows = super().rows_of_block(batch, length, path)
         return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
@@ -160,16 +164,20 @@ class HyperFeatureAttention(FactoredMixer):
         return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)
 
     def _kappa(self, x: Tensor, order: int, heads: range) -> Tensor:
-        """The Kronecker product kappa of the factors of queries or keys x (B, H, T, d_qk): (B, H', T, prod_a e_a)."""
+        """The Kronecker products of the factors of queries or keys x (B, H, T, d_qk): (B, H', T, prod_a e_a).
+
+        ``heads`` are H' heads with the same ``order``. e_a is the width of factor a.
+        """
         first, *others = self._factors(x, order, heads)
         for other in others:
             first = (first[..., None] * other[..., None, :]).flatten(-2)
         return first
 
     def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """The running sums Z = sum_j kappa_j v_j^T of the heads of each order, (B, H', prod_a e_a, d_vo).
+        """The running sums sum_j kappa_j v_j^T over the tokens j of a block and earlier tokens, one tensor per order.
 
-        The sums of earlier tokens in ``state`` are included.
+        kappa_j is the Kronecker product of the factors of key j. ``state`` has the sums of earlier tokens; None if
+        there are none. The tensor of H' heads is (B, H', prod_a e_a, d_vo) for factors of width e_a.
         """
         with without_autocast(k):
             parts = self._parts()
@@ -177,7 +185,10 @@ class HyperFeatureAttention(FactoredMixer):
             return tuple(new) if state is None else tuple(old + other for old, other in zip(state, new))
 
     def read_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
-        """Outputs (B, H, M, d_vo) of queries (B, H, M, d_qk) that see only the tokens in the running sums."""
+        """The outputs (B, H, M, d_vo) of queries q (B, H, M, d_qk) that see the tokens in ``state``, and no others.
+
+        ``state`` is a result of :meth:`totals`.
+        """
         rows = []
         with without_autocast(q):
             for (order, heads), total in zip(self._parts(), state):
@@ -188,9 +199,10 @@ class HyperFeatureAttention(FactoredMixer):
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Outputs of a block of rows, from each other and from the running sums of earlier tokens. Also the new sums.
+        """The outputs (B, H, M, d_vo) of a block of M rows, and the running sums after it.
 
-        The outputs are (B, H, M, d_vo).
+        The rows see the tokens of the block causally, and all earlier tokens, whose running sums are ``state``.
+        ``state`` is None for the first block.
         """
         o = self.attend(q, k, v, 0)
         if state is not None:
