@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class GatedMean(nn.Module):
-    """An example of a user's module: the mean of the values so far, gated by the current token."""
+    """The mean of the values so far, gated by the current token.
+
+    An example of a user's module, with the label ``my:mean``.
+    """
 
     def __init__(self, d_model: int):
         super().__init__()

@@ -23,33 +23,39 @@ def integer(default: int, least: int, most: int) -> Any:
 
 
 def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
-    """The operator with the arguments in ``text[start:end]`` of the label ``text``, such as ``neg,n=3``.
+    """Return the operator with the arguments in ``text[start:end]`` of a label, such as ``neg,n=3``.
 
-    Raises ``LabelError`` for an unknown argument or a wrong value.
+    ``operator`` is the class of the operator. Raises ``LabelError`` for an unknown argument or a wrong value.
     """
     return operator(**read_words(text, start, end, lambda word: _argument(operator, word)))
 
 
 def written(operator: Operator) -> str:
-    """The arguments as a label writes them, such as ``(neg,n=3)``. Default values are left out. Empty if all are."""
+    """The arguments of an operator as a label writes them, such as ``(neg,n=3)``.
+
+    Arguments at their defaults are left out. Empty if all are at their defaults.
+    """
     words = [_word(each, getattr(operator, each.name)) for each in fields(operator)]
     words = [word for word, each in zip(words, fields(operator)) if getattr(operator, each.name) != each.default]
     return f"({','.join(words)})" if words else ""
 
 
 def levels(operator: Operator) -> dict[str, str]:
-    """The value of each argument as text, by name: an integer or the flag's name. Empty for a flag that is not set."""
+    """The value of each argument of an operator, as text: an integer, or the name of a flag that is set.
+
+    A flag that is not set has an empty text. Keys are the names of the arguments.
+    """
     values = ((each, getattr(operator, each.name)) for each in fields(operator))
     return {each.name: str(value) if each.metadata else (each.name if value else "") for each, value in values}
 
 
 def choices(operator: type[Operator]) -> list[str]:
-    """The arguments that a label of this operator may have, as text, such as ``neg`` and ``n=1...4``."""
+    """The arguments that a label of this operator may have, each as a text such as ``neg`` or ``n=1...4``."""
     return [f"{each.name}={_range(each)}" if each.metadata else each.name for each in fields(operator)]
 
 
 def variants(operator: type[Operator]) -> Iterator[Operator]:
-    """The operator with every combination of values of its arguments. The combination of all defaults comes first."""
+    """Yield the operator with every combination of values of its arguments. All defaults come first."""
     values = [dict.fromkeys((each.default, *_values(each))) for each in fields(operator)]
     return (operator(*chosen) for chosen in itertools.product(*values))
 
@@ -67,7 +73,10 @@ def _word(each: Field[Any], value: int) -> str:
 
 
 def _argument(operator: type[Operator], word: str) -> tuple[str, int]:
-    """The name and the value of the argument in ``word``. Raises ``ValueError`` with a hint if either is wrong."""
+    """Return the name and the value of the argument in ``word``, such as ``neg`` or ``n=3``.
+
+    Raises ``ValueError`` with a hint if one of them is wrong.
+    """
     name, equals, value = (part.strip() for part in word.partition("="))
     by_name = {each.name: each for each in fields(operator)}
     if name not in by_name:

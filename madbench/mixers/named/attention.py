@@ -1,4 +1,4 @@
-"""The interface of named operators whose outputs are weighted sums of the values of all tokens so far."""
+"""The interface of named operators that weight the values of all tokens so far, as softmax attention does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
 
 
 class Tokens(NamedTuple):
-    """The projections of T tokens: their queries, and everything that later tokens need of them."""
+    """The projections of T tokens: their queries, and everything that later tokens need from them."""
 
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
@@ -30,9 +30,10 @@ class Tokens(NamedTuple):
     mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: a token changes keys or values by these
 
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
-        """A copy whose ``decay`` sums log f from the start of the sequence, where f is the forget gate.
+        """Return a copy whose cached ``decay`` is summed from the start of the sequence.
 
-        Before, ``decay`` sums log f over these tokens only. ``cached`` has the sums of the tokens before them.
+        ``decay`` is the sum of log f up to each token, where f is the forget gate. In the original, the sum begins with
+        the first of these tokens. ``cached`` has the sums up to all earlier tokens.
         """
         total = cached["decay"][..., -1:, :] + self.cached["decay"]
         return self._replace(cached={**self.cached, "decay": total})
@@ -40,7 +41,7 @@ class Tokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """A named operator whose decoding cache grows by every token."""
+    """A named operator whose decoding cache grows by every token, as the cache of softmax attention does."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense", "blocks")
     """An operator may set ``SOFTMAX_PATHS`` if it equals plain softmax attention of its :meth:`softmax_inputs`."""
@@ -53,26 +54,29 @@ class Attention(Operator):
     Zero if it is exact for any number of tokens, also in 16 bits."""
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """The count of numbers that each token adds to the cache, by name. By default keys and values of all heads."""
+        """The count of numbers that each token adds to the cache, by name of the cached tensor.
+
+        By default keys ``k`` and values ``v`` of all heads.
+        """
         return {"k": dims.key_dim, "v": dims.value_dim}
 
     @abstractmethod
     def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        """The projections of the tokens x (B, T, D), the first of which is at ``position``.
+        """Compute the projections of the tokens x (B, T, D), the first of which is at ``position``.
 
         ``carried`` is the field :attr:`Tokens.carried` of the tokens before x. It is None at the start of a sequence.
         If it is not None, x is a single token.
         """
 
     def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The tensors of a sequence that its queries read, by name: (B, H, T, C) each. ``v`` are the values.
+        """The tensors that the queries of a sequence read, by name: (B, H, T, C) each. ``v`` are the values.
 
         By default the cached tensors of ``tokens``.
         """
         return tokens.cached
 
     def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
+        """Compute the weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
 
         By default the softmax over tokens of q . k / sqrt(K). ``seen`` has the tensors of the tokens, as in
         :meth:`seen`. Query m sees the tokens 0 to ``first`` + m. If ``first`` is None, all queries see all tokens.
@@ -83,25 +87,26 @@ class Attention(Operator):
         return attention_ops.softmax(z, first)
 
     def read_out(self, layer: BuiltLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        """The output (B, T, D) of the weighted sums of values o (B, H, T, V): W_o (o * gate).
+        """Compute the output (B, T, D) from the weighted sums of values o (B, H, T, V).
 
-        The gate is that of ``tokens``. Without a gate, the output is W_o o.
+        By default the output projection of o, multiplied by the gate of ``tokens`` if there is one. ``x`` is the
+        layer's input.
         """
         from madbench.mixers.named import ops
 
         return ops.write(layer.get_submodule(self.output), ops.merge_heads(o), tokens.gate)
 
     def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
+        """Return queries, keys and values (B, H, T, .) whose plain causal softmax attention computes this operator.
 
-        That attention divides scores by the square root of the width of these queries. The paths ``tiled`` and ``sdpa``
-        use it to compute the weighted sums of values.
+        Plain attention divides scores by the square root of the width of these queries. The paths ``tiled`` and
+        ``sdpa`` compute the weighted sums of values from these inputs.
         """
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
     def attend(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
+        """Compute the weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
 
         For ``seen`` and ``first`` see :meth:`weights`.
         """
@@ -109,7 +114,7 @@ class Attention(Operator):
         return weights @ seen["v"].to(weights.dtype)
 
     def attend_in_blocks(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
-        """The weighted sums of values (B, H, T, V) of a sequence, in blocks of ``size`` queries.
+        """Compute the weighted sums of values (B, H, T, V) of a sequence, in blocks of ``size`` queries.
 
         The backward pass computes each block again, to save memory.
         """
@@ -128,27 +133,28 @@ class Attention(Operator):
         return torch.cat(blocks, dim=2)
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
-        """The gates of ``tokens`` for the layer's ``probe``, by name: (B, T, ...) each, between 0 and 1."""
+        """The gates in ``tokens``, for the method ``probe`` of the layer: name to (B, T, ...), between 0 and 1."""
         return {} if tokens.gate is None else {"output": tokens.gate}
 
     def cache_of(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The tensors that the cache has after a prompt, by name. ``tokens`` has the prompt's projections."""
+        """The tensors of the cache after a prompt, by name. ``tokens`` has the projections of the whole prompt."""
         return tokens.cached
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        """The cached tensors with one more token, whose projections are ``tokens``."""
+        """The tensors of the cache after one more token, by name. ``tokens`` has the projections of this token."""
         import torch
 
         return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}
 
     def decode(self, layer: BuiltLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
-        """The weighted sum of values (B, H, 1, V) of one token. ``cached`` already contains this token."""
+        """Compute the weighted sum of values (B, H, 1, V) for one token. ``cached`` already contains this token."""
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: two for each channel of each key and value that the token sees.
+        """FLOPs per token besides two per parameter: those of the scores and of the weighted sums of values.
 
-        In a sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms
-        are not counted.
+        They are two for each channel of each key and two for each channel of each value that the token sees. In a
+        sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms are
+        not counted.
         """
         return (length + 1) * (dims.key_dim + dims.value_dim)

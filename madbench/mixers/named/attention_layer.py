@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cache:
-    """The state of token-by-token decoding, which grows by every token."""
+    """The cache of token-by-token decoding, which grows by every token."""
 
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what later rows read of the tokens so far, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides, by name
@@ -38,12 +38,14 @@ class Cache:
 
 
 class AttentionLayer(NamedLayer):
-    """A layer whose cache grows by every token. Besides ``reference`` it has some or all of these paths.
+    """The layer of an operator whose cache grows by every token. Besides ``reference`` it has some of these paths.
 
     - ``dense``: all pairs of tokens at once
     - ``blocks``: blocks of ``chunk`` query rows and all tokens before them, recomputed in the backward pass
-    - ``tiled``: softmax on the CPU, in tiles that fit in the CPU's cache
+    - ``tiled``: softmax attention in tiles that fit in the CPU's cache
     - ``sdpa``: torch's scaled dot product attention
+
+    An operator has the last two only if it can be written as softmax attention.
     """
 
     operator: Attention
@@ -57,10 +59,10 @@ class AttentionLayer(NamedLayer):
         return self.operator.read_out(self, self._attend(tokens, path), x, tokens)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
+        """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. With ``slide``, only the first ``max_len`` tokens are decoded at once, and each
-        later token takes a step.
+        The result equals that of T calls of :meth:`step`. With ``slide``, only the first ``max_len`` tokens are
+        computed at once, and each later token takes a step.
         """
         check_sequences(x, self.allocation.label)
         whole = x[:, : self.max_len] if slide else x
@@ -75,8 +77,8 @@ class AttentionLayer(NamedLayer):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. The cache keeps every token.
-        With ``slide`` it keeps the newest ``max_len`` tokens.
+        The output equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. The cache keeps
+        every token, or with ``slide`` the newest ``max_len`` tokens.
         """
         self.check_token(x)
         row, position = x[:, None], cache.position if cache else 0
@@ -91,14 +93,14 @@ class AttentionLayer(NamedLayer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The weight of every token in every row of x (B, T, D), and the gates of the layer."""
+        """The weight of every token in every row of x (B, T, D), and the layer's gates, without gradients."""
         tokens = self.operator.tokens(self, x, 0, None)
         with without_autocast(x):
             weights = self.operator.weights(self, tokens.q, self.operator.seen(self, tokens), 0)
         return Probe(weights=by_lag(weights), gates=self.operator.probed_gates(tokens))
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         is_softmax = "sdpa" in self.operator.paths and self._is_exact(length)
@@ -114,7 +116,7 @@ class AttentionLayer(NamedLayer):
         return "dense" if is_small or length <= self.chunk else "blocks"
 
     def _is_exact(self, length: int) -> bool:
-        """True if softmax attention by torch computes ``length`` tokens as exactly as the other paths do."""
+        """True if torch's softmax attention computes ``length`` tokens as exactly as the other paths do."""
         most = self.operator.most_exact
         weight = next(self.parameters())
         is_wide = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
@@ -129,7 +131,7 @@ class AttentionLayer(NamedLayer):
         return length > softmax.BLOCK_ROWS and softmax.keeps_weights(batch, self.dims.heads, length)
 
     def _attend(self, tokens: Tokens, path: str) -> Tensor:
-        """The weighted sums of values (B, H, T, V) of a sequence, computed on ``path``."""
+        """Compute the weighted sums of values (B, H, T, V) of a sequence on ``path``."""
         q, seen = tokens.q, self.operator.seen(self, tokens)
         if path in ("sdpa", "tiled"):
             q, k, v = self.operator.softmax_inputs(self, q, seen)

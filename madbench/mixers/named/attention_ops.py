@@ -1,4 +1,4 @@
-"""Operations of named operators with a growing cache, in torch: heads, scores, and decay by position."""
+"""Operations in torch for named operators with a growing cache: heads, scores, and decay by position."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def future(z: Tensor, first: int) -> Tensor:
 
 
 def softmax(z: Tensor, first: int | None) -> Tensor:
-    """The softmax of scores z (..., M, N) over the tokens that each row sees.
+    """The softmax of scores z (..., M, N) over the N tokens that each row sees.
 
-    Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, it sees all tokens.
+    Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, every row sees all tokens.
     """
     return (z if first is None else z.masked_fill(future(z, first), -math.inf)).softmax(-1)
 
@@ -56,8 +56,8 @@ def heads_of(
     """Project x (B, T, D) to heads (B, H, T, .), by default those of queries, keys and values.
 
     Each letter of ``sides`` names a projection: ``q`` is the layer's ``q_proj``. The last letter stands for the values,
-    which are neither normed nor rotated. For ``norms``, ``eps``, ``position`` and the other projections see
-    :func:`place`. All heads are in the dtype of the values.
+    which are only split into heads. The other projections are also normed and rotated by :func:`place`, which explains
+    ``norms``, ``eps`` and ``position``. All heads are in the dtype of the values.
     """
     *others, values = project(x, *(layer.get_submodule(f"{side}_proj") for side in sides))
     heads = layer.dims.heads
@@ -71,9 +71,9 @@ def place(
 ) -> list[Tensor]:
     """Split projected queries or keys into heads, then norm and rotate them: (B, T, H n) -> (B, H, T, n) each.
 
-    ``norms`` has one module per tensor, whose ``weight`` is the gain of an RMSNorm per head. If it is empty, nothing is
-    normed. ``position`` is the position of the first token, for a rotation of all channels, or of all but the last if
-    their number is odd. If it is None, nothing is rotated.
+    ``norms`` has one module per tensor, whose ``weight`` is the gain of an RMSNorm per head. If it is empty, there is
+    no norm. ``position`` is the position of the first token. All channels are rotated by position (RoPE), or all but
+    the last if their number is odd. If ``position`` is None, there is no rotation.
     """
     if norms:
         placed = [head_norm(side, heads, cast(Tensor, norm.weight), eps) for side, norm in zip(sides, norms)]
@@ -84,7 +84,7 @@ def place(
 
 
 def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
-    """RMSNorm of each head, in float32 or wider: (B, T, H n) -> (B, H, T, n).
+    """Apply an RMSNorm to each head, in float32 or wider: (B, T, H n) -> (B, H, T, n).
 
     The gain is (n,) if the heads share it, else (H n,).
     """
@@ -94,21 +94,21 @@ def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
 
 
 def decay(gate: nn.Module, x: Tensor) -> Tensor:
-    """The sum of log f up to each token, in float64: x (B, T, D) -> (B, H, T, 1). f is sigmoid(gate(x))."""
+    """The sums of log f up to each token, in float64: x (B, T, D) -> (B, H, T, 1), where f = sigmoid(gate(x))."""
     with without_autocast(x):
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
 
 
 def gate_of(total: Tensor) -> Tensor:
-    """The gates f (B, T, H). ``total`` (B, H, T, 1) has the sum of log f up to each token."""
+    """Recover the forget gates f (B, T, H) from ``total`` (B, H, T, 1), the sums of log f up to each token."""
     return F.pad(total.squeeze(-1), (1, 0)).diff().exp().mT
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:
-    """The sum of log f over the tokens after each token, up to token ``row``: (B, H, N, 1) -> (B, H, 1, N).
+    """The sums of log f over the tokens after each token and up to ``row``, where f is the forget gate.
 
-    ``total`` has the sums of log f from the start up to each token. The result has their differences. The sums may be
-    large, so both are in float64.
+    ``total`` (B, H, N, 1) has the sums from the start of the sequence. The result (B, H, 1, N) has their differences.
+    The sums may be large, so both are in float64.
     """
     return (total[..., row, :].unsqueeze(-1) - total).mT
 
@@ -117,7 +117,7 @@ def sums_from_each(x: Tensor) -> Tensor:
     """The sums of x (..., N) from each entry to the last one, (..., N).
 
     An x of more than 32 entries is split into parts of 32. Within a part, sums are products with a triangular matrix of
-    ones, because the backward pass of these products is faster than that of a cumsum.
+    ones, because the backward pass of these products is faster than that of ``cumsum``.
     """
     length = x.shape[-1]
     if is_symbolic(length) or length <= PART:

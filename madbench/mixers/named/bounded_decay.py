@@ -1,4 +1,4 @@
-"""Operators whose decay lies between a lower bound and 1. The bound of layer l = 0, 1, ... of L is l / L."""
+"""Operators whose decay has a lower bound that rises from layer to layer: l / L in layer l = 0, 1, ... of L."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoundedDims(Dims):
-    """The widths of a layer, and the lower bound b of its decay."""
+    """The widths of a layer, and the lower bound of its decay, at least 0 and below 1."""
 
     bound: float = 0.0
 
 
 @dataclass(frozen=True)
 class BoundedDecay(Operator):
-    """An operator whose decay has a lower bound if ``bound`` is set.
+    """An operator whose decay can have a lower bound.
 
-    The bound is l / L in layer l = 0, 1, ... of L. Without ``bound`` it is 0.
+    If ``bound`` is true, the lower bound is l / L in layer l = 0, 1, ... of L. Otherwise it is 0.
     """
 
     bound: bool = False
@@ -44,9 +44,9 @@ class BoundedDecay(Operator):
 
 
 def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
-    """log f and 1 - f for the decay f = b + (1 - b) sigmoid(logits), each in the shape of ``logits``.
+    """Return log f and 1 - f for the decay f = b + (1 - b) sigmoid(logits), each in the shape of ``logits``.
 
-    b is the lower bound of f, see :func:`bound_of`.
+    b is the lower bound of f that :func:`bound_of` gives for ``dims``.
     """
     from torch.nn.functional import logsigmoid
 
@@ -56,5 +56,5 @@ def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
 
 
 def bound_of(dims: Dims) -> float:
-    """The lower bound of the decay of a layer with these widths. 0 if ``dims`` has no bound."""
+    """The lower bound of the decay of a layer with these widths. 0 if ``dims`` has no field ``bound``."""
     return dims.bound if isinstance(dims, BoundedDims) else 0.0

@@ -1,4 +1,4 @@
-"""Costs of named layers, and the widths that match the parameters of softmax attention."""
+"""Costs of named layers, and the widths that meet a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ NEAR = 6
 
 @dataclass(frozen=True)
 class Label:
-    """A named operator with its arguments. Its widths match the budget, or are the library's own if ``over``."""
+    """The label of a named layer: an operator with its arguments.
+
+    The widths meet the budget, or are the library's own widths if ``over`` is true.
+    """
 
     operator: Operator
     over: bool = False
@@ -34,7 +37,7 @@ class Label:
 
 @dataclass(frozen=True)
 class NamedAllocation(CountedParameters):
-    """The widths of a named layer and their cost. The counts of parameters are those of the built module."""
+    """The widths of a named layer and their cost. The counts of parameters are exact for the built module."""
 
     label: Label
     size: Size
@@ -44,7 +47,7 @@ class NamedAllocation(CountedParameters):
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:
-        """The number of parameters by part of the layer. ``conv`` is the number of taps of all convolutions."""
+        """The number of parameters by part of the layer. ``conv`` counts the taps of all convolutions together."""
         terms: dict[str, int] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Taps):
@@ -58,9 +61,10 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """Key channels ``qk`` and value channels ``vo`` of all heads, and the operator's further widths.
+        """The widths that the budget determines, and the size of the state before the first token, by name.
 
-        ``state`` is the size of the decoding state before the first token, as a count of numbers.
+        ``qk`` and ``vo`` are the key and value channels of all heads. Some operators have further widths. ``state`` is
+        a count of numbers.
         """
         dims, operator = self.dims, self.operator
         sides = {"qk": dims.key_dim, "vo": dims.value_dim}
@@ -68,19 +72,21 @@ class NamedAllocation(CountedParameters):
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Key channels ``qk`` and value channels ``vo`` of one head."""
+        """The key channels ``qk`` and the value channels ``vo`` of one head."""
         return {"qk": self.dims.key, "vo": self.dims.value}
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens.
+        """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        Twice the parameters, plus the operator's ``flops``, which count its state or its attention. A multiply-add
-        counts as two.
+        They are twice the number of parameters, plus the operator's ``flops`` for its state or its attention.
         """
         return 2.0 * self.total + self.operator.flops(self.dims, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that each token adds to the cache. Zero if the state has a fixed size."""
+        """Bytes that each token adds to the decoding cache. Zero if the state has a fixed size.
+
+        ``bytes_per_element`` is the size of one number.
+        """
         return float(bytes_per_element * sum(self.operator.cached(self.dims).values()))
 
     def state(self, seq_len: int) -> int:
@@ -90,14 +96,16 @@ class NamedAllocation(CountedParameters):
 
 @functools.cache
 def solve(label: Label, size: Size) -> NamedAllocation:
-    """Return the widest layer with at most 4 d^2 parameters, where taps of convolutions are not counted.
+    """Return the allocation of a named layer that meets the budget of ``size`` best.
 
-    For a label with ``!`` and for the budget ``paper``, it returns the library's own widths instead.
+    For parameters, it is the widest layer with at most 4 d_model^2 parameters, where taps of convolutions are not
+    counted. Widths are multiples of a step. The first step of :func:`width_steps` is taken whose widest layer uses at
+    least ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is taken. FLOPs or the
+    state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the widths are the
+    library's own.
 
-    Widths are multiples of a step. The first of :func:`width_steps` is taken whose widest layer uses at least
-    ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is taken. FLOPs or the state
-    are matched by :func:`_scaled`. Keys and values do not depend on the place of the layer in the model. Raises
-    ``BudgetError`` if no width fits.
+    Widths of keys and values do not depend on the place of the layer in the model. Raises ``BudgetError`` if no width
+    fits.
     """
     found = _widths(label, replace(size, layer=Layer()))
     return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
@@ -105,7 +113,7 @@ def solve(label: Label, size: Size) -> NamedAllocation:
 
 @functools.cache
 def _widths(label: Label, size: Size) -> NamedAllocation:
-    """The allocation of :func:`solve`, before the place of the layer in a model is taken into account."""
+    """The allocation that :func:`solve` returns, but without the changes for the layer's place in a model."""
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
@@ -141,12 +149,12 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
-    """Return the layer that matches FLOPs or the state. It has the keys and values of another model width w.
+    """Return the layer that matches FLOPs or the state. Its heads are those of a layer in a model of another width w.
 
-    The keys and values of w are those of the operator's layer with 4 w^2 parameters, so their proportion is kept. The
-    first estimate of w is the largest multiple of the number of heads that fits. The operator's candidates at this w
-    and at the ``NEAR`` next multiples on both sides are then compared. Of those that fit, the one that uses most of the
-    budget is taken.
+    The layer of width w has 4 w^2 parameters, so that keys and values have the usual proportion. The first estimate of
+    w is the largest multiple of the number of heads that fits. Then the operator's candidates at this w and at the
+    ``NEAR`` next multiples on both sides are compared. Of those that fit, the one that uses most of the budget is
+    taken.
 
     Candidates at a large w have coarse steps. In a narrow model, the values of a recurrence are therefore widened
     further, as far as the budget allows. Raises ``BudgetError`` if no layer fits.
@@ -157,7 +165,10 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, replace(dims, d=size.d_model))
 
     def proportional(steps: int) -> NamedAllocation:
-        """The layer with the keys and values of model width ``steps * heads``, or of the next width that has one."""
+        """The layer with the keys and values of a model of width ``steps * heads``.
+
+        If there is no layer of this width, the next larger multiple of ``heads`` is tried.
+        """
         try:
             return at(_widths(label, replace(size, d_model=steps * heads, budget="strict")).dims)
         except BudgetError:

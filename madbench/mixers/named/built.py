@@ -1,4 +1,7 @@
-"""The type of a named layer, for annotations in the operators. The class of the layer imports them."""
+"""The type of a built named layer, for annotations in the modules of operators.
+
+They cannot import the class of the layer, which imports them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BuiltLayer(Protocol):
-    """The members of :class:`madbench.mixers.named.layer.NamedLayer` that operators read."""
+    """The members of a :class:`madbench.mixers.named.layer.NamedLayer` that operators use."""
 
     dims: Dims
 
@@ -23,4 +26,7 @@ class BuiltLayer(Protocol):
     def get_submodule(self, target: str) -> nn.Module: ...
 
     def __getattr__(self, name: str) -> Any:
-        """A part that the operator declares. No class lists the parts, so mypy does not know their types."""
+        """A part that the operator declares, such as ``q_proj``.
+
+        No class lists these, so mypy does not know their types.
+        """

@@ -1,4 +1,4 @@
-"""The choice of blocks of tokens by the queries of sparse attention, in torch. The choice has no gradient."""
+"""The choice of blocks of tokens in sparse attention, in torch. Each query chooses, and the choice has no gradient."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BLOCK = 16
 
 
 def precise_heads(layer: BuiltLayer, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
-    """Queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider even under autocast.
+    """Compute the queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider even under autocast.
 
     In 16 bits, rounding would make some queries choose other blocks. Queries and keys are rotated by position, and the
     first token is at ``position``. ``norms`` are two modules, whose ``weight`` is the gain of an RMSNorm per head. If
-    it is empty, queries and keys are not normed.
+    it is empty, there is no norm.
     """
     with without_autocast(x):
         sides = [linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
@@ -34,16 +34,19 @@ def precise_heads(layer: BuiltLayer, x: Tensor, position: int, norms: Sequence[n
 
 
 def means(x: Tensor) -> Tensor:
-    """The mean of each block: (B, H, N, C) -> (B, H, blocks, C). An incomplete last block is filled with zeros."""
+    """The mean of each block of tokens: (B, H, N, C) -> (B, H, blocks, C).
+
+    The end of an incomplete last block is filled with zeros.
+    """
     first = torch.arange(0, x.shape[2], BLOCK, device=x.device)[:, None]
     return F.pad(wide(x), (0, 0, 0, BLOCK - 1))[:, :, first + torch.arange(BLOCK, device=x.device)].mean(3)
 
 
 def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
-    """A mask (..., M, blocks) of the ``count`` candidates with the largest scores in each row.
+    """A mask (..., M, blocks) that is True for the ``count`` candidates with the largest scores in each row.
 
-    ``score`` is (..., M, blocks), and ``is_candidate`` is a mask (M, blocks). If a row has fewer than ``count``
-    candidates, all are taken. Candidates whose score equals the smallest taken score are taken, too.
+    ``score`` is (..., M, blocks), and ``is_candidate`` (M, blocks) is True for the blocks that a row may choose. If a
+    row has fewer than ``count`` candidates, all are chosen. Ties with the last chosen candidate are chosen, too.
     """
     if count == 0:
         return torch.zeros_like(score, dtype=torch.bool)
@@ -53,12 +56,12 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
 
 
 def spread(of_blocks: Tensor, tokens: int) -> Tensor:
-    """Repeat numbers per block (..., blocks) for each token of the block: (..., ``tokens``)."""
+    """Repeat the number of each block for all tokens of the block: (..., blocks) -> (..., ``tokens``)."""
     return of_blocks[..., torch.arange(tokens, device=of_blocks.device) // BLOCK]
 
 
 def positions(z: Tensor, first: int | None) -> tuple[Tensor, Tensor]:
-    """The positions (M, 1) of the rows and (N,) of the tokens of scores z (..., M, N).
+    """The positions of the rows, (M, 1), and of the tokens, (N,), of scores z (..., M, N).
 
     The first row is at position ``first``. If ``first`` is None, the last row is at the position of the last token.
     """

@@ -1,4 +1,4 @@
-"""The parts that delta rules share: arguments, state, and the recurrence over convolved q, k and v.
+"""Base classes of named delta rules: their arguments, their state, and their recurrence over convolved q, k and v.
 
     S_t = (I - beta_t k_t k_t^T) A_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class DeltaRule(Recurrent):
     """A delta rule whose queries, keys and values go through a short convolution.
 
-    If ``neg`` is true, the step size beta is doubled, from the range (0, 1) to (0, 2).
+    If ``neg`` is true, the strength beta of a step is doubled, from the range (0, 1) to (0, 2).
     """
 
     neg: bool = False
@@ -37,18 +37,18 @@ class DeltaRule(Recurrent):
 
 @dataclass(frozen=True)
 class GatedDeltaRule(DeltaRule):
-    """A delta rule whose state decays by alpha_t, and whose read-out is multiplied by a gate."""
+    """A delta rule whose state decays, and whose read-out is multiplied by a gate."""
 
     @abstractmethod
     def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
-        """The logits of the decay of x (B, T, D), in float32 or wider.
+        """The logits of the decay for x (B, T, D), in float32 or wider.
 
-        (B, T, H) for a decay per head, or (B, T, H K) for a decay per key channel.
+        They are (B, T, H) for a decay per head, and (B, T, H K) for a decay per key channel.
         """
 
     @abstractmethod
     def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
-        """The gate (B, T, H V) of x (B, T, D), by which the normed read-out is multiplied."""
+        """The gate (B, T, H V) for x (B, T, D), by which the normed read-out is multiplied."""
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops, recurrent_ops
@@ -59,7 +59,7 @@ class GatedDeltaRule(DeltaRule):
             return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
     def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
+        """The recurrence from convolved q, k and v (B, T, .) and the logarithm of the decay (B, H, T, 1 or K).
 
         The strength beta is computed from the layer's input x (B, T, D).
         """

@@ -1,4 +1,4 @@
-"""The family of named layers. Their labels have no prefix: KDA, GDN(neg), Mamba-2."""
+"""The family of named layers. Their labels have no prefix, as ``KDA``, ``GDN(neg)`` and ``Mamba-2``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a named layer besides its label and size. There are none."""
+    """The settings of named layers: none besides the label and the size."""
 
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
     example = "GDN(neg)"
 
     def labels(self) -> list[Label]:
-        """Every operator with every choice of arguments: first at the budget, then with the library's widths."""
+        """All labels: every operator with every choice of arguments, first without and then with ``!``."""
         return [
             Label(variant, over)
             for over in (False, True)
@@ -60,9 +60,9 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         ]
 
     def parse(self, text: str) -> Label:
-        """Parse ``NAME`` or ``NAME(argument, ...)``, each with or without ``!``. The name may be in any case.
+        """Parse ``NAME`` or ``NAME(argument, ...)``, with or without ``!`` at the end.
 
-        Raises ``LabelError`` for any other text.
+        The name may be in any case and may have the prefix ``named:``. Raises ``LabelError`` for any other text.
         """
         match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(?:\(([^()]*)\))?(!?)", text)
         name = next((name for name in OPERATORS if match and name_key(name) == name_key(match[1])), None)
@@ -77,15 +77,15 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         return Label(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The factors of a label by name: its operator and each of its arguments.
+        """The levels of a label's factors, by name of the factor: ``operator``, each of its arguments, and ``budget``.
 
-        ``budget`` is ``matched``, or ``over`` if the label has the library's own widths.
+        The level of ``budget`` is ``matched``, or ``over`` if the label has the library's own widths.
         """
         budget = "over" if label.over else "matched"
         return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """Explanations of the label's operator and arguments, and of differences from the library's layer."""
+        """The explanation of a label: rows for its operator, its arguments, and differences from the library."""
         operator = label.operator
         rows = [Explanation(operator.name, operator.title, "", operator.equation, operator.source)]
         for name, meaning in operator.meanings.items():
@@ -105,7 +105,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         return rows
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the layers that this label builds."""
+        """The traits of the layers of this label, which its operator states."""
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
             stacked_path=label.operator.stacked_path,
@@ -118,20 +118,20 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The parameter groups of the operator's convolutions, norms and gates, by name of the part.
+        """The parameter groups of the operator's convolutions, norms and gates: name of the part to group.
 
-        Other parts, such as projections, are left out. A group does not depend on the widths, so small ones are used.
+        Other parts, such as projections, are left out. A group does not depend on the widths, so small widths are used.
         """
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}
 
     def takes_layer(self, label: Label) -> bool:
-        """True if a layer of this label depends on its place in a model."""
+        """True if the layer of this label depends on its place in a model."""
         return label.operator.takes_layer
 
     def own_modules(self, label: Label) -> tuple[str, ...]:
-        """The names of the modules that define the label's operator and its base classes."""
+        """The names of the Python modules that define the label's operator and its base classes."""
         bases = type(label.operator).__mro__
         return tuple(dict.fromkeys(base.__module__ for base in bases if issubclass(base, Operator)))
 

@@ -53,7 +53,10 @@ class NormGain(nn.Module):
 
 
 class LowRankMap(nn.Module):
-    """A linear map of low rank: ``lora.0``, then ``lora.2``. An operator may apply a function between them."""
+    """A linear map of low rank as two maps, ``lora.0`` and then ``lora.2``.
+
+    An operator may apply a function between them.
+    """
 
     def __init__(self, part: LowRank):
         super().__init__()
@@ -62,15 +65,17 @@ class LowRankMap(nn.Module):
 
 
 class NamedLayer(nn.Module):
-    """A causal layer of a named operator, (B, T, D) -> (B, T, D). Subclasses implement its paths and its decoding.
+    """The base class of causal layers of named operators, (B, T, D) -> (B, T, D).
+
+    Subclasses implement the paths and the decoding.
 
     Args:
         allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
         path: one of :attr:`paths`, the ways to compute the same function. ``auto`` chooses one for each input.
             ``reference`` computes with loops in float64. Raises ``TrainingError`` for any other path.
 
-    The layer has exactly ``allocation.total`` parameters. They have the names that they have in the layer of
-    flash-linear-attention.
+    The layer has exactly ``allocation.total`` parameters. They have the names that they have in the library's layer, of
+    flash-linear-attention or transformers.
     """
 
     def __init__(self, allocation: LayerAllocation, path: str = "auto"):
@@ -97,7 +102,7 @@ class NamedLayer(nn.Module):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The valid values of ``path``."""
+        """The valid values of the argument ``path``."""
         return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
@@ -105,8 +110,8 @@ class NamedLayer(nn.Module):
 
         With the same seed, the values equal those of a new layer.
 
-        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Operators may declare
-        other values, see :func:`draw`.
+        Linear maps and taps are drawn from N(0, 0.02^2). Biases are 0. Gains are 1; if the parameter is a gain minus 1,
+        it is 0. Operators may declare other values, see :func:`draw`.
         """
         redraw_parts(self)
         self._draw()
@@ -118,7 +123,7 @@ class NamedLayer(nn.Module):
     def draw_declared(self) -> None:
         """Set all parameters to the initial values that the operator's parts declare.
 
-        Parameters without a declaration: biases are 0, other vectors are 1, and all others are normal with mean 0 and
+        Without a declaration, biases are 0, other vectors are 1, and all other parameters are normal with mean 0 and
         standard deviation ``INIT_STD``.
         """
         for name, parameter in self.named_parameters():
@@ -132,11 +137,11 @@ class NamedLayer(nn.Module):
                 parameter.normal_(std=INIT_STD)
 
     def forward(self, x: Tensor, shared: Shared | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
+        """Mix the tokens of x: (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
 
         ``shared`` has the values that the layers of a model share. It is None for a layer outside of a model.
 
-        Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
+        Raises ``TrainingError`` if x has another shape, is not in floating point, or has no tokens.
         """
         check_sequences(x, self.allocation.label)
         path = self.resolve_path(*x.shape[:2])
@@ -145,7 +150,7 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """The values that the layers of a model share, as further arguments for the functions of the operator.
+        """Return further arguments for the operator's functions: the values that the layers of a model share.
 
         If layers with this operator share values, the result is ``(shared,)``, with an empty mapping in place of None.
         Otherwise it is ``()``, because the functions then have no such parameter.
@@ -153,18 +158,18 @@ class NamedLayer(nn.Module):
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
-        """Compute :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
+        """Compute the output of :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
         raise NotImplementedError
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None, shared: Shared | None = None) -> Tensor:
-        """The outputs of :meth:`forward` at the positions ``rows``, by loops in float64: (B, len(rows), D).
+        """Compute the rows ``rows`` of :meth:`forward`, with loops in float64: x (B, T, D) -> (B, len(rows), D).
 
-        All positions if ``rows`` is None. Raises ``TrainingError`` if the parameters lack the names that the operator
-        declares.
+        If ``rows`` is None, all rows are computed. ``shared`` is that of :meth:`forward`. Raises ``TrainingError`` if
+        the layer has other parts than the operator declares, for example because some were replaced.
         """
         parameters = {name: parameter.double() for name, parameter in self.named_parameters()}
         if list(self.operator.parts(self.dims)) != [*dict.fromkeys(name.split(".")[0] for name in parameters)]:
@@ -180,7 +185,7 @@ class NamedLayer(nn.Module):
         return y if rows is None else y[:, list(rows)]
 
     def check_token(self, x: Tensor) -> None:
-        """Raise ``TrainingError`` unless x is one token of each sequence, (B, D)."""
+        """Raise ``TrainingError`` unless x has the shape (B, D), one token of each sequence."""
         if x.dim() != 2:
             shape = tuple(x.shape)
             raise TrainingError(
@@ -200,7 +205,7 @@ def _module(part: Part) -> nn.Module:
 
 @torch.no_grad()
 def draw(parameter: Tensor, init: Init | LinearInit | tuple[float, float], blocks: int = 1) -> None:
-    """Set ``parameter`` to the initial values ``init``. Its layer is in a model of ``blocks`` blocks.
+    """Set ``parameter`` to the initial values that ``init`` names, for a layer of a model with ``blocks`` blocks.
 
     - ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16)
     - ``steps``: the inverse softplus of numbers that are log-uniform in [0.001, 0.1]

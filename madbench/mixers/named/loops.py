@@ -1,4 +1,4 @@
-"""Functions for the reference loops of operators, on single rows. They share no code with the layers."""
+"""Functions on single rows for the reference loops of operators. They share no code with the layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from madbench.mixers.named.widths import Dims
 
 
 def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
-    """SiLU of the causal convolution of x (T, C) with taps (C, 1, taps). The last tap applies to the current token."""
+    """Apply a causal convolution and SiLU to x (T, C).
+
+    The taps are (C, 1, taps), and the last is for the current token.
+    """
     rows = []
     for t in range(len(x)):
         row = torch.zeros_like(x[t]) if bias is None else bias
@@ -24,37 +27,40 @@ def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def convolved_qkv(p: Mapping[str, Tensor], x: Tensor, dims: Dims) -> list[Tensor]:
-    """The queries, keys and values of x (T, D) after projection, convolution and SiLU: (T, H, .) each."""
+    """The queries, keys and values of x (T, D) after projection, convolution and SiLU: (T, H, .) each.
+
+    ``p`` has the parameters of the layer by name.
+    """
     widths = {"q": dims.key, "k": dims.key, "v": dims.value}
     sides = {side: convolved(x @ p[f"{side}_proj.weight"].T, p[f"{side}_conv1d.weight"]) for side in widths}
     return [sides[side].view(len(x), -1, width) for side, width in widths.items()]
 
 
 def silu(x: Tensor) -> Tensor:
-    """x / (1 + e^-x)."""
+    """The activation SiLU: x / (1 + e^-x)."""
     return x * torch.sigmoid(x)
 
 
 def softplus(x: Tensor) -> Tensor:
-    """ln(1 + e^x)."""
+    """The activation softplus: ln(1 + e^x)."""
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
 def unit(x: Tensor) -> Tensor:
-    """x / sqrt(|x|^2 + 1e-6) for one vector x."""
+    """Divide one vector x by its length: x / sqrt(|x|^2 + 1e-6)."""
     return x / torch.sqrt((x * x).sum() + 1e-6)
 
 
 def normed(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
-    """RMSNorm of one vector x, multiplied by ``gain``."""
+    """The RMSNorm of one vector x, multiplied by ``gain``."""
     return x / torch.sqrt((x * x).mean() + eps) * gain
 
 
 def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: float = 1e-5) -> list[Tensor]:
-    """The heads of one token x (D,) as a list of vectors. ``side`` is ``q`` for queries, ``k`` or ``v``.
+    """Project one token x (D,) to its heads, a list of vectors. ``side`` is ``q`` for queries, ``k`` or ``v``.
 
-    They are normed if the layer has a gain for this side. The gain is shared by the heads, or has one number per
-    channel of each head.
+    The vectors are normed if the parameters ``p`` have a gain for this side. The gain is shared by the heads, or has
+    one number per channel of each head.
     """
     parts = (p[f"{side}_proj.weight"] @ x).view(heads, -1)
     if f"{side}_norm.weight" not in p:
@@ -64,7 +70,7 @@ def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: flo
 
 
 def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """The sum of ``values``, weighted by the softmax over ``keys`` of q . k / sqrt(K), where K is the length of q.
+    """The sum of ``values``, weighted by the softmax over ``keys`` of q . k / sqrt(K), where q has K channels.
 
     q, each key k and each value are vectors of one head.
     """
@@ -73,7 +79,7 @@ def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Te
 
 
 def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:
-    """The vector x, with pair (i, i + n/2) of its first n channels rotated by the angle position / 10000^(2i/n).
+    """Rotate each pair (i, i + n/2) of the first n channels of a vector x by the angle position / 10000^(2i/n).
 
     n is ``width``. If ``width`` is None, all channels are rotated, or all but the last if their number is odd.
     """
@@ -87,7 +93,7 @@ def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:
 
 
 def rotated_pairs(x: Tensor, position: int) -> Tensor:
-    """The vector x of even width n, with pair (2i, 2i + 1) rotated by the angle position / 10000^(2i/n)."""
+    """Rotate each pair (2i, 2i + 1) of channels of a vector x of even width n by the angle position / 10000^(2i/n)."""
     angles = [position / 10000 ** (2 * i / len(x)) for i in range(len(x) // 2)]
     pairs = zip(x[::2], x[1::2], angles, strict=True)
     turned = [

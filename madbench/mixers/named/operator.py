@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operator(ABC):
-    """A named operator of any kind. Its fields are the arguments that a label may have in parentheses.
+    """A named operator of any kind: its name and source, its parameters, its costs and its definition.
 
-    A field is a flag that is False by default, or an :func:`~madbench.mixers.named.arguments.integer`.
+    Its dataclass fields are the arguments that a label may have in parentheses. A field is a flag that is False by
+    default, or an :func:`~madbench.mixers.named.arguments.integer`.
 
     Each operator has a file of its own, whose docstring has the equation in the symbols of the paper. Torch is not
     imported before a layer is built.
@@ -68,7 +69,7 @@ class Operator(ABC):
     """True if the number of heads changes the layer."""
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """The widths that the budget chooses from, in ascending order of parameters.
+        """The widths from which the budget chooses, in ascending order of parameters.
 
         d is the width of the model. ``step`` is one of :func:`madbench.mixers.named.widths.width_steps`. Widths are
         multiples of it, unless d and the number of heads determine them. By default values are as wide as keys, or one
@@ -77,19 +78,22 @@ class Operator(ABC):
         return equal_or_wider(d, heads, step, 2 * d // heads)
 
     def library_dims(self, d: int, heads: int) -> Dims:
-        """The library's own widths at model width d. By default keys and values have d / heads channels per head."""
+        """The library's own widths in a model of width d.
+
+        By default keys and values have d / heads channels per head.
+        """
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     @abstractmethod
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        """The declarations of the layer's parameters, by their names in the library's layer."""
+        """The declarations of the layer's parameters, by the names that they have in the library's layer."""
 
     @abstractmethod
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
-        """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
+        """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition, in the precision of x.
 
         ``p`` has the parameters by name. The loops share no code with the layer. If the operator shares values, the
-        loops take them as a fourth argument ``shared``.
+        loops take the shared values as a fourth argument ``shared``.
         """
 
     @abstractmethod
@@ -97,39 +101,42 @@ class Operator(ABC):
         """Approximate forward FLOPs per token of a sequence of ``length`` tokens, besides two per parameter."""
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
-        """The widths ``dims``, changed for a layer at this place in a model. By default nothing is changed.
+        """The widths of a layer at this place in a model. By default ``dims``, unchanged.
 
-        Keys and values keep their widths.
+        Keys and values always keep their widths.
         """
         return dims
 
     def initialize(self, layer: BuiltLayer) -> None:
-        """Set the initial values of all parameters. By default they are those that the parts declare.
+        """Set the initial values of all parameters. By default those that the operator's parts declare.
 
         ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`. The caller turns off the recording of gradients.
         """
         layer.draw_declared()
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """The values of the symbols in :attr:`parameters` and :attr:`state`.
+        """The values of the symbols in the expressions :attr:`parameters` and :attr:`state`, by symbol.
 
-        The symbols are d, H (heads), K, V (key and value channels per head), W (taps), T (tokens of the sequence), and
-        the arguments by name.
+        The symbols are d (width of the model), H (heads), K and V (key and value channels per head), W (taps), T
+        (tokens of the sequence), and the names of the arguments.
         """
         taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
         sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps, "T": tokens}
         return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
 
     def further_ranks(self, dims: Dims) -> Mapping[str, int]:
-        """The widths that the budget determines besides the widths of keys and values, by name. By default empty."""
+        """The widths that the budget determines besides those of keys and values, by name. By default empty."""
         return {}
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """The count of numbers that each token adds to the cache, by tensor. Empty if the state has a fixed size."""
+        """The count of numbers that each token adds to the cache, by name of the tensor.
+
+        Empty if the state has a fixed size.
+        """
         return {}
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The sizes of the tensors that decoding carries besides a recurrent state, as counts of numbers by name.
+        """The count of numbers in each tensor that decoding carries besides the recurrent state, by name of the tensor.
 
         Only tensors of fixed size are listed. ``windows`` are the last inputs of all convolutions. A position is
         carried as a tensor of integers (B,), and is not counted.
@@ -138,5 +145,5 @@ class Operator(ABC):
         return {"windows": window} if window else {}
 
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
-        """The count of all numbers that decoding carries after ``tokens`` tokens."""
+        """The count of all numbers that decoding carries for one sequence after ``tokens`` tokens."""
         return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())

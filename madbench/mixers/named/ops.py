@@ -1,7 +1,7 @@
-"""Operations of all named operators, in torch: convolutions, heads, norms, and linear maps that are never in 16 bits.
+"""Operations in torch for all named operators: convolutions, heads, norms, and linear maps that are never in 16 bits.
 
-``project``, ``softplus``, ``wide`` and ``without_autocast`` are imported from other modules. They can be used as
-``ops.project`` and so on, so that a function of an operator needs one import.
+``project``, ``softplus``, ``split_heads``, ``wide`` and ``without_autocast`` are imported from other modules, so that
+the functions of operators can use ``ops.project`` and so on with one import.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Carried = Mapping[str, Tensor]
 
 
 def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """The causal convolution of x (B, T, C) with taps (C, taps), and the inputs that the next token needs.
+    """Return the causal convolution of x (B, T, C) with taps (C, taps), and the inputs that the next token needs.
 
-    These are the last inputs, as ``windows`` (B, taps - 1, C). ``carried`` has the windows before x. If it is None,
-    they are zero.
+    These inputs are ``windows`` (B, taps - 1, C), the last inputs of the convolution. ``carried`` has the windows
+    before x. If it is None, they are zero.
     """
     count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
     last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of exported programs
@@ -43,16 +43,16 @@ def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, 
 
 
 def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """SiLU of the causal convolution of x (B, T, C) plus ``bias`` (C,), and the inputs that the next token needs.
+    """Apply SiLU to the causal convolution of x (B, T, C) plus ``bias`` (C,). Return also what the next token needs.
 
-    None as bias stands for zero. For the other arguments see :func:`convolve`.
+    If ``bias`` is None, there is no bias. The other arguments and the second result are those of :func:`convolve`.
     """
     y, carried = convolve(x, taps, carried)
     return F.silu(y if bias is None else y + bias), carried
 
 
 def unit(x: Tensor) -> Tensor:
-    """x / sqrt(|x|^2 + 1e-6) over the last axis."""
+    """Divide x by its length over the last axis: x / sqrt(|x|^2 + 1e-6)."""
     return x * (x.square().sum(-1, keepdim=True) + UNIT_EPS).rsqrt()
 
 
@@ -67,17 +67,17 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def norm(y: Tensor, gain: Tensor, eps: float = NORM_EPS) -> Tensor:
-    """RMSNorm of y over the last axis, multiplied by ``gain``."""
+    """The RMSNorm of y over the last axis, multiplied by ``gain``."""
     return F.rms_norm(y, y.shape[-1:], gain.to(y.dtype), eps)
 
 
 def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
-    """The linear map ``layer`` of x in float32 or wider, even under autocast. Gates are computed this way."""
+    """Apply the linear map ``layer`` to x in float32 or wider, even under autocast. Gates are computed this way."""
     return call_in_dtype_of_input(layer, wide(x))
 
 
 def low_rank(maps: nn.Sequential, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """A linear map of low rank of x, in float32 or wider: the first of ``maps``, then the last.
+    """Apply a linear map of low rank to x, in float32 or wider: the first of ``maps``, then the last.
 
     ``between`` is a function that is applied between them, or None.
     """
@@ -86,9 +86,9 @@ def low_rank(maps: nn.Sequential, x: Tensor, between: Callable[[Tensor], Tensor]
 
 
 def write(output: nn.Module, y: Tensor, gate: Tensor | None = None) -> Tensor:
-    """The linear map ``output`` of y * gate, in the dtype of the map's weight. y and the gate are (B, T, .).
+    """Apply the linear map ``output`` to y * gate, in the dtype of the map's weight. y and the gate are (B, T, .).
 
-    None as gate stands for 1.
+    If ``gate`` is None, the map is applied to y.
     """
     dtype = weight_of(output).dtype
     return output(y.to(dtype) if gate is None else y.to(dtype) * gate.to(dtype))

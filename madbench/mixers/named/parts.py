@@ -1,4 +1,4 @@
-"""Declarations of a layer's parameters, which can be counted without torch."""
+"""Declarations of the parts of a layer that have parameters. The parameters can be counted without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Linear:
     """A linear map with a weight (outputs, inputs).
 
     ``bias`` is False for no bias, and True for a bias that is initially zero. Two numbers stand for a bias whose
-    initial values are evenly spaced from the first number to the second.
+    initial values are evenly spaced from the first number to the second. ``init`` names the initial weights.
     """
 
     inputs: int
@@ -66,9 +66,9 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a norm over ``width`` channels, initially 1. ``bias`` is True if the norm also has a bias.
+    """The gain of a norm over ``width`` channels, initially 1.
 
-    If ``is_offset``, the parameter is the gain minus 1.
+    If ``bias`` is true, the norm also has a bias. If ``is_offset`` is true, the parameter is the gain minus 1.
     """
 
     width: int
@@ -80,7 +80,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Vector:
-    """A parameter that is not part of a submodule. ``shape`` is a number if the parameter has one dimension."""
+    """A parameter that is not part of a submodule. ``init`` names its initial values.
+
+    ``shape`` is a number if the parameter has one dimension.
+    """
 
     shape: int | tuple[int, ...]
     init: Init
@@ -95,7 +98,7 @@ Part = Linear | Taps | LowRank | Gain | Vector | tuple[Linear, ...]
 
 
 def count(part: Part) -> int:
-    """The number of parameters of ``part``."""
+    """The number of parameters of a part of a layer."""
     return sum(linear.count for linear in part) if isinstance(part, tuple) else part.count
 
 
@@ -111,12 +114,12 @@ def qkv_taps(dims: Dims) -> dict[str, Part]:
 
 
 def qk_gains(width: int) -> dict[str, Part]:
-    """The gains ``q_norm`` and ``k_norm`` of the norms of queries and keys, ``width`` numbers each."""
+    """The gains ``q_norm`` and ``k_norm`` for the norms of queries and keys, with ``width`` numbers each."""
     return {"q_norm": Gain(width), "k_norm": Gain(width)}
 
 
 def insert_after(parts: Mapping[str, Part], name: str, added: Mapping[str, Part]) -> dict[str, Part]:
-    """A copy of ``parts`` in which the parts ``added`` follow the part ``name``."""
+    """Return a copy of ``parts`` in which the parts ``added`` follow the part ``name``."""
     items = list(parts.items())
     place = list(parts).index(name) + 1
     return dict([*items[:place], *added.items(), *items[place:]])

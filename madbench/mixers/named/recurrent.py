@@ -1,4 +1,4 @@
-"""The interface of named operators with a recurrence, whose state has a fixed size."""
+"""The interface of named operators with a recurrence of one matrix per head, whose state has a fixed size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Rows(NamedTuple):
     """The inputs of the recurrence and of the read-out for some tokens. A row is one update of the state.
 
-    A token takes :attr:`Recurrent.rows_per_token` rows.
+    Each token takes :attr:`Recurrent.rows_per_token` rows.
     """
 
     dynamics: Dynamics
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Recurrent(Operator):
-    """A named operator with a recurrence, whose state has a fixed size."""
+    """A named operator with a recurrence of one matrix per head. Its state has a fixed size."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense", "chunked", "fla")
     stacked_path: ClassVar = "chunked"
@@ -44,17 +44,18 @@ class Recurrent(Operator):
 
     @abstractmethod
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        """The inputs of the recurrence for the tokens x (B, T, D).
+        """Compute the inputs of the recurrence for the tokens x (B, T, D).
 
         ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence. If
         it is not None, x is a single token, and its rows include all changes that it makes to the state. If the
-        operator shares values, this method takes them as a fourth argument ``shared``.
+        operator shares values, this method takes the shared values as a fourth argument ``shared``.
         """
 
     def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """The output (B, T, D) of x (B, T, D) from y (B, H, T, V), which the queries read from the state.
+        """Compute the output (B, T, D) from y (B, H, T, V), which the queries read from the state.
 
-        By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection.
+        By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection. x
+        (B, T, D) is the layer's input.
         """
         from madbench.mixers.named import recurrent_ops
 
@@ -62,7 +63,7 @@ class Recurrent(Operator):
 
     @property
     def rows_per_token(self) -> int:
-        """The number of updates of the state per token. The state is read after the last of them."""
+        """The number of updates of the state per token. The state is read after the last of these updates."""
         return 1
 
     def recurrent(self, dims: Dims) -> int:
@@ -73,7 +74,7 @@ class Recurrent(Operator):
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token of the recurrent state, besides two per parameter.
+        """FLOPs per token for the recurrent state, besides two per parameter.
 
         Each number of the state takes 1 for the decay and 2 for the read-out. For each update it takes 2 for what is
         written, and 4 for what a delta rule removes. Gates, activations and norms are not counted.

@@ -1,4 +1,4 @@
-"""The layer (``nn.Module``) of named operators with a recurrence, and the paths that compute it."""
+"""The layer (``nn.Module``) of named operators with a recurrence of one matrix per head, and its paths."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ if TYPE_CHECKING:
 
 
 def rows_per_block(x: Tensor) -> int:
-    """The number of rows per block that is fast on the device of x, for a recurrence with one decay per head."""
+    """The number of rows per block that is fastest on the device of x, for a recurrence with one decay per head."""
     return CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
 
 
 @dataclass(frozen=True)
 class Cache:
-    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
+    """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
     state: Tensor  # (B, H, K, V)
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the state, by name
 
 
 class RecurrentLayer(NamedLayer):
-    """A layer whose state has a fixed size. Besides ``reference`` it has these paths.
+    """The layer of an operator with a recurrence, whose state has a fixed size.
+
+    Besides ``reference`` it has these paths.
 
     - ``dense``: all pairs of tokens at once
     - ``chunked``: blocks of :meth:`rows_per_block` rows and a state between them, linear in T
-    - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
+    - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits; some operators lack it
     """
 
     operator: Recurrent
@@ -67,9 +69,10 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False, shared: Shared | None = None) -> tuple[Tensor, Cache]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
+        """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
+        The result equals that of T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
+        ``shared`` is that of :meth:`forward`.
         """
         check_sequences(x, self.allocation.label)
         rows = self.operator.rows(self, x, None, *self.handed(shared))
@@ -84,7 +87,8 @@ class RecurrentLayer(NamedLayer):
     ) -> tuple[Tensor, Cache]:
         """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
-        ``slide`` has no effect, because the cache has a fixed size.
+        ``cache`` is None for the first token. ``slide`` has no effect, because the cache has a fixed size. ``shared``
+        is that of :meth:`forward`.
         """
         self.check_token(x)
         row = x[:, None]
@@ -98,19 +102,22 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, row, rows)[:, 0], Cache(cast(Tensor, state), rows.carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         rows = length * self.operator.rows_per_token
         return "dense" if is_symbolic(batch, length) or rows <= self.rows_per_block() else "chunked"
 
     def rows_per_block(self) -> int:
-        """Rows per block of the path ``chunked``: ``chunk``, or if it is None, a number that is fast on the device."""
+        """The number of rows per block of the path ``chunked``: ``chunk``, unless it is None.
+
+        If it is None, a number that is fast on the layer's device.
+        """
         if self.chunk is not None:
             return self.chunk
         return CHUNK if self.operator.has_channel_decay else rows_per_block(next(self.parameters()))
 
     def _read(self, rows: Tensor) -> Tensor:
-        """Select the last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
+        """Select the last row of each token, which is read out: (B, H, rows, .) -> (B, H, T, .)."""
         count = self.operator.rows_per_token
         return rows if count == 1 else rows[:, :, count - 1 :: count]

@@ -1,4 +1,4 @@
-"""Operations of named operators with a state of fixed size, in torch: delta rules, decay, scans and the gated norm."""
+"""Operations in torch for named operators with a state of fixed size: delta rules, decay, scans and the gated norm."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def convolved_qkv(layer: BuiltLayer, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
-    """q, k and v (B, T, .) of x (B, T, D) after projection, causal convolution and SiLU, and ``windows``.
+    """Return q, k and v (B, T, .) of x (B, T, D) after projection, convolution and SiLU, and what the next token needs.
 
-    ``windows`` (B, 3, .) are the last inputs of the convolutions, which the next token needs. ``carried`` has the
-    windows before x. It is None at the start of a sequence.
+    The next token needs ``windows`` (B, 3, .), the last inputs of the convolutions. ``carried`` has the windows before
+    x. It is None at the start of a sequence.
     """
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
     taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
@@ -43,16 +43,17 @@ def convolved_qkv(layer: BuiltLayer, x: Tensor, carried: Carried | None) -> tupl
 
 
 def log_decay(layer: BuiltLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
+    """Return the logarithm of a decay, -e^A_log softplus(logits + dt_bias), and this softplus.
 
-    ``A_log`` and ``dt_bias`` are parameters of the layer, with one number per head and one per logit.
+    ``logits`` are (B, T, H n), and both results are (B, H, T, n). ``A_log`` and ``dt_bias`` are parameters of the
+    layer, with one number per head and one per logit.
     """
     step = split_heads(softplus(logits + layer.dt_bias.to(logits.dtype)), heads)
     return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
 
 
 def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
-    """The strengths beta (B, H, rows) of a delta rule: sigmoid(W_b x) for x (B, T, D), doubled if ``neg``.
+    """The strengths beta (B, H, rows) of the steps of a delta rule: sigmoid(W_b x) for x (B, T, D), doubled if ``neg``.
 
     W_b is the layer's ``b_proj``. A token has as many rows as W_b has outputs per head.
     """
@@ -63,10 +64,10 @@ def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
 def delta_rule(
     layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
 ) -> Dynamics:
-    """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
+    """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and the logarithm of the decay.
 
-    ``log_alpha`` is None if the state does not decay. k, v and ``log_alpha`` may have several rows per token. The
-    strength beta is computed from the layer's input x (B, T, D).
+    ``log_alpha`` (B, H, T, 1 or K) is this logarithm. It is None if the state does not decay. k, v and ``log_alpha``
+    may have several rows per token. The strength beta is computed from the layer's input x (B, T, D).
     """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
@@ -77,7 +78,7 @@ def delta_rule(
 
 
 def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
-    """The recurrence h_t = e^(log_decay_t) h_(t-1) + x_t of each channel. All three are (B, T, C).
+    """Compute the recurrence h_t = e^(log_decay_t) h_(t-1) + x_t of each channel. All three are (B, T, C).
 
     ``before`` (B, C) is h before the first row, or None for zero. Pairs of rows are joined first, then pairs of pairs,
     and so on. In each pair, the last h of the first half decays into each row of the second half. No exponent is above
@@ -103,9 +104,9 @@ def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
 
 
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
-    """The dynamics d with one more row before the others, which writes key (B, H, K) and value (B, H, V).
+    """Return the dynamics d with one more row at the front, which writes key (B, H, K) and value (B, H, V).
 
-    d must have no mirrors.
+    d must have a decay and no mirrors.
     """
 
     def before(first: Tensor, rest: Tensor) -> Tensor:
@@ -121,7 +122,7 @@ def same_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def skip_and_gate(layer: BuiltLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
-    """(y + D v) * SiLU(z), (B, T, H V), from read-outs y and values v (B, H, T, V) and z (B, T, H V).
+    """Compute (y + D v) * SiLU(z), (B, T, H V), from the read-outs y and the values v (B, H, T, V), and z (B, T, H V).
 
     D is a parameter of the layer with one number per head.
     """
@@ -129,9 +130,10 @@ def skip_and_gate(layer: BuiltLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
 
 
 def gated_norm(layer: BuiltLayer, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
-    """The output W_o (norm(y) * gate), with an RMSNorm per head of y (B, H, T, V) and a gate (B, T, H V).
+    """Compute the output W_o (norm(y) * gate), with an RMSNorm per head of y (B, H, T, V) and a gate (B, T, H V).
 
-    None as gate stands for 1. ``gain`` is the name of the layer's part with the gain of the norm.
+    W_o is the layer's ``o_proj``. If ``gate`` is None, there is no gate. ``gain`` is the name of the part with the gain
+    of the norm.
     """
     with without_autocast(y):
         normed = merge_heads(norm(y, cast(Tensor, layer.get_submodule(gain).weight)))

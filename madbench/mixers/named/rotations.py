@@ -14,7 +14,7 @@ from madbench.mixers.srg.parts import ROPE_BASE, rotary_angles, rotate
 def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
     """Rotate the first ``width`` channels of tensors (B, H, T, n) by position, in pairs (i, i + width / 2).
 
-    The first row is at ``position``.
+    The first row is at ``position``. Other channels stay as they are.
     """
     angles = rotary_angles(sides[0][..., :width], position)
     return [torch.cat((rotate(x[..., :width], position, angles=angles), x[..., width:]), dim=-1) for x in sides]
@@ -23,15 +23,15 @@ def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
 def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
     """Rotate the pairs (2i, 2i + 1) of channels of tensors (..., T, n) by position.
 
-    The first row is at ``position``. In the result, the first channels of all pairs precede the second channels, as in
-    transformers. This order does not change the products of queries and keys.
+    The first row is at ``position``. The channels change their order: in the result, the first channels of all pairs
+    precede the second channels, as in transformers. This does not change the products of queries and keys.
     """
     angles = rotary_angles(wide(sides[0]), position)
     return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]
 
 
 def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
-    """Rotate x (B, H, T, N), N even, by position, in pairs (i, i + N / 2).
+    """Rotate x (B, H, T, N) by position, in pairs (i, i + N / 2) of its N channels. N is even.
 
     ``first`` (B,) has the position of the first row of each sequence, as integers.
     """
@@ -46,7 +46,8 @@ def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
 def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
     """The angles (..., T, C) of all rows: pi times the sum of ``turns`` (..., T, C) up to each row, modulo 2 pi.
 
-    ``before`` (..., C) is the angle before the first row, or None for zero. The result is in float64.
+    ``before`` (..., C) is added to all angles: the angle before the first row, or None for zero. The result is in
+    float64.
     """
     angle = (math.pi * turns.double()).cumsum(-2)
     return (angle if before is None else angle + before[..., None, :]).remainder(2 * math.pi)
@@ -55,7 +56,7 @@ def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
 def rotate_pairs_by_angle(x: Tensor, angle: Tensor) -> Tensor:
     """Rotate the first A pairs (2i, 2i + 1) of channels of x (..., N) by the angles (..., A).
 
-    A is at most N / 2. The other channels stay as they are.
+    A is at most N / 2. Other channels stay as they are.
     """
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     count = 2 * angle.shape[-1]

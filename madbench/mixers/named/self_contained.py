@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelfContained(Operator):
-    """A named operator that computes its outputs in its own method :meth:`outputs`, on the only path ``dense``."""
+    """A named operator whose method :meth:`outputs` computes outputs and decoding state. Its only path is ``dense``."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense",)
 
@@ -30,7 +30,8 @@ class SelfContained(Operator):
     def outputs(
         self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The output (B, T, D) of x (B, T, D), and the tensors that the next token needs as ``carried``, by name.
+        """Compute the output (B, T, D) of x (B, T, D), and the tensors that the next token needs, by name.
 
-        ``carried`` is None at the start of a sequence. If it is not None, x is a single token.
+        ``carried`` has the tensors after the tokens before x. It is None at the start of a sequence. If it is not None,
+        x is a single token.
         """

@@ -14,13 +14,13 @@ from madbench.mixers.named.self_contained import SelfContained
 
 @dataclass(frozen=True)
 class Cache:
-    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
+    """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
     carried: Mapping[str, Tensor]  # (B, ...) each, as the operator names them
 
 
 class SelfContainedLayer(NamedLayer):
-    """A layer whose operator computes its outputs itself. Besides ``reference`` it has one path, ``dense``."""
+    """The layer of an operator that computes its outputs itself. Besides ``reference`` it has one path, ``dense``."""
 
     operator: SelfContained
 
@@ -28,9 +28,9 @@ class SelfContainedLayer(NamedLayer):
         return self.operator.outputs(self, x, None)[0]
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
+        """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
+        The result equals that of T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         """
         check_sequences(x, self.allocation.label)
         y, carried = self.operator.outputs(self, x, None)
@@ -39,12 +39,12 @@ class SelfContainedLayer(NamedLayer):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
-        ``slide`` has no effect, because the cache has a fixed size.
+        ``cache`` is None for the first token. ``slide`` has no effect, because the cache has a fixed size.
         """
         self.check_token(x)
         y, carried = self.operator.outputs(self, x[:, None], cache.carried if cache else None)
         return y[:, 0], Cache(carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         return "dense" if self.path == "auto" else self.path

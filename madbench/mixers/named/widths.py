@@ -1,4 +1,4 @@
-"""The widths of layers, and the candidates that the budget chooses from."""
+"""The widths of named layers, and lists of widths from which the budget chooses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 @dataclass(frozen=True)
 class Dims:
-    """The widths of a layer: channels of the model and of the keys and values of a head."""
+    """The widths of a layer: the channels of the model, and the channels of keys and values per head."""
 
     d: int  # width of the model
     heads: int
@@ -23,14 +23,14 @@ class Dims:
 def width_steps(d: int) -> tuple[int, ...]:
     """The steps in which the widths of a head are tried in a model of width d, in order of preference.
 
-    From d 256 up, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
-    multiples of 8 would leave much of the budget unused.
+    From d = 256 on, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
+    multiples of 8 would leave much of the budget unused. Below, the only step is 1.
     """
     return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
 
 
 def widths(step: int, most: int) -> range:
-    """The multiples of ``step`` up to ``most``. ``step`` itself is always included."""
+    """The multiples of ``step`` up to ``most``. ``step`` itself is included even if it exceeds ``most``."""
     return range(step, max(most, step) + 1, step)
 
 
@@ -40,7 +40,7 @@ def equal_or_wider(d: int, heads: int, step: int, most: int) -> list[Dims]:
 
 
 def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
-    """Widths with d / 2 key channels in all heads together, and up to 2 d value channels.
+    """Widths with d / 2 key channels in all heads together, and up to 2 d value channels in a model of width d.
 
     The value channels of a head are multiples of ``step``.
     """
@@ -51,9 +51,9 @@ def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
 def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
     """Pairs (key, value) of channels per head, with keys of at most ``d // heads`` channels in a model of width ``d``.
 
-    Keys have multiples of ``key_step`` or of ``step``, whichever is larger; the first multiple is always included. For
-    each width of keys, the first value has twice as many channels. Each following value is narrower by ``step``, down
-    to 6 ``step`` less than the first, but never narrower than the keys.
+    The channels of keys are multiples of ``key_step`` or of ``step``, whichever is larger. The first multiple is always
+    included. For each width of keys, the first value has twice as many channels. Each following value is narrower by
+    ``step``, down to 6 ``step`` less than the first, but never narrower than the keys.
     """
     key_step = max(key_step, step)
     keys = widths(key_step, d // heads)
@@ -63,9 +63,9 @@ def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int
 def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
     """Widths whose values are 1 to 3 times as wide as keys, in ascending order of parameters.
 
-    ``key_cost`` and ``value_cost`` are the numbers of linear maps to keys and to values. Among widths with equal
-    parameters, those with values nearest to twice the keys come last, because the last that fits is taken. Values
-    change in steps of ``step``, and keys in half steps.
+    ``key_cost`` and ``value_cost`` are the numbers of linear maps to keys and to values. Among widths with equally many
+    parameters, those with values nearest to twice the keys come last, because the last that fits the budget is taken.
+    Values change in steps of ``step``, and keys in half steps.
     """
     key_step = max(1, step // 2)
     keys = range(key_step, max(step, d // heads) + 1, key_step)

@@ -1,4 +1,4 @@
-"""The named operators, each in a file of its own."""
+"""The named operators by name. Each has a file of its own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comba(GDN):
-    """The operator Comba, whose equation is in the docstring of this module."""
+    """The named operator Comba: a delta rule that removes only a learned share of what it reads.
+
+    The equations are in the docstring of this module. If ``unit`` is true, the vector that reads has length 1.
+    """
 
     unit: bool = False
 

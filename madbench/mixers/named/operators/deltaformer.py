@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaFormer(Attention):
-    """The operator DeltaFormer, whose equation is in the docstring of this module.
+    """The named operator DeltaFormer: softmax attention over values that were corrected by the delta rule.
 
-    For a sequence, the values of :class:`Tokens` are U, which is computed in blocks of rows. For a single token they
-    are v, which :meth:`extend` corrects.
+    The equations are in the docstring of this module. For a sequence, the values of :class:`Tokens` are the corrected
+    values, which are computed in blocks of rows. For a single token they are not corrected yet, and :meth:`extend`
+    corrects them.
     """
 
     norm: bool = False
@@ -82,9 +83,9 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, without the two per parameter.
+        """FLOPs per token besides two per parameter.
 
-        To those of softmax attention for o come two per channel of each earlier key and value for u.
+        To those of softmax attention, the corrected values add two per channel of each earlier key and value.
         """
         return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
 
@@ -110,9 +111,9 @@ class DeltaFormer(Attention):
 
 
 def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tensor:
-    """The corrected values U (B, H, T, V) of a sequence with values v (B, H, T, V) and beta (B, H, T, 1).
+    """The corrected values U (B, H, T, V) of a sequence with values v (B, H, T, V) and strengths beta (B, H, T, 1).
 
-    Computed in blocks of ``size`` rows. If there are several, the backward pass computes each block again.
+    They are computed in blocks of ``size`` rows. If there are several blocks, the backward pass computes each again.
     """
     import torch
 
@@ -131,9 +132,9 @@ def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tenso
 
 
 def corrected_block(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *earlier: Tensor) -> Tensor:
-    """The corrected values U (B, H, M, V) of the last M tokens of a sequence with keys k (B, H, N, K).
+    """The corrected values (B, H, M, V) of the last M of N tokens with keys k (B, H, N, K).
 
-    q, v and beta are those of the M tokens. ``earlier`` are the blocks of U before them.
+    q, v and beta are those of the M tokens. ``earlier`` are the blocks of corrected values before them.
     """
     import torch
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaNet(DeltaRule):
-    """The operator DeltaNet, whose equation is in the docstring of this module."""
+    """The named operator DeltaNet: linear attention whose state is corrected by the delta rule.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "DeltaNet"
     title: ClassVar = "DeltaNet"

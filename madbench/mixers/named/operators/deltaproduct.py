@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaProduct(Recurrent):
-    """The operator DeltaProduct, whose equation is in the docstring of this module. With n = 1 it equals GDN(neg)."""
+    """The named operator Gated DeltaProduct: ``n`` steps of the delta rule per token.
+
+    The equations are in the docstring of this module. If ``ungated`` is true, the state does not decay. With ``n`` = 1
+    it equals ``GDN(neg)``.
+    """
 
     n: int = integer(default=2, least=1, most=4)
     ungated: bool = False

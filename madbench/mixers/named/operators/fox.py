@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoX(Attention):
-    """The operator FoX, whose equation is in the docstring of this module.
+    """The named operator FoX, forgetting attention: softmax attention whose scores decay by a gate per token.
 
-    The cache keeps the sum of log f up to each token, in double precision. Only differences of these sums matter.
+    The equation is in the docstring of this module. The cache keeps the sum of the logarithms of the gates up to each
+    token, in float64. Only differences of these sums matter.
     """
 
     gate: bool = False
@@ -78,11 +79,11 @@ class FoX(Attention):
         return attention_ops.softmax(z + decay.to(z.dtype), first)
 
     def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
+        """Return queries, keys and values (B, H, T, .) whose plain causal softmax attention computes this operator.
 
         Queries and keys have one more channel, whose product adds the decay to the scores. In keys this channel is the
-        sum of log f from the token to the middle of the sequence. In queries it is a constant, which undoes the
-        division by the square root of the width.
+        sum of log f from the token to the middle of the sequence, where f is the forget gate. In queries it is a
+        constant, which undoes the division by the square root of the width.
         """
         import torch
 

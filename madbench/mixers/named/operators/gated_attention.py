@@ -27,7 +27,10 @@ EPS = 1e-6  # epsilon of the norms of queries and keys
 
 @dataclass(frozen=True)
 class GatedAttention(Attention):
-    """The operator gated attention, whose equation is in the docstring of this module. Keys are as wide as values."""
+    """The named operator GatedAttention: softmax attention whose output is multiplied by a gate.
+
+    The equations are in the docstring of this module. Keys are as wide as values.
+    """
 
     name: ClassVar = "GatedAttention"
     title: ClassVar = "Gated attention"
@@ -97,5 +100,8 @@ class GatedAttention(Attention):
 
 
 def rotated(width: int) -> int:
-    """The number of rotated channels: a quarter of a head's ``width``, rounded down to an even number, at least 2."""
+    """The number of channels of a head that are rotated by position.
+
+    It is a quarter of the head's ``width``, rounded down to an even number, and at least 2.
+    """
     return 2 * max(1, width // 8)

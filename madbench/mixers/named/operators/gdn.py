@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GDN(GatedDeltaRule):
-    """The operator GDN, whose equation is in the docstring of this module."""
+    """The named operator GDN, Gated DeltaNet: the delta rule with one decay per head.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "GDN"
     title: ClassVar = "Gated DeltaNet"

@@ -5,7 +5,8 @@
 S is (K, V) per head, and * is a product per channel. q, k, v are convolved, SiLU is applied, and q and k are scaled to
 length 1. b_t = sigmoid(W_b x_t) in (0, 1)^K is doubled by ``neg``, and w_t = sigmoid(W_w x_t) in (0, 1)^V.
 alpha_t = exp(-e^A softplus(W_f2 W_f1 x_t + c)) in (0, 1)^K, with A per head, as in KDA. The output is
-W_o (RMSNorm(o_t) * sigmoid(W_g2 W_g1 x_t + b)), with a norm per head. With b = w = beta it is KDA.
+W_o (RMSNorm(o_t) * sigmoid(W_g2 W_g1 x_t + b)), with a norm per head. With b_t = w_t = beta_t, one number per head, it
+is KDA.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GDN2(KDA):
-    """The operator GDN-2, whose equation is in the docstring of this module."""
+    """The named operator GDN-2, Gated DeltaNet 2: a delta rule with separate gates for removing and writing.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "GDN-2"
     title: ClassVar = "Gated DeltaNet 2"

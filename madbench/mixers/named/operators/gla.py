@@ -27,7 +27,10 @@ ROOT = 16  # the decay is this root of a sigmoid
 
 @dataclass(frozen=True)
 class GLA(Recurrent):
-    """The operator GLA, whose equation is in the docstring of this module."""
+    """The named operator GLA, gated linear attention: a recurrence with a decay per key channel.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "GLA"
     title: ClassVar = "Gated linear attention"
@@ -42,7 +45,10 @@ class GLA(Recurrent):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths whose values are as wide as keys or up to twice as wide, in ascending order of parameters."""
+        """The widths from which the budget chooses, in ascending order of parameters.
+
+        Values are as wide as keys or up to twice as wide.
+        """
         key_cost, value_cost = heads * (2 * d + RANK + 1), 3 * d * heads + 1
         pairs = sorted(wider_values(d, heads, step, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
         return [Dims(d, heads, key, value) for key, value in pairs]

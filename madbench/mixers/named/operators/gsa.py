@@ -28,9 +28,10 @@ ROOT = 8  # the decay is this root of a sigmoid
 
 @dataclass(frozen=True)
 class GSA(Recurrent):
-    """The operator GSA, whose equations are in the docstring of this module.
+    """The named operator GSA, gated slot attention: softmax over slots that forget.
 
-    S is the recurrent state. P is carried as a further tensor.
+    The equations are in the docstring of this module. The recurrent state is S, the values of the slots. P, the keys of
+    the slots, is carried as a further tensor.
     """
 
     name: ClassVar = "GSA"
@@ -64,7 +65,10 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: 5 for each number of P and S (1 for its decay, 2 for writing it, 2 for the read-out)."""
+        """FLOPs per token besides two per parameter: 5 for each key channel and value channel of each slot.
+
+        The 5 are 1 for the decay, 2 for writing and 2 for the read-out.
+        """
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

@@ -1,4 +1,7 @@
-"""The first pass of gated slot attention: products of queries with slots, the decaying columns of a state."""
+"""The first pass of gated slot attention: products of queries with the keys of slots, which decay.
+
+The keys of the slots are the columns of a state P.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ PAIRS = 4  # rows whose decay is computed pair by pair
 
 
 def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return P_t^T q_t (B, H, T, M) of all rows t, and the last P (B, H, K, M).
+    """Return the products P_t^T q_t (B, H, T, M) of all rows t with M slots, and the last P (B, H, K, M).
 
     P_t = P_(t-1) Diag(f_t) + k_t s_t^T. q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before
     the first row, or None for zeros. No exponent is above zero.
@@ -39,7 +42,7 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
     """Compute :func:`read_slots` from all pairs of rows, for a single block and for exported programs.
 
-    c is the sum of log f up to each row.
+    c (B, H, T, M) is the sum of log f up to each row.
     """
     lower = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()[..., None]
     decay = masked_exp((c[:, :, :, None] - c[:, :, None]).to(s.dtype), lower)
@@ -52,11 +55,12 @@ def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | N
 
 
 def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor) -> Tensor:
-    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j within blocks (..., BLOCK, .), where c is the sum of log f.
+    """Compute sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j for all rows t within blocks (..., BLOCK, .).
 
-    Within parts of ``PAIRS`` rows, the decay is computed for each pair of rows. Neighboring parts are then joined two
-    by two until one is left. The decay from a row of the first part to a row of the second part is a product of two
-    factors: the decay up to the last row of the first part, and the decay after this row.
+    c is the sum of log f up to each row, where f is the decay. Within parts of ``PAIRS`` rows, the decay is computed
+    for each pair of rows. Neighboring parts are then joined two by two until one is left. The decay from a row of the
+    first part to a row of the second part is a product of two factors: the decay up to the last row of the first part,
+    and the decay after this last row.
     """
     near_q, near_k, near_s, near_c = (split_rows(side, PAIRS) for side in (q, k, s, c))
     lower = torch.ones(PAIRS, PAIRS, dtype=torch.bool, device=q.device).tril()[..., None]

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HGRN(bounded_decay.BoundedDecay, SelfContained):
-    """The operator HGRN, whose equation is in the docstring of this module. One head of V channels, without keys."""
+    """The named operator HGRN: an elementwise gated recurrence, with one head of value channels and without keys.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "HGRN"
     title: ClassVar = "HGRN"
@@ -61,7 +64,7 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
         return {"h": dims.value}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: for each channel, 1 for the decay and 2 for what is written."""
+        """FLOPs per token besides two per parameter: for each channel, 1 for the decay and 2 for what is written."""
         return 3 * dims.value
 
     def outputs(

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HGRN2(bounded_decay.BoundedDecay, Recurrent):
-    """The operator HGRN2, whose equation is in the docstring of this module. ``Dims.key`` is the expansion ratio."""
+    """The named operator HGRN2: linear attention whose keys are 1 minus the decay of each key channel.
+
+    The equation is in the docstring of this module. ``Dims.key``, the key channels per head, is the expansion ratio of
+    the paper.
+    """
 
     name: ClassVar = "HGRN2"
     title: ClassVar = "HGRN2"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KDA(GatedDeltaRule):
-    """The operator KDA, whose equation is in the docstring of this module."""
+    """The named operator KDA, Kimi Delta Attention: the gated delta rule with a decay per key channel.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "KDA"
     title: ClassVar = "Kimi Delta Attention"
@@ -38,7 +41,11 @@ class KDA(GatedDeltaRule):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with equal keys and values, or values one step wider. The kernels take at most 256 key channels."""
+        """The widths from which the budget chooses, in ascending order of parameters.
+
+        Values are as wide as keys, or one step wider. Heads have at most 256 key channels, because the library's
+        kernels take no more.
+        """
         return equal_or_wider(d, heads, step, min(256, 2 * d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:

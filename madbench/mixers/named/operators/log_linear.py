@@ -33,9 +33,10 @@ LEVELS = 15  # 0 to 14
 
 @dataclass(frozen=True)
 class LogLinearMamba2(SelfContained):
-    """The operator LogLinearMamba-2, whose equation is in the docstring of this module.
+    """The named operator LogLinearMamba-2: Mamba-2 whose state is split into buckets of 1, 2, 4, ... tokens.
 
-    ``Dims.key`` is N, and ``Dims.value`` is P.
+    Each bucket is read with a scale. The equation is in the docstring of this module. ``Dims.key`` is the state size N,
+    and ``Dims.value`` is the head's width P.
     """
 
     name: ClassVar = "LogLinearMamba-2"
@@ -54,10 +55,11 @@ class LogLinearMamba2(SelfContained):
     without_decay: ClassVar = ("L",)
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """The widths that the budget chooses from, in ascending order of parameters.
+        """The widths from which the budget chooses, in ascending order of parameters.
 
-        The usual widths have P = d // heads, and N up to 2 d. Smaller widths for small budgets come before them. These
-        have N = P, at most d // heads, and fewer parameters than the smallest usual width.
+        N is the state size, and P is the width of a head. The usual widths have P = d // heads, and N up to 2 d.
+        Smaller widths for small budgets come before them. These have N = P, at most d // heads, and fewer parameters
+        than the smallest usual width.
         """
         width = max(1, d // heads)
         wide = [Dims(d, heads, states, width) for states in widths(step, 2 * d)]
@@ -85,21 +87,26 @@ class LogLinearMamba2(SelfContained):
         }
 
     def initialize(self, layer: BuiltLayer) -> None:
-        """Set the initial values of the library's layer. A of the heads is -1, -2, and so on."""
+        """Set the initial values as in the library's layer. The rate A of the heads is -1, -2, and so on."""
         import torch
 
         layer.draw_declared()
         layer.A_log.copy_(torch.arange(1, layer.dims.heads + 1).log())
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The sizes of ``windows`` and ``buckets``. The position is carried as an integer, which is not counted."""
+        """The count of numbers in ``windows``, the last inputs of the convolution, and in ``buckets``, by name.
+
+        The position is carried as an integer, which is not counted.
+        """
         return {**super().carried(dims), "buckets": (LEVELS - 1) * dims.value_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token for each number of a state: 5 as in Mamba-2, and 3 for each bucket that the token reads.
+        """FLOPs per token besides two per parameter.
 
-        The 3 are 1 for the decay of a bucket and 2 for its read-out. A token reads half of log2 T buckets on average,
-        where T is ``length``.
+        For each number of a state: 5, and 3 for each bucket that the token reads.
+
+        The 5 are those of Mamba-2. The 3 are 1 for the decay of a bucket and 2 for its read-out. A token reads half of
+        log2 T buckets on average, where T is ``length``.
         """
         from math import log2
 

@@ -26,10 +26,11 @@ def levels_of(t: Tensor, s: Tensor) -> Tensor:
 
 
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The sums of values (B, H, T, V). Row t reads sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
+    """Compute sum_(s<=t) scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s for all rows t, the values that they read.
 
-    q and k are (B, H, T, K), v is (B, H, T, V), and log decay is (B, H, T). The scales are (B, H, T, TOP + 1), one per
-    level. ``size`` is the number of rows per block, a power of two.
+    q and k are (B, H, T, K), v and the result are (B, H, T, V), and ``log_decay`` is (B, H, T). ``scales`` has one
+    scale per level, (B, H, T, TOP + 1). :func:`levels_of` gives the level. ``size`` is the number of rows per block, a
+    power of two.
     """
     length = q.shape[2]
     is_single = is_symbolic(length) or length <= size
@@ -45,9 +46,10 @@ def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Ten
 
 
 def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -> Tensor:
-    """The sums of values (B, H, Z, C, V) within each of Z blocks of C rows, from all pairs of rows.
+    """The part of the sums of :func:`read_buckets` that rows read from their own block, from all pairs of rows.
 
-    c (B, H, Z, C, 1) is the sum of log decays up to each row.
+    It is (B, H, Z, C, V) for Z blocks of C rows. c (B, H, Z, C, 1) is the sum of log decays up to each row. The other
+    tensors are those of :func:`read_buckets`, split into blocks.
     """
     rows = torch.arange(q.shape[-2], device=q.device)
     mask, level = rows[:, None] >= rows, levels_of(rows[:, None], rows)
@@ -57,7 +59,7 @@ def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -
 
 
 def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The sums of values (B, H, T, V) that rows read from earlier blocks of ``size`` rows.
+    """The part (B, H, T, V) of the sums of :func:`read_buckets` that rows read from earlier blocks of ``size`` rows.
 
     Neighboring blocks are joined to blocks of twice the size until one is left. When two blocks are joined, each row of
     the second block reads the state at the end of the first block, decayed from there up to the row.
@@ -82,7 +84,7 @@ def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, 
 
 
 def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
-    """The buckets (B, H, TOP, K, V) that the token after these rows reads at the levels 1 to ``TOP``.
+    """The buckets (B, H, TOP, K, V) after these rows: the states that the next token reads at the levels 1 to ``TOP``.
 
     Levels without tokens are zero.
     """
@@ -109,8 +111,8 @@ def read_step(
     """Decode one token. Return its sum of values (B, H, 1, V) and the buckets for the next token.
 
     The tensors of the token are those of :func:`read_buckets` for T = 1. ``position`` (B,) is the place of the token in
-    its sequence, from 0 on, and ``buckets`` (B, H, TOP, K, V) have all tokens before it. Let i be the place of the
-    lowest binary digit 0 of ``position``, at most TOP - 1. The token and all buckets below index i are added to the
+    its sequence, from 0 on. ``buckets`` (B, H, TOP, K, V) have all tokens before it. Let i be the place of the lowest
+    binary digit of ``position`` that is 0, at most TOP - 1. The token and all buckets below index i are added to the
     bucket of index i.
     """
     decayed = log_decay.exp()[..., None, None] * buckets

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mamba2(Recurrent):
-    """The operator Mamba-2, whose equation is in the docstring of this module.
+    """The named operator Mamba-2: a state-space model with one decay per head.
 
-    ``Dims.key`` is N, and ``Dims.value`` is P.
+    The equations are in the docstring of this module. ``Dims.key`` is the state size N, and ``Dims.value`` is the
+    head's width P.
     """
 
     name: ClassVar = "Mamba-2"
@@ -62,7 +63,7 @@ class Mamba2(Recurrent):
         }
 
     def channels(self, dims: Dims) -> int:
-        """The number of convolved channels: those of x, B and C."""
+        """The number of channels that are convolved: those of x, B and C."""
         return dims.value_dim + 2 * dims.key
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

@@ -30,11 +30,12 @@ LEAST_RATE = 1e-4  # smallest -A
 
 @dataclass(frozen=True)
 class Mamba3(Recurrent):
-    """The operator Mamba-3, whose equations are in the docstring of this module.
+    """The named operator Mamba-3 (SISO): a state-space model with rotated keys and queries, and two writes per token.
 
-    ``Dims.key`` is N, and ``Dims.value`` is P. The computed forms write each key once. B_t x_t^T is therefore written
-    in row t with the sum of its weights for rows t and t + 1. Row t must not read the weight for row t + 1, so its
-    score with its own key is given separately (``Dynamics.own``).
+    The equations are in the docstring of this module. ``Dims.key`` is the state size N, and ``Dims.value`` is the
+    head's width P. B_t x_t^T is written at tokens t and t + 1, but the functions that compute recurrences write each
+    key once. It is therefore written in row t with the sum of both weights. Row t must not read the weight of token t +
+    1, so its score with its own key is given separately (``Dynamics.own``).
     """
 
     heavy: bool = False
@@ -57,7 +58,7 @@ class Mamba3(Recurrent):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """The widths that the budget may choose. State sizes are even, and at least 4 to have an angle.
+        """The widths from which the budget chooses. State sizes are even, and at least 4 to have an angle.
 
         Candidates with the smallest state and an inner width below d come first, for narrow models. The inner width of
         the others is d, and their states grow.
@@ -88,10 +89,10 @@ class Mamba3(Recurrent):
         return inner, inner, states, states, heads, heads, heads, states // 4
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The counts of carried numbers besides the state S: ``angle`` for the summed angles, ``key`` and ``value``.
+        """The count of numbers in each tensor that decoding carries besides the state, by name of the tensor.
 
-        ``key`` is for B and ``value`` for x of the last token. Both are needed because the trapezoidal rule writes
-        B_(t-1) x_(t-1)^T at token t, with the weight (1 - lambda_t) Delta_t alpha_t.
+        ``angle`` has the summed angles. ``key`` is B and ``value`` is x of the last token. Both are needed because the
+        trapezoidal rule writes B_(t-1) x_(t-1)^T at token t, with the weight (1 - lambda_t) Delta_t alpha_t.
         """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
@@ -135,7 +136,7 @@ class Mamba3(Recurrent):
         return ops.write(layer.out_proj, gated)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
-        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+        """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
         Each head has a state (K, V), the product B_(t-1) x_(t-1)^T of the last token as ``before``, and the sums of its
         K // 4 angles as ``turned``.

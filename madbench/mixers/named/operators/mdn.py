@@ -34,7 +34,10 @@ LARGEST_FACTOR = 4  # e^f is uniform in (0, LARGEST_FACTOR) initially, and e^D i
 
 @dataclass(frozen=True)
 class MDN(SelfContained):
-    """The operator MDN, whose equations are in the docstring of this module. S is the memory, and M the momentum."""
+    """The named operator MDN, Momentum DeltaNet: a delta rule that writes a moving sum of its corrections.
+
+    The equations are in the docstring of this module. S is the memory, and M the momentum.
+    """
 
     neg: bool = False
 
@@ -79,7 +82,7 @@ class MDN(SelfContained):
         }
 
     def initialize(self, layer: BuiltLayer) -> None:
-        """Set the initial values of the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
+        """Set the initial values as in the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
         import math
 
         layer.draw_declared()
@@ -92,10 +95,10 @@ class MDN(SelfContained):
         return {**super().carried(dims), "memory": size, "momentum": size}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: 12 for each number of S.
+        """FLOPs per token besides two per parameter: 12 for each number of the memory S.
 
-        These are 1 for the decay of S, 1 for that of M, 2 for what is written to M, 4 for what M removes, 2 for writing
-        M to S, and 2 for the read-out.
+        The momentum M is as large as S. The 12 are 1 for the decay of S, 1 for that of M, 2 for what is written to M, 4
+        for what M removes, 2 for writing M to S, and 2 for the read-out.
         """
         return 12 * dims.key_dim * dims.value
 
@@ -123,7 +126,7 @@ class MDN(SelfContained):
         return y, {**windows, "memory": memory, "momentum": momentum}
 
     def coefficients(self, layer: BuiltLayer, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """log alpha, log mu, beta and eta of x (B, T, D): (B, H, T) each, in float32 or wider."""
+        """Return log alpha, log mu, beta and eta for x (B, T, D): (B, H, T) each, in float32 or wider."""
         from madbench.mixers.named import ops
 
         a, b, m, e = (ops.linear_in_float32(layer.get_submodule(f"{name}_proj"), x) for name in "abme")
@@ -140,10 +143,10 @@ class MDN(SelfContained):
         return log_alpha.mT, log_mu.mT, beta.mT, eta.mT
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
-        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+        """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
         Each head has a memory and a momentum, (K, V) each. The squared cosine of ``angle`` is a factor of the decay,
-        and its squared sine a factor of the write.
+        and its squared sine is a factor of the write.
         """
         import math
 

@@ -32,7 +32,7 @@ def momentum_rule(
     before: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Compute the recurrence in the docstring of this module, in blocks of rows.
+    """Compute the delta rule with momentum of the docstring of this module, in blocks of rows.
 
     Return the reads S_t^T q_t (B, H, T, V) of all rows t, and the last S and M, (B, H, K, V) each.
 
@@ -81,11 +81,11 @@ def momentum_rule(
 
 
 def _between_rows(total: Tensor, dtype: torch.dtype) -> Tensor:
-    """The matrix (..., T, T) of exp(c_t - c_s) for s <= t, else 0. ``total`` (..., T, 1) are sums of logarithms c."""
+    """The matrix (..., T, T) of exp(c_t - c_s) for s <= t, else 0, where ``total`` (..., T, 1) has the sums c."""
     mask = torch.ones(total.shape[-2], total.shape[-2], dtype=torch.bool, device=total.device).tril()
     return masked_exp((total - total.mT).to(dtype), mask)
 
 
 def _row_before(x: Tensor, first: float = 0.0) -> Tensor:
-    """x (..., T, C) shifted by one row: row t is row t - 1 of x, and row 0 is the constant ``first``."""
+    """Shift x (..., T, C) by one row: row t is row t - 1 of x, and row 0 is the constant ``first``."""
     return F.pad(x, (0, 0, 1, -1), value=first)

@@ -32,9 +32,10 @@ INITIAL = math.log(math.expm1(1 - LEAST_RIDGE))  # of l, for an initial ridge of
 
 @dataclass(frozen=True)
 class MesaNet(Recurrent):
-    """The operator MesaNet, whose equations are in the docstring of this module.
+    """The named operator MesaNet: linear attention that reads out the least-squares fit of all writes so far.
 
-    S is the recurrent state that the base class keeps. P is carried from row to row as the further tensor ``squares``.
+    The equations are in the docstring of this module. S is the recurrent state that the base class keeps. P, the sum of
+    squared keys, is carried from row to row as the further tensor ``squares``.
     """
 
     name: ClassVar = "MesaNet"
@@ -74,9 +75,10 @@ class MesaNet(Recurrent):
         return {**super().carried(dims), "squares": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: 5 for each number of S, 5 + 2 K / 3 for each number of P.
+        """FLOPs per token besides two per parameter: 5 for each number of S, and 5 + 2 K / 3 for each number of P.
 
-        Of the latter, 3 are for the recurrence of P, and 2 + 2 K / 3 for solving the linear system by elimination.
+        S is (K, V) and P is (K, K) per head. Of the FLOPs for P, 3 are for its recurrence, and 2 + 2 K / 3 for solving
+        the linear system by elimination.
         """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 

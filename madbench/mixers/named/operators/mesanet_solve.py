@@ -21,8 +21,8 @@ def solve_queries(
 ) -> tuple[Tensor, Tensor]:
     """Return q*_t = (P_t + Diag(ridge))^(-1) q_t (B, H, T, K) of all rows t, and the last P (B, H, K, K).
 
-    q and k are (B, H, T, K), beta and log alpha are (B, H, T), and the ridge is (H, K) and positive. ``before`` is P
-    before the first row, or None for zeros.
+    P_t = alpha_t P_(t-1) + beta_t k_t k_t^T. q and k are (B, H, T, K), beta and ``log_alpha`` are (B, H, T), and the
+    ridge is (H, K) and positive. ``before`` is P before the first row, or None for zeros.
     """
     length, width = q.shape[2:]
     is_single = is_symbolic(length)
@@ -46,7 +46,7 @@ def solve_queries(
 
 
 def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: Tensor) -> Tensor:
-    """Return the queries q* (B, H, Z, C, K) of :func:`solve_queries` for the rows of Z blocks of C rows.
+    """Return the solved queries (B, H, Z, C, K) of :func:`solve_queries` for Z blocks of C rows.
 
     q and k are (B, H, Z, C, K), beta is (B, H, Z, C, 1), and the ridge is (H, K). ``start`` (B, H, Z, K, K) is the
     matrix P before each block. c (B, H, Z, C, 1) is the sum of log alpha from the first row of the block up to each

@@ -28,7 +28,7 @@ EPS = 1e-6  # epsilon of the norm of c
 
 @dataclass(frozen=True)
 class LatentDims(Dims):
-    """The widths of a layer of latent attention. The ``key`` channels of a head include its ``rope`` channels."""
+    """The widths of a layer of latent attention. The ``key`` channels of a head include the ``rope`` channels."""
 
     latent: int  # C, channels of c
     rope: int  # R, channels of the part of keys that all heads share
@@ -36,7 +36,10 @@ class LatentDims(Dims):
 
 @dataclass(frozen=True)
 class MLA(Attention):
-    """The operator MLA, whose equation is in the docstring of this module."""
+    """The named operator MLA, multi-head latent attention: keys and values are linear maps of one narrow vector.
+
+    The equations are in the docstring of this module. If ``nope`` is true, no channel is rotated by position.
+    """
 
     nope: bool = False
 
@@ -110,7 +113,7 @@ class MLA(Attention):
         return self.expand(layer, tokens.cached)
 
     def expand(self, layer: BuiltLayer, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The keys and values of all heads, (B, H, T, .) each, from the cached c and r."""
+        """The keys and values of all heads, (B, H, T, .) each, computed from the narrow vectors in ``cached``."""
         import torch
 
         from madbench.mixers.linear_maps import weight_of

@@ -31,7 +31,10 @@ EPS = 1e-6  # epsilon of the denominator and of the norm
 
 @dataclass(frozen=True)
 class MLSTM(Recurrent):
-    """The operator mLSTM, whose equations are in the docstring of this module. The last column of the state is n."""
+    """The named operator mLSTM: the matrix memory of xLSTM, with an input gate and a forget gate per head.
+
+    The equations are in the docstring of this module. The last column of the state is n, the sum of keys.
+    """
 
     name: ClassVar = "mLSTM"
     title: ClassVar = "mLSTM of xLSTM"
@@ -76,7 +79,7 @@ class MLSTM(Recurrent):
         return dims.key_dim * (dims.value + 1)
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The size of the running maximum m, one number per head."""
+        """The count of numbers in ``maximum``, the running maximum m: one per head."""
         return {"maximum": dims.heads}
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

@@ -30,9 +30,10 @@ OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
 
 @dataclass(frozen=True)
 class MoBA(Attention):
-    """The operator MoBA, whose equation is in the docstring of this module.
+    """The named operator MoBA, mixture of block attention: a query reads its own block and the best earlier blocks.
 
-    The scores of all tokens are computed, and those of tokens outside of S_t are masked.
+    The equations are in the docstring of this module. A query reads ``topk`` blocks in all. The scores of all tokens
+    are computed, and those of tokens in other blocks are masked.
     """
 
     topk: int = integer(4, 1, 8)

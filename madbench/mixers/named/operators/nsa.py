@@ -35,10 +35,11 @@ GATES = ("means", "chosen", "window")
 
 @dataclass(frozen=True)
 class NSA(Attention):
-    """The operator NSA, whose equation is in the docstring of this module.
+    """The named operator NSA, native sparse attention: a query reads means of blocks, chosen blocks and a window.
 
-    The scores of all tokens are computed, and those of tokens outside of S_t or W_t are masked. The queries of
-    :class:`Tokens` have K + 3 channels: q, and then the gates.
+    The equation is in the docstring of this module. The scores of all tokens are computed, and those of tokens that a
+    sum does not include are masked. The queries of :class:`Tokens` have K + 3 channels: the query, and then the three
+    gates.
     """
 
     topk: int = integer(4, 3, 8)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parallax(Attention):
-    """The operator Parallax, whose equation is in the docstring of this module.
+    """The named operator Parallax: softmax attention with a correction by the covariance of keys and values.
 
-    The queries of :class:`Tokens` have 2 K channels: q, and then r.
+    The equations are in the docstring of this module. The queries of :class:`Tokens` have 2 K channels: q, and then r.
     """
 
     norm: bool = False
@@ -46,7 +46,10 @@ class Parallax(Attention):
     state: ClassVar = "T*(H*K + H*V)"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with an even number of key channels. Values are as wide as keys or slightly wider."""
+        """The widths from which the budget chooses. The number of key channels is even.
+
+        Values are as wide as keys or slightly wider.
+        """
         key_step = max(2, step)
         return [
             Dims(d, heads, key, value)
@@ -85,7 +88,10 @@ class Parallax(Attention):
         return shares * (1 + mean - probed)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: those of softmax attention, and two per channel of each key that is seen, for r . k."""
+        """FLOPs per token besides two per parameter.
+
+        They are those of softmax attention, and two per channel of each key that the token sees, for the product r . k.
+        """
         return super().flops(dims, length) + (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -30,9 +30,10 @@ TAPS = 3
 
 @dataclass(frozen=True)
 class PaTH(Attention):
-    """The operator PaTH, whose equation is in the docstring of this module.
+    """The named operator PaTH: softmax attention in which reflections by the tokens in between replace positions.
 
-    A_tj are the scores of a recurrence of coefficient dynamics (``cd:``) with mirrors along w.
+    The equation is in the docstring of this module. Its scores A_tj are those of a recurrence of coefficient dynamics
+    (``cd:``) with mirrors along w.
     """
 
     forget: bool = False
@@ -87,9 +88,9 @@ class PaTH(Attention):
         return {**tokens.cached, **tokens.mirrors}
 
     def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
-        """The recurrence whose scores are A, for a sequence with queries q (B, H, T, K).
+        """The recurrence whose scores are the scores A of this operator, for a sequence with queries q (B, H, T, K).
 
-        ``seen`` has its keys, values and mirrors, as in :meth:`seen`.
+        ``seen`` has the keys, values and mirrors of the sequence, as :meth:`seen` returns them.
         """
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
@@ -104,9 +105,9 @@ class PaTH(Attention):
         return self.normalize(layer, a, seen, first)
 
     def normalize(self, layer: BuiltLayer, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weights (B, H, M, N) of scores A (B, H, M, N): a softmax of A / sqrt(K), with the forget gates.
+        """The weights (B, H, M, N) for scores a (B, H, M, N): a softmax of a / sqrt(K), with the forget gates.
 
-        Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, it sees all tokens.
+        Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, every row sees all tokens.
         """
         from madbench.mixers.named import attention_ops
 
@@ -151,14 +152,15 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: those of softmax attention, and four per channel of each key that is seen.
+        """FLOPs per token besides two per parameter.
 
-        The four are for the mirror of each token, which rewrites all keys before it.
+        They are those of softmax attention, and four per channel of each key that the token sees, for the mirror of the
+        token, which rewrites all keys before it.
         """
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
-        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+        """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
         Each row visits its keys from the newest to the oldest. After the score with key j, the mirror of row j is
         applied to the query, and the log of its forget gate is added to all later scores.

@@ -33,7 +33,11 @@ CENTER = -0.2  # initial log of the sum of squared keys at which the preconditio
 
 @dataclass(frozen=True)
 class PGDN(GDN):
-    """The operator PGDN, whose equations are in the docstring of this module. A is carried as a further tensor."""
+    """The named operator PGDN, Preconditioned Gated DeltaNet: key channels that were often large are written less.
+
+    The equations are in the docstring of this module. A, the moving sum of squared keys, is carried as a further
+    tensor.
+    """
 
     name: ClassVar = "PGDN"
     title: ClassVar = "Preconditioned Gated DeltaNet"
@@ -59,7 +63,11 @@ class PGDN(GDN):
         return {**super().carried(dims), "squares": dims.key_dim}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: those of GDN, and for each key channel 1 for the decay of A and 2 for the squared key."""
+        """FLOPs per token besides two per parameter.
+
+        They are those of GDN, and for each key channel 1 for the decay of the sum of squared keys, and 2 for its new
+        term.
+        """
         return super().flops(dims, length) + 3 * dims.key_dim
 
     def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
@@ -77,7 +85,7 @@ class PGDN(GDN):
             return Rows(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: BuiltLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """M (B, H, T, K) for keys k of length 1, and the last A (B, H K).
+        """Return the preconditioner M (B, H, T, K) for keys k of length 1, and the last sum of squared keys A (B, H K).
 
         ``before`` is A before the first token of x (B, T, D), or None for zero.
         """

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetNet(Recurrent):
-    """The operator RetNet, whose equation is in the docstring of this module."""
+    """The named operator RetNet: linear attention with a fixed decay per head and rotary positions.
+
+    The equations are in the docstring of this module.
+    """
 
     name: ClassVar = "RetNet"
     title: ClassVar = "RetNet, multi-scale retention"
@@ -38,7 +41,10 @@ class RetNet(Recurrent):
     head_norm: ClassVar = "g_norm_swish_gate"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with an even number of key channels. Values are as wide as keys or up to twice as wide."""
+        """The widths from which the budget chooses, in ascending order of parameters.
+
+        The number of key channels is even. Values are as wide as keys or up to twice as wide.
+        """
         pairs = sorted(wider_values(d, heads, step, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
@@ -74,7 +80,7 @@ class RetNet(Recurrent):
             return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """Empty. The position is carried as an integer, which is not counted."""
+        """Always empty, because the only carried tensor is the position, an integer, which is not counted."""
         return {}
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -4,10 +4,10 @@
 
 S is (K, V) per head, and * is a product per channel. Each input is mixed with the input before it: x + m * (x' - x),
 with a vector m for each of r, w, k, v, a and g. Linear maps give r, k' and v'. Maps of low rank give
-w_t = exp(-e^(-1/2) sigmoid(tanh(.))), a_t = sigmoid(.), and the gate g_t with a sigmoid between its maps.
-kappa_t is k' * xi scaled to length 1, and k_t = k' * (1 + (a_t - 1) * alpha), with vectors xi and alpha. v_t is v' in
-the first layer. Later layers have v_t = v' + sigmoid(.) * (v_1 - v'), where v_1 is v' of the first layer. The output is
-W_o (g_t * (norm(o_t) + (r_t * k_t)^T rho v_t)), with a norm per head and a vector rho per head.
+w_t = exp(-e^(-1/2) sigmoid(.)) with a tanh between its maps, a_t = sigmoid(.), and the gate g_t with a sigmoid between
+its maps. kappa_t is k' * xi scaled to length 1, and k_t = k' * (1 + (a_t - 1) * alpha), with vectors xi and alpha.
+v_t is v' in the first layer. Later layers have v_t = v' + sigmoid(.) * (v_1 - v'), where v_1 is v' of the first layer.
+The output is W_o (g_t * (norm(o_t) + ((r_t * k_t)^T rho) v_t)), with a norm per head and a vector rho per head.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIXED = "rwkvag"  # names of the mixed inputs
 
 @dataclass(frozen=True)
 class RwkvDims(Dims):
-    """The widths of a layer, and the ranks of its maps of low rank."""
+    """The widths of a layer of RWKV-7, and the ranks of its maps of low rank to w, a, v and g."""
 
     w: int
     a: int
@@ -44,9 +44,9 @@ class RwkvDims(Dims):
 
     @classmethod
     def with_ranks(cls, d: int, heads: int, key: int, value: int, most: int | None = None) -> RwkvDims:
-        """The widths with the ranks of the library's layer in a model of width d.
+        """The widths with the ranks of low-rank maps that the library's layer has in a model of width d.
 
-        If ``most`` is given, ranks are at most ``most``, and that of the gate at most twice ``most``.
+        If ``most`` is given, ranks are at most ``most``, and that of the gate is at most twice ``most``.
         """
 
         def rank(factor: float, width: int = 64, times: int = 1) -> int:
@@ -58,7 +58,10 @@ class RwkvDims(Dims):
 
 @dataclass(frozen=True)
 class RWKV7(Recurrent):
-    """The operator RWKV-7, whose equation is in the docstring of this module."""
+    """The named operator RWKV-7: a generalized delta rule that reads before the decay, with token shift.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "RWKV-7"
     title: ClassVar = "RWKV-7 (time mixing)"
@@ -97,10 +100,10 @@ class RWKV7(Recurrent):
         return replace(dims, is_first=True, g=dims.g + dims.v if is_narrow else dims.g)
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """The values of the symbols that all operators have, and of the symbols of RWKV-7.
+        """The values of the symbols in :attr:`parameters` and :attr:`state`: of all operators, and of RWKV-7 alone.
 
-        These are the ranks rw, ra, rv and rg of the low-rank maps of w, a, v and g, and ``later``, which is 0 in the
-        first layer and else 1.
+        The latter are the ranks rw, ra, rv and rg of the low-rank maps to w, a, v and g, and ``later``, which is 0 in
+        the first layer and else 1.
         """
         if TYPE_CHECKING:
             assert isinstance(dims, RwkvDims)
@@ -128,11 +131,11 @@ class RWKV7(Recurrent):
         }
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The size of the last input x, which is mixed with the next input."""
+        """The count of numbers in ``input``, the last input x, which is mixed with the next input."""
         return {"input": dims.d}
 
     def shared_name(self, dims: Dims) -> str:
-        """The name of the first layer's values in the mapping of shared values."""
+        """The key under which the first layer shares its values with later layers."""
         return f"{self.name}, {dims.value_dim} values"
 
     def initialize(self, layer: BuiltLayer) -> None:
@@ -184,7 +187,7 @@ class RWKV7(Recurrent):
         return ops.write(layer.o_proj, y, rows.gate)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor, shared: Shared | None = None) -> Tensor:
-        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+        """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
         Each head has a state (K, V). The first layer puts its values into ``shared``, and later layers mix them with
         their own values.

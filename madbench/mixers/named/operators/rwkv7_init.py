@@ -19,7 +19,7 @@ POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 
 @torch.no_grad()
 def initialize(layer: BuiltLayer) -> None:
-    """Set the initial values of all parameters.
+    """Set the initial values of all parameters of an RWKV-7 layer.
 
     The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero, and so are the products
     of low-rank maps, because the first factor is zero.
@@ -59,13 +59,19 @@ def _centered(width: int) -> Tensor:
 
 
 def _draw_orthogonal(weight: Tensor, gain: float) -> None:
-    """Set ``weight`` to a random orthogonal matrix times ``gain``, drawn in float32 because 16 bits have no QR."""
+    """Set ``weight`` to a random orthogonal matrix times ``gain``.
+
+    It is drawn in float32, because torch has no QR decomposition in 16 bits.
+    """
     drawn = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
     weight.copy_(nn.init.orthogonal_(drawn, gain=gain))
 
 
 def _draw_low_rank(maps: LowRankMap, bias: Tensor | None = None) -> None:
-    """Set the first map to zero, the second to a small multiple of an orthogonal matrix, and the bias."""
+    """Set the first map to zero, the second to a small multiple of an orthogonal matrix, and its bias to ``bias``.
+
+    If ``bias`` is None, there is no bias.
+    """
     down, _, up = cast("tuple[nn.Linear, nn.Identity, nn.Linear]", maps.lora)
     down.weight.zero_()
     outputs, rank = up.weight.shape

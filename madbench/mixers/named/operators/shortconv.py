@@ -26,7 +26,10 @@ TAPS = 3
 
 @dataclass(frozen=True)
 class ShortConv(SelfContained):
-    """The operator ShortConv, whose equation is in the docstring of this module. It has neither keys nor values."""
+    """The named operator ShortConv: a gated short convolution, with neither keys nor values.
+
+    The equation is in the docstring of this module.
+    """
 
     name: ClassVar = "ShortConv"
     title: ClassVar = "Gated short convolution"
@@ -50,7 +53,7 @@ class ShortConv(SelfContained):
         return {"conv": Taps(d, taps=TAPS), "in_proj": Linear(d, 3 * d), "out_proj": Linear(d, d)}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Zero, as the taps of the convolution count as parameters, and products with B and C are not counted."""
+        """Zero: the taps of the convolution count as parameters, and products with gates are not counted."""
         return 0.0
 
     def outputs(

@@ -29,9 +29,10 @@ SMALLEST_WEIGHT = 0.7
 
 @dataclass(frozen=True)
 class StickBreaking(Attention):
-    """The operator StickBreaking, whose equation is in the docstring of this module.
+    """The named operator StickBreaking: attention in which a token gets a share of what nearer tokens leave.
 
-    A weight is computed as exp(z_tj - sum_(j<=l<t) softplus(z_tl)), whose exponent is negative.
+    The equation is in the docstring of this module. A weight is computed as exp(z_tj - sum_(j<=l<t) softplus(z_tl)),
+    whose exponent is negative.
     """
 
     current: bool = False
