@@ -48,13 +48,12 @@ class World:
         vectors: ClassVar[Array]
         """The fixed embedding E (S, d), one row per symbol."""
         effects: ClassVar[Array]
-        """The exact effects of symbols on each other: a matrix (S, S) for pairs, or a tensor (S, S, S) for triples.
+        """The theoretical matrix (S, S) or tensor (S, S, S).
 
-        The first axis is the symbol of the agent that is acted on. An entry is the effect of the other symbols on this
-        symbol, times the value of the other symbols.
+        An entry is the effect of the other symbols on the first symbol, times the value of the other symbols.
         """
         floor: ClassVar[Callable[[str, int, int], float | None]]
-        """Function of family, order and length: the lowest mean squared error that such mixers can reach at the length.
+        """Maps (family, order, length) to the lowest mean squared error that mixers of the family and order can reach.
 
         ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label. None if the
         error is unknown.
