@@ -1,1 +1,1 @@
-"""Models around mixers: MAD's token model and autoencoder, GPT-2's language model, and a model of real numbers."""
+"""Models around mixers: MAD's token model and autoencoder, a GPT-2 language model, and a model of real numbers."""

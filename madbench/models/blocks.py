@@ -1,4 +1,4 @@
-"""The parts that models have besides mixers: linear maps, embeddings, norms, MLPs and position vectors."""
+"""The parts of models besides mixers: linear maps, embeddings, norms, MLPs and position vectors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INIT_STD = 0.02
 
 
 def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
-    """A linear map with weights from N(0, 0.02^2). If ``bias`` is true, it has a bias that is initially zero."""
+    """Make a linear map with weights from N(0, 0.02^2). If ``bias`` is true, it has a bias that is initially zero."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(layer.weight, std=INIT_STD)
     if bias:
@@ -33,23 +33,23 @@ def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
 
 
 def embedding(rows: int, width: int) -> nn.Embedding:
-    """An embedding table (rows, width) with weights from N(0, 0.02^2)."""
+    """Make an embedding table (rows, width) with weights from N(0, 0.02^2)."""
     table = nn.Embedding(rows, width)
     nn.init.normal_(table.weight, std=INIT_STD)
     return table
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + 1e-6) times a gain, over the last axis, computed in the dtype of the gain.
+    """x / sqrt(mean(x^2) + 1e-6) times a gain, where the mean is over the last axis.
 
-    Under autocast the input may be bfloat16.
+    The input is converted to the dtype of the gain, for example from bfloat16 under autocast.
     """
 
     def __init__(self, width: int):
         super().__init__(width, eps=NORM_EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
+        """Map x (..., D) to the normalized x (..., D), in the dtype of the gain."""
         x = x.to(self.weight.dtype)
         if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not is_traced():
             return NormaliseInBlocks.apply(x, self.weight, self.eps)
@@ -57,15 +57,16 @@ class RMSNorm(nn.RMSNorm):
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
-    """The autocast context of a forward pass. Matrix products are in bfloat16 if ``precision`` is ``bfloat16``.
+    """Make an autocast context for a forward pass on ``device``, a torch device such as ``cuda``.
 
-    For any other ``precision`` the context does nothing. Weights keep their dtype.
+    Matrix products are in bfloat16 if ``precision`` is ``bfloat16``. For any other ``precision`` the context does
+    nothing. Weights keep their dtype.
     """
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 class SwiGLU(nn.Module):
-    """(SiLU(x W_gate) * x W_up) W_down without biases. For the inner width see :func:`swiglu_width`."""
+    """(SiLU(x W_gate) * x W_up) W_down without biases. The inner width is :func:`swiglu_width` of the arguments."""
 
     def __init__(self, d_model: int, width: int = 0):
         super().__init__()
@@ -75,16 +76,17 @@ class SwiGLU(nn.Module):
         self.down = linear(inner, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
+        """Map x (..., D) to (..., D)."""
         return call(self.down, F.silu(call(self.gate, x)) * call(self.up, x))
 
 
 class Backbone(nn.Module):
-    """Maps tokens to vectors: an embedding, then mixers and SwiGLUs in turn, each as ``x + layer(RMSNorm(x))``.
+    """A module that maps tokens to vectors: an embedding, then mixers and SwiGLUs in turn, ``x + layer(RMSNorm(x))``.
 
     ``tokens`` is the number of token ids, or a module that embeds other inputs. ``make_mixer`` is called once per
     block. There is no position embedding, so only the mixers can know positions. The output is not normalized, because
-    the layers after the backbone begin with an RMSNorm.
+    the layers after the backbone begin with an RMSNorm. ``mlp_width`` is the inner width of the SwiGLUs; 0 is 8/3
+    ``d_model``.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class Backbone(nn.Module):
         return cast("list[Mixer]", list(self.layers[::2]))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (B, T) integers, or other input of the embedding, to (B, T, D)."""
+        """Map ids (B, T), or the input of the module that embeds other inputs, to vectors (B, T, D)."""
         x = self.embedding(tokens)
         shared: Shared = {}
         for norm, layer in zip(self.norms, self.layers):
@@ -116,11 +118,11 @@ class Backbone(nn.Module):
 
 
 def sinusoids(length: int, width: int, fidelity: Fidelity = "corrected") -> Tensor:
-    """Fixed position vectors (length, width) of Vaswani et al. 2017.
+    """Fixed position vectors (length, width) as in Vaswani et al. 2017.
 
     The first half of the columns has sines, and the second half has cosines. With D = ``width``, frequency i is
     10000^(-2i / D). If ``fidelity`` is ``published``, it is 10000^(-i / (D/2 - 1)), so that the last frequency is
-    1/10000. The last column of an odd width is then zero.
+    1/10000, and the last column of an odd width is zero.
     """
     if fidelity == "published":
         exponent = torch.arange(width // 2, dtype=torch.float64) / max(width // 2 - 1, 1)

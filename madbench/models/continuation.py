@@ -1,4 +1,4 @@
-"""Generation of token ids after a batch of prompts, until every text is complete."""
+"""Generation of token ids that continue a batch of prompts, until every text is complete."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def continuations(
         model: on any device; read, not changed.
         prompts: ids of each prompt, at least one.
         count: largest number of new ids per prompt.
-        is_over: maps the index of a prompt and its new ids to True if the prompt needs no further ids.
-        draw: returns the next id from logits (V,) in float32.
+        is_over: called with the index of a prompt and its new ids. True ends the text of this prompt.
+        draw: returns the next id from logits in float32, one per id that can be drawn.
         vocab_size: number of ids that can be drawn. Higher ids are padding of the embedding. If None, all ids.
 
     Raises ``TrainingError`` if positions are learned and a text is longer than the model's context.

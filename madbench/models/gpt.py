@@ -28,7 +28,10 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 
 def layer_norm(width: int) -> nn.LayerNorm:
-    """LayerNorm with a gain and no bias. Under autocast its input (the residual stream) and output are float32."""
+    """Make a LayerNorm with a gain and no bias.
+
+    Under autocast its input (the residual stream) and output are float32.
+    """
     return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
 
 
@@ -36,7 +39,10 @@ NORMS: dict[Norm, Callable[[int], nn.Module]] = {"layernorm": layer_norm, "rmsno
 
 
 class MLP(nn.Module):
-    """GELU(x W_up) W_down with the exact GELU and no biases. The default inner width is 4 d."""
+    """GELU(x W_up) W_down with the exact GELU and no biases.
+
+    The inner width is ``width``, or 4 ``d_model`` if that is 0.
+    """
 
     def __init__(self, d_model: int, width: int = 0):
         super().__init__()
@@ -44,12 +50,12 @@ class MLP(nn.Module):
         self.down = linear(width or 4 * d_model, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
+        """Map x (..., D) to (..., D)."""
         return call(self.down, F.gelu(call(self.up, x)))
 
 
 class Block(nn.Module):
-    """A pre-norm block: x + mixer(norm(x)), then x + MLP(norm(x)). Both norms have a gain and no bias."""
+    """A pre-norm block: x + mixer(norm(x)), then x + MLP(norm(x)). The two norms have separate gains and no bias."""
 
     def __init__(
         self,
@@ -66,9 +72,10 @@ class Block(nn.Module):
         self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
     def forward(self, x: Tensor, shared: sharing.Shared | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D).
+        """Map x (B, T, D) to (B, T, D).
 
-        ``shared`` has the values that mixers share in this pass of the model. None if the block runs outside a model.
+        ``shared`` has the values that mixers share in this forward pass of the model. None if the block runs outside a
+        model.
         """
         x = x + sharing.mix(self.mixer, self.mixer_norm(x), shared)
         return x + self.mlp(self.mlp_norm(x))
@@ -76,7 +83,8 @@ class Block(nn.Module):
     def decode(self, x: Tensor, cache: Any, shared: sharing.Shared) -> tuple[Tensor, Any]:
         """Decode x (B, T, D), which follows the tokens of ``cache``. Return the output (B, T, D) and the next cache.
 
-        At the start of a sequence ``cache`` is None. ``shared`` has the values that mixers share in this pass.
+        At the start of a sequence ``cache`` is None. ``shared`` has the values that mixers share in this pass of the
+        model.
         """
         mixed, cache = sharing.decode(self.mixer, self.mixer_norm(x), cache, shared)
         x = x + mixed
@@ -85,28 +93,28 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingState:
-    """The state of decoding token by token: what the model keeps until the next token."""
+    """The state of a model that decodes token by token: everything that it keeps until the next token."""
 
     ids: Tensor  # (B, T), the tokens decoded so far
     caches: tuple[Any, ...] = ()  # cache of each block's mixer; empty if the next token reads all tokens again
 
     @property
     def position(self) -> int:
-        """The number of tokens decoded so far, which is the position of the next token."""
+        """The number of tokens decoded so far, which is also the position of the next token, counted from 0."""
         return self.ids.shape[1]
 
 
 class GPT(nn.Module):
     """A language model: token embedding, pre-norm blocks, a norm, and a linear output. There is no dropout.
 
-    A ``tied`` output uses the weights of the embedding. With the MLP ``swiglu`` and the norm ``rmsnorm``, the blocks
-    are those of LLaMA (Touvron et al. 2023) with any mixer.
+    The default ``output``, ``tied``, uses the weights of the embedding. With ``mlp="swiglu"`` and ``norm="rmsnorm"``,
+    the blocks are those of LLaMA (Touvron et al. 2023) with any mixer.
 
     ``make_mixer`` is called once per block. Weights start from N(0, 0.02^2). Projections into the residual stream are
-    scaled by 1 / sqrt(2 n_layer), so that its variance does not grow with the depth. These are the MLP's ``down`` and
-    the projections that a mixer's family names (:class:`madbench.mixers.traits.Traits`).
+    scaled by 1 / sqrt(2 n_layer), so that the variance of the stream does not grow with the depth. These are the MLP's
+    ``down`` and the projections that a mixer's family names (:class:`madbench.mixers.traits.Traits`).
 
-    With d = ``d_model``, the parameters are the sum of
+    With d = ``d_model``, the number of parameters is the sum of
 
     - ``vocab_size`` d for the embedding, and the same number for an untied output;
     - ``seq_len`` d for learned positions;
@@ -148,7 +156,7 @@ class GPT(nn.Module):
         return logits_of(self, self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Map ids (B, T) to vectors (B, T, D), which the output layer maps to logits."""
+        """Map ids (B, T) to the vectors (B, T, D) that the output layer maps to logits."""
         x = self._embed(tokens, 0)
         shared: sharing.Shared = {}
         for block in self.blocks:
@@ -157,7 +165,7 @@ class GPT(nn.Module):
 
     @property
     def readout(self) -> tuple[Tensor, None]:
-        """The weight (vocab_size, D) of the output, and None in place of a bias."""
+        """The weight (vocab_size, D) of the output, and None because the output has no bias."""
         return (self.embedding if self.head is None else self.head).weight, None
 
     @property
@@ -179,12 +187,14 @@ class GPT(nn.Module):
                 for _ in range(count):
                     logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
-        The logits are the last row of :meth:`forward` on all tokens so far. If rows of the mixers depend on the length
-        of the input (:mod:`madbench.mixers.lengths`), nothing can be cached and all tokens are read again.
+        The logits equal those of :meth:`forward` at the last position, on all tokens so far. If outputs of the mixers
+        depend on the length of the input (:mod:`madbench.mixers.lengths`), nothing can be cached and all tokens are
+        read again.
 
-        If ``slide`` is true and there are more than ``seq_len`` tokens, the logits are the last row of :meth:`forward`
-        on the newest ``seq_len`` tokens (:meth:`newest`). These are read again for each new token. Caches would be
-        wrong here: from the second block on, the cached values of a token depend on tokens that have left the context.
+        If ``slide`` is true and there are more than ``seq_len`` tokens, the logits equal those of :meth:`forward` at
+        the last position, on the newest ``seq_len`` tokens (:meth:`newest`). These are read again for each new token.
+        Caches would be wrong here: from the second block on, the cached values of a token depend on tokens that have
+        left the context.
 
         Raises ``TrainingError`` if there are no tokens, or if a mixer has no method ``step``. Also raised for more than
         ``seq_len`` tokens if positions are learned.
@@ -212,9 +222,9 @@ class GPT(nn.Module):
 
     @functools.cached_property
     def rows_depend_on_length(self) -> bool:
-        """True if the output of a mixer for given tokens changes with the length of the input.
+        """True if the outputs of some mixer for given tokens change when more tokens follow.
 
-        It is measured once per kind of mixer (:func:`madbench.mixers.lengths.depends_on_length`).
+        This is measured once per kind of mixer (:func:`madbench.mixers.lengths.depends_on_length`).
         """
         d_model = self.readout[0].shape[1]
         return any(depends_on_length(mixer, d_model, self.seq_len) for mixer in self._mixers_by_kind().values())
@@ -224,7 +234,7 @@ class GPT(nn.Module):
         return {kind_of(block.mixer): block.mixer for block in reversed(self.blocks)}
 
     def newest(self, ids: Tensor) -> Tensor:
-        """The last ``seq_len`` ids of each sequence (B, T), or all if T is smaller.
+        """The last ``seq_len`` ids of each sequence in ``ids`` (B, T), or all of them if T is smaller.
 
         Raises ``TrainingError`` if positions are learned and T exceeds ``seq_len``.
         """
@@ -232,7 +242,7 @@ class GPT(nn.Module):
         return ids[:, -self.seq_len :]
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
-        """Map ids (B, T) to vectors (B, T, D). The first id of each sequence is at position ``first``."""
+        """Map ids (B, T) to vectors (B, T, D), with learned positions added. The first id is at position ``first``."""
         x, end = self.embedding(tokens), first + tokens.shape[1]
         if self.positions is None:
             return x
@@ -247,7 +257,7 @@ class GPT(nn.Module):
 
 
 def past_context(seq_len: int) -> str:
-    """The warning for generated text that is longer than the model's context of ``seq_len`` tokens."""
+    """The warning that generated text gets slow beyond the model's context of ``seq_len`` tokens."""
     return (
         f"past the model's context of {seq_len} tokens, each new token reads the newest {seq_len} again, which is slow"
     )
@@ -306,7 +316,7 @@ def generate(
 
 
 def draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None = None) -> int:
-    """Draw an id from float32 logits (V,). For the arguments see :func:`generate`.
+    """Draw an id from float32 logits (V,). :func:`generate` explains the other arguments.
 
     Raises ``TrainingError`` if the logits are not finite.
     """

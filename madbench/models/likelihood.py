@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations of any length after a context, for benchmarks of language models."""
+"""Log-probabilities of continuations of any length, given a context, for benchmarks of language models."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Ids = Sequence[int]
 
 @dataclass
 class Likelihood:
-    """The log-probability of a continuation in nats. ``is_greedy`` is True if greedy decoding would write it."""
+    """The log-probability of a continuation in nats. ``is_greedy`` is True if greedy decoding would generate it."""
 
     log_p: float = 0.0
     is_greedy: bool = True
 
 
 def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
+    """Yield inputs of at most ``seq_len`` ids, each with the ids (targets) that its last positions predict.
 
     Every id of the continuation is a target once. A continuation of more than ``seq_len`` ids is cut into pieces of
-    ``seq_len`` targets and a rest. Each input has as many of the ids before its targets as fit; the earliest ids are
-    left out.
+    ``seq_len`` targets, and a last piece with the rest. Each input has as many of the ids before its targets as fit;
+    the earliest ids are left out.
 
     >>> list(windows([7], [0, 1, 2, 3, 4], 4))
     [((7, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (4,))]
@@ -47,9 +47,9 @@ def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tup
 
 @dataclass
 class _Row:
-    """An input of the model, and the requests whose targets are predicted at its last positions.
+    """An input of the model, and the requests that it answers: those whose targets its last positions predict.
 
-    A request is given by its index and its targets.
+    Each request in ``asked`` is given by its index and its targets.
     """
 
     inputs: tuple[int, ...]
@@ -68,12 +68,12 @@ def log_likelihoods(
     vocab_size: int | None = None,
     batch_size: int | None = None,
 ) -> Iterator[tuple[int, Likelihood]]:
-    """Yield the index of each request with its likelihood, as soon as it is known.
+    """Yield the index of each request with the likelihood of its continuation, as soon as it is known.
 
-    Requests that differ only in the last id share a row. Rows are sorted by length, longest first, so the order of the
-    requests does not matter. Shorter rows are padded at the end, which a causal model does not see. If rows of a mixer
-    depend on the length of the input (:func:`madbench.mixers.lengths.depends_on_length`), only rows of one length go
-    through the model together.
+    Requests that differ only in the last id share a row, that is, an input of the model. Rows are sorted by length,
+    longest first, so the order of the requests does not matter. Shorter rows are padded at the end, which a causal
+    model does not see. If outputs of a mixer depend on the length of the input
+    (:func:`madbench.mixers.lengths.depends_on_length`), only rows of one length go through the model together.
 
     Args:
         model: :class:`madbench.models.gpt.GPT` on ``device``, or a model with the same ``hidden`` and ``readout``.
@@ -116,7 +116,10 @@ def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
-    """Yield batches of ``rows``, which are sorted by length, longest first. Shorter rows of a batch are padded."""
+    """Yield batches of at most ``most_rows`` rows and ``most_tokens`` tokens, padding included.
+
+    ``rows`` are sorted by length, longest first. A batch may be a single row with more tokens.
+    """
     first = 0
     while first < len(rows):
         count = max(1, most_tokens // len(rows[first].inputs))
@@ -128,7 +131,7 @@ def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> I
 def _score(
     model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
 ) -> list[tuple[float, bool]]:
-    """For each request of each row: the log-probability of its targets in nats, and True if all are the likeliest."""
+    """For each request of each row: its log-probability in nats, and True if greedy decoding gives its targets."""
     ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
@@ -142,7 +145,7 @@ def _score(
 def _row_scores(model: nn.Module, hidden: Tensor, row: _Row, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
     """The results of :func:`_score` for one row, as tensors: a float64 and a bool scalar per request.
 
-    ``hidden`` (T, D) has the vectors of the row, followed by vectors of padding.
+    ``hidden`` (T, D) has the model's vectors for the row, followed by those for padding.
     """
     end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
     predicting = hidden[end - longest : end]

@@ -1,6 +1,6 @@
 """MAD's two models: a token model, which answers at every position, and an autoencoder.
 
-The autoencoder reconstructs the whole input from the vector of the last token.
+The autoencoder reconstructs the whole input from the backbone's output at the last token.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class MadModel(nn.Module):
         self.head = linear(d_model, vocab_size, bias=True)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers -> logits (B, T, vocab_size)."""
+        """Map ids (B, T) to logits (B, T, vocab_size)."""
         return self.head(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
+        """Map ids (B, T) to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         return self.norm(self.backbone(tokens))
 
     @property
     def readout(self) -> tuple[Tensor, Tensor]:
-        """The output's matrix (V, D) and bias (V,)."""
+        """The weight (vocab_size, D) and the bias (vocab_size,) of :attr:`output_layer`."""
         return self.head.weight, self.head.bias
 
     @property
     def output_layer(self) -> nn.Module:
-        """The linear layer that maps :meth:`hidden` to logits."""
+        """The linear layer that maps the result of :meth:`hidden` to logits."""
         return self.head
 
 
 class Autoencoder(nn.Module):
     """MAD's autoencoder: a backbone as the encoder, and an MLP as the decoder.
 
-    At each position, the input of the decoder is the encoder's last vector plus a fixed position vector. The output is
-    the logits of this position.
+    At each position, the input of the decoder is the encoder's output at the last token plus a fixed position vector.
+    The decoder's output is the logits of this position.
     """
 
     def __init__(self, backbone: Backbone, max_len: int):
@@ -71,11 +71,11 @@ class Autoencoder(nn.Module):
         self.register_buffer("positions", sinusoids(max_len, d_model), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers -> logits (B, T, vocab_size)."""
+        """Map ids (B, T) to logits (B, T, vocab_size)."""
         return self.decoder[-1](self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
+        """Map ids (B, T) to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         summary = self.backbone(tokens)[:, -1:]
         x = summary + cast(Tensor, self.positions)[: tokens.shape[1]]
         for layer in cast("Iterable[nn.Module]", self.decoder[:-1]):
@@ -84,22 +84,22 @@ class Autoencoder(nn.Module):
 
     @property
     def readout(self) -> tuple[Tensor, Tensor]:
-        """The output's matrix (V, D) and bias (V,)."""
+        """The weight (vocab_size, D) and the bias (vocab_size,) of :attr:`output_layer`."""
         return cast("tuple[Tensor, Tensor]", (self.decoder[-1].weight, self.decoder[-1].bias))
 
     @property
     def output_layer(self) -> nn.Module:
-        """The linear layer that maps :meth:`hidden` to logits."""
+        """The linear layer that maps the result of :meth:`hidden` to logits."""
         return self.decoder[-1]
 
 
 def imitate_reference(model: MadModel | Autoencoder) -> None:
-    """Give a new model the initial weights, norms and sinusoids of the published fidelity.
+    """Give a new model the initial weights, norms and sinusoids of the fidelity ``published``.
 
     Linear maps of the token model and its mixers start with torch's default, uniform within 1 / sqrt(inputs). Linear
     maps of the autoencoder stay at N(0, 0.02^2). Initial values that a mixer's operator prescribes are kept: those of
     the linear maps that its family names (:class:`madbench.mixers.traits.Traits`), and those of every parameter outside
-    linear maps. The norms add 1e-5 to the mean square.
+    linear maps. The norms add 1e-5 to the mean square in place of 1e-6.
     """
     own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)
     for name, module in model.named_modules():

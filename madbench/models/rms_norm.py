@@ -16,9 +16,9 @@ BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,) of the same dtype -> (..., D).
+    """x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,) of the same dtype. The result is (..., D).
 
-    Derivatives of higher order are those of :func:`normalise`.
+    Second and higher derivatives are those of :func:`normalise`.
     """
 
     @staticmethod
@@ -56,11 +56,14 @@ class NormaliseInBlocks(torch.autograd.Function):
 
 
 def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """RMSNorm in plain torch functions: x (..., D) and gain (D,) -> (..., D)."""
+    """RMSNorm in plain torch functions: x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,)."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """The slices of blocks of rows (N, D). For a tensor without data, only the first: all blocks need equal memory."""
+    """Yield slices that divide ``rows`` (N, D) into blocks. Only the first block if the tensor has no data.
+
+    Without data, only memory is measured, and all blocks need equal memory.
+    """
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

@@ -1,4 +1,4 @@
-"""The shape of each model around its mixers, and the model's cost. Importing this module does not import torch."""
+"""Configurations of the models around mixers, and the cost of these models. The module does not import torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a model, computed without building it. The costs of mixers come from formulas of their families."""
+    """The cost of a model, computed without building it.
+
+    The costs of its mixers come from formulas of their families.
+    """
 
     parameters: int  # trainable parameters of the whole model
     flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
@@ -27,7 +30,7 @@ def swiglu_width(d_model: int, width: int = 0) -> int:
 
 @dataclass(frozen=True)
 class BlocksConfig:
-    """The shape of a model's blocks: a mixer and an MLP in turn."""
+    """The sizes of a model's blocks, each of which has a mixer and an MLP."""
 
     d_model: int = 128
     """Width of the residual stream."""
@@ -44,7 +47,7 @@ class BlocksConfig:
 
     @property
     def inner_width(self) -> int:
-        """The inner width of the MLPs."""
+        """The inner width of the MLPs, with the default computed."""
         return swiglu_width(self.d_model, self.mlp_width)
 
     @property
@@ -53,9 +56,9 @@ class BlocksConfig:
         return 3 * self.d_model * self.inner_width
 
     def blocks_cost(self, mixers: MixerSequence, tokens: int, **causal: bool) -> Cost:
-        """The cost of all blocks on ``tokens`` tokens: all parameters, and FLOPs per token.
+        """The cost of all blocks on sequences of ``tokens`` tokens: all their parameters, and forward FLOPs per token.
 
-        The FLOPs are those of mixers and of the matrix products of MLPs. ``causal=False`` counts all pairs of tokens;
+        FLOPs are those of mixers and of the matrix products of MLPs. ``causal=False`` counts all pairs of tokens, and
         only bidirectional families accept it.
         """
         parameters = mixers.total + self.n_layer * (self.mlp_weights + 2 * self.d_model)
@@ -64,7 +67,7 @@ class BlocksConfig:
 
 @dataclass(frozen=True)
 class ModelConfig(BlocksConfig):
-    """The shape of MAD's models around the mixers. The defaults are MAD's."""
+    """The sizes of MAD's models around the mixers. The defaults are MAD's."""
 
     def cost(self, mixers: MixerSequence, tokens: int, vocab_size: int, is_autoencoder: bool = False) -> Cost:
         """The cost of MAD's token model or autoencoder (:mod:`madbench.models.mad`) on ``tokens`` tokens."""
@@ -79,7 +82,7 @@ class ModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class SignalModelConfig(BlocksConfig):
-    """The shape of the model of real numbers (:mod:`madbench.models.signals`), without that of its mixers."""
+    """The sizes of the model of real numbers (:mod:`madbench.models.signals`), apart from its mixers."""
 
     d_model: int = 32
     """Width of the residual stream."""
@@ -89,7 +92,10 @@ class SignalModelConfig(BlocksConfig):
     """True if a token sees only tokens up to itself, False if it sees all tokens."""
 
     def cost(self, mixers: MixerSequence, tokens: int, channels: int, outputs: int) -> Cost:
-        """The cost of the model of real numbers (:mod:`madbench.models.signals`) on ``tokens`` tokens."""
+        """The cost of the model of real numbers (:mod:`madbench.models.signals`) on sequences of ``tokens`` tokens.
+
+        ``channels`` is the number of real numbers per token, and ``outputs`` the size of an output vector.
+        """
         causal = {} if self.causal else {"causal": False}
         blocks, width = self.blocks_cost(mixers, tokens, **causal), self.d_model
         parameters = blocks.parameters + (channels + 1) * width + width + (width + 1) * outputs
@@ -98,7 +104,7 @@ class SignalModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class GPTConfig(BlocksConfig):
-    """The shape of the GPT-2 model around the mixers.
+    """The sizes of the GPT-2 model around the mixers.
 
     The defaults are those of the S/R/G paper: GPT-2 small with two heads.
     """
@@ -132,7 +138,7 @@ class GPTConfig(BlocksConfig):
         return (3 if self.mlp == "swiglu" else 2) * self.d_model * self.inner_width
 
     def cost(self, mixers: MixerSequence, vocab_size: int) -> Cost:
-        """The cost of the language model (:mod:`madbench.models.gpt`) on ``seq_len`` tokens.
+        """The cost of the language model (:mod:`madbench.models.gpt`) on sequences of ``seq_len`` tokens.
 
         With d = ``d_model``, FLOPs per token are the sum of the mixers' FLOPs, 2 d ``vocab_size`` for the output, and
         per block 4 d ``inner_width`` for a GELU MLP or 6 d ``inner_width`` for a SwiGLU.

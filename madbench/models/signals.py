@@ -1,4 +1,4 @@
-"""A model for inputs of real numbers. It maps patches to logits of classes, or time steps to the next time steps."""
+"""A model for inputs of real numbers. It classifies a sequence of patches, or forecasts the last steps of a series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from madbench.models.blocks import Backbone, RMSNorm, linear
 
 
 class SignalModel(nn.Module):
-    """A linear map of every token, alternating mixers and SwiGLUs, and a linear output. No position embeddings.
+    """A model of real numbers: a linear map of every token, mixers and SwiGLUs in turn, and a linear output.
+
+    It has no position embeddings.
 
     Args:
         channels: number of real numbers per token.
@@ -19,7 +21,7 @@ class SignalModel(nn.Module):
         horizon: number of time steps to predict, each from one of the last tokens. If 0, a class is predicted from the
             mean over tokens.
         d_model: width of the residual stream.
-        n_layer: number of blocks of a mixer and a SwiGLU.
+        n_layer: number of blocks, each of a mixer and a SwiGLU.
         make_mixer: returns a mixer. It is called once per block.
         mlp_width: inner width of the SwiGLUs; 0 is 8/3 ``d_model``.
     """
@@ -35,26 +37,29 @@ class SignalModel(nn.Module):
         self.head = linear(d_model, outputs, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, T, C) to logits (B, classes), or to time steps (B, horizon, numbers)."""
+        """Map x (B, T, channels) to logits (B, outputs), or to (B, horizon, outputs) if ``horizon`` is not 0."""
         hidden = self.norm(self.backbone(x))
         return self.head(hidden[:, -self.horizon :] if self.horizon else hidden.mean(1))
 
 
 class SignalLoss(nn.Module):
-    """Mean cross-entropy of classes in nats, or mean squared error of time steps."""
+    """The loss of :class:`SignalModel`: mean cross-entropy of classes in nats, or mean squared error of time steps."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     def branch(self, x: Tensor, targets: Tensor) -> str:
-        """Return an empty key: calls with inputs of one shape always run the same operators.
+        """Return an empty key, because calls with inputs of one shape always run the same operators.
 
         A recorded call may be replayed for a call with the same key (:mod:`madbench.training.replay`).
         """
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Map x (B, T, C) and classes (B,) or time steps (B, horizon, numbers) to a float32 scalar."""
+        """Map x (B, T, channels) and the targets to the loss, a float32 scalar.
+
+        Targets are classes (B,), as integers, or time steps (B, horizon, outputs), as floats.
+        """
         told = self.model(x).float()
         return F.mse_loss(told, targets) if targets.is_floating_point() else F.cross_entropy(told, targets)

@@ -1,4 +1,4 @@
-"""The loss of token models. Large batches are computed in parts, without the logits of all tokens in memory."""
+"""The loss of token models. For large batches, the logits of all tokens are never in memory at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TokenLoss(nn.Module):
-    """The mean cross-entropy of a model in nats, over all targets other than -100.
+    """The mean cross-entropy of a token model in nats, over all targets other than -100.
 
     It is a module, so that it can be compiled, and wrapped for data parallelism. The model has a method ``hidden``,
     which maps ids (B, T) to vectors (B, T, D), and the attributes that :func:`logits_of` reads. On a CPU, logits are
@@ -46,7 +46,7 @@ class TokenLoss(nn.Module):
         self.model = cast("TokenModel", model)
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """A key that is equal for calls that run the same operators, if their inputs have the same shape.
+        """A key of a call of the loss. Calls with equal keys and equal shapes run the same operators.
 
         A recorded call may be replayed for a call with the same key (:mod:`madbench.training.replay`). None if the call
         cannot be recorded.
@@ -57,13 +57,13 @@ class TokenLoss(nn.Module):
         return "all" if counted == targets.numel() else "some"
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Map ids and targets (B, T) to a float32 scalar. A target of -100 does not count."""
+        """Map ids (B, T) and targets (B, T) to the mean loss, a float32 scalar. Targets of -100 do not count."""
         return self.of_hidden(self.model.hidden(inputs), targets)
 
     def of_hidden(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of ``hidden`` (B, T, D), the results of the model's method ``hidden``, as a float32 scalar.
+        """The mean loss, a float32 scalar, given ``hidden`` (B, T, D), the result of the model's method ``hidden``.
 
-        ``targets`` is (B, T). A target of -100 does not count. Only this method uses the output layer.
+        ``targets`` is (B, T). Targets of -100 do not count. Only this method uses the output layer.
         """
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
@@ -78,7 +78,7 @@ class TokenLoss(nn.Module):
 
 
 def has_plain_output(model: nn.Module | TokenModel) -> bool:
-    """True if logits are a product with the matrix in ``model.readout``.
+    """True if logits are a product with the matrix in ``model.readout``, plus its bias.
 
     False if the model has an output layer that is more than a plain linear map, such as a layer with an adapter.
     """
@@ -87,10 +87,10 @@ def has_plain_output(model: nn.Module | TokenModel) -> bool:
 
 
 def logits_of(model: nn.Module | TokenModel, hidden: Tensor) -> Tensor:
-    """The logits (..., V) of vectors ``hidden`` (..., D).
+    """The logits (..., V) of ``hidden`` (..., D), vectors that the model's method ``hidden`` returned.
 
-    The model's ``output_layer`` is called as a module, so that its hooks and adapters act. If it is None or missing,
-    ``readout`` is used: a pair of the weight (V, D) and the bias (V,) or None.
+    V is the number of ids. The model's ``output_layer`` is called as a module, so that its hooks and adapters act. If
+    it is None or missing, ``readout`` is used: a pair of the weight (V, D) and the bias (V,) or None.
     """
     layer = getattr(model, "output_layer", None)
     return products.linear(hidden, *cast("TokenModel", model).readout) if layer is None else call(layer, hidden)
@@ -101,10 +101,10 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """The mean of ``cross_entropy(hidden @ weight.T + bias, targets)`` over targets other than -100, in parts of rows.
 
-    A part has at most ``most_logits`` logits, but at least one row. The gradients of a part are computed together with
-    its logits, so no logits are computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products are
-    in autocast's dtype. Softmax, sums over parts and gradients are in float32 or wider. Derivatives of higher order
-    need all logits in memory at once.
+    Each part has at most ``most_logits`` logits, but at least one row. The gradients of a part are computed together
+    with its logits, so no logits are computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products
+    are in autocast's dtype. Softmax, sums over parts and gradients are in float32 or wider. For second and higher
+    derivatives, all logits are in memory at once.
 
     Args:
         hidden: (N, D).
@@ -135,10 +135,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_weight: bool,
         needs_bias: bool,
     ) -> Tensor:
-        """The mean loss, computed for ``rows`` rows of ``hidden`` at a time. Saves gradients for the backward pass.
+        """The mean loss, computed for ``rows`` rows of ``hidden`` at a time. Gradients are saved for the backward pass.
 
         The first four arguments are those of :func:`chunked_cross_entropy`. ``dtype`` is the dtype of matrix products.
-        The gradient of ``hidden`` is computed if ``needs_hidden`` is true, and so on.
+        The gradient with respect to ``hidden`` is computed if ``needs_hidden`` is true, and so on.
         """
         precise = torch.promote_types(hidden.dtype, torch.float32)
         cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)

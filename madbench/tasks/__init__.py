@@ -1,7 +1,7 @@
 """The registry of tasks: the tasks of this folder, and of installed packages (entry points ``madbench.tasks``).
 
-The file of a task (``tasks/*.yaml``) lists its settings: the baseline, and settings with one variable changed at a
-time. :func:`generate` draws the examples of a setting. Importing this module does not import numpy.
+The file of a task (``tasks/*.yaml``) lists its settings: the baseline, and settings that differ from it in one
+variable. :func:`generate` draws the examples of a setting. Importing this module does not import numpy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _built_in() -> dict[str, str]:
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted.
+    """The names of all tasks: first the built-in tasks, then those of installed packages, each sorted.
 
     No task is imported.
     """
@@ -59,7 +59,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The names of the tasks of a suite. For the empty name: the tasks of the main suite.
+    """The names of the tasks of the suite named ``suite``. The empty name stands for the main suite.
 
     Tasks that cannot be loaded count as tasks of the main suite.
     """
@@ -74,12 +74,12 @@ def tasks_of(suite: str) -> tuple[str, ...]:
 
 
 def loaded_tasks() -> dict[str, TaskFile]:
-    """The task files of all tasks that can be loaded, by the task's name. A broken package affects only its tasks."""
+    """The task files of all tasks that can be loaded, by name of the task. Tasks that cannot be loaded are left out."""
     return {name: task for name in task_names() if not isinstance(task := _try_to_load(name), ConfigError)}
 
 
 def broken_tasks() -> dict[str, str]:
-    """All tasks that cannot be used: name to reason, sorted by name."""
+    """The reason why a task cannot be used, by name of the task, sorted. Tasks that can be used are left out."""
     failed = {name: str(error) for name in task_names() if isinstance(error := _try_to_load(name), ConfigError)}
     return dict(sorted((failed | REGISTRY.refused).items()))
 
@@ -98,7 +98,7 @@ def is_built_in(task: str) -> bool:
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The content of a task file as written: the baseline, and lists of other values for some of its fields.
+    """The content of a task file before validation: the baseline, and in ``vary`` lists of other values by field.
 
     :func:`load_task_file` makes a :class:`TaskFile` of it.
     """
@@ -111,7 +111,7 @@ class TaskContent:
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A task file after validation, with one setting for every varied value."""
+    """A validated task file, with one setting for the baseline and one for each value of a varied field."""
 
     path: Path
     task: str
@@ -124,13 +124,13 @@ class TaskFile:
         return self.settings[0]
 
     def change_of(self, setting: TaskSetting) -> dict[str, Any]:
-        """The fields in which ``setting`` differs from the baseline: name to value. Empty for the baseline."""
+        """The fields in which ``setting`` differs from the baseline, with their values. Empty for the baseline."""
         baseline = asdict(self.baseline)
         return {name: value for name, value in asdict(setting).items() if value != baseline[name]}
 
 
 def settings_class(task: str) -> type[TaskSetting]:
-    """The settings class of ``task``. Raises ``ConfigError`` for an unknown or broken task."""
+    """The class of the settings of ``task``. Raises ``ConfigError`` if the task is unknown or cannot be loaded."""
     check_task(task)
     return REGISTRY.load(task)
 
@@ -156,9 +156,10 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """The identity of the source code of an installed task. Empty for a built-in task.
+    """A text that identifies the source code of an installed task. Empty for a built-in task.
 
-    It is part of a job's identity, so that runs with an edited generator are new runs.
+    It is part of a job's identity, so that runs with an edited generator are new runs. Raises ``ConfigError`` for an
+    unknown task.
     """
     check_task(task)
     return REGISTRY.identity(task)
@@ -175,7 +176,7 @@ def check_task(task: str, where: str = "") -> None:
 
 
 def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
-    """Load the task file at ``path``. If ``mapping`` is given, it is used as the content of the file.
+    """Load the task file at ``path``. If ``mapping`` is given, it is used in place of the file's content.
 
     Raises ``ConfigError`` for an unknown task or key, a wrong type, or two equal settings.
     """
@@ -214,16 +215,17 @@ def _try_to_load(task: str) -> TaskFile | ConfigError:
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
-    """The baseline of ``task`` with the fields in ``mapping`` replaced. Error messages begin with ``where``.
+    """The setting of ``task`` that has the fields in ``mapping``, and those of the baseline for the rest.
 
-    Raises ``ConfigError`` for an unknown task or field, and for a value of the wrong type or outside the task's limits.
+    Raises ``ConfigError``, whose message begins with ``where``, for an unknown task or field, and for a value of the
+    wrong type or outside the task's limits.
     """
     check_task(task, f"{where}: ")
     return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
 
 
 def fault_of_name(name: str) -> str:
-    """The reason why a task cannot have this name. Empty if it can."""
+    """The reason why ``name`` cannot be the name of a task. Empty if it can."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
@@ -235,7 +237,7 @@ REGISTRY: Registry[type[TaskSetting]] = Registry(
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
-    """Generate the examples of ``split`` for ``setting``, which are equal on every machine.
+    """Generate the examples of ``split`` for a setting. They are the same on every machine.
 
     The split ``train`` has training targets, and the other splits have evaluation targets.
 
@@ -257,7 +259,7 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
 def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
     """The best test accuracy that the data allow. Every target that does not follow from the data counts as wrong.
 
-    A model can exceed the ceiling by lucky guesses. For example, in fuzzy recall with 16 tokens (the task's baseline
+    A model can exceed the ceiling by lucky guesses. For example, in fuzzy recall with 16 ids (the task's baseline
     setting), the first token of an unknown value is guessed with probability 1/8.
     """
     return setting.ceiling(lambda split: generate(task, setting, split, seed))
@@ -266,15 +268,18 @@ def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
 def heuristic(task: str, setting: TaskSetting) -> float:
     """The test accuracy of the best rule that ignores the order of the context (:mod:`madbench.tasks.heuristics`).
 
-    For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other settings
-    it is computed, which takes about a second.
+    For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other settings it
+    is computed, which takes about a second.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
     return _compute_heuristic(setting) if shipped is None else shipped
 
 
 def questions_text(setting: TaskSetting) -> str:
-    """The fields of a setting except the numbers of examples, as text. They determine the questions of the task."""
+    """The fields of a setting except the numbers of examples, as text.
+
+    Settings with equal texts ask the same questions.
+    """
     counts = {f"num_{split}_examples" for split in SPLITS}
     return ", ".join(f"{name} {value}" for name, value in asdict(setting).items() if name not in counts)
 
@@ -292,10 +297,12 @@ def _compute_heuristic(setting: TaskSetting) -> float:
 
 
 def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
-    """The random generator for all draws of one split, seeded by a hash of all four arguments.
+    """The random generator for all draws of one split. Its seed is a hash of all four arguments.
 
     Every field of the setting enters the hash, including the numbers of examples. The data of different settings are
-    therefore independent, and their mean does not count the luck of one test set several times.
+    therefore independent, and a mean over settings does not count the luck of one test set several times.
+
+    Raises ``ConfigError`` for an unknown task or split, and ``TypeError`` if ``setting`` belongs to another task.
     """
     import numpy as np
 
@@ -309,10 +316,10 @@ def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.rando
 
 
 def find_violations(setting: TaskSetting, examples: Examples, split: Split) -> list[str]:
-    """Check ``examples`` against the rules of ``setting``. Return one message per violation; empty if there are none.
+    """Check the examples of a split against the rules of ``setting``.
 
-    The answers of every example are computed again from its tokens (:meth:`TaskSetting.read`), without the code that
-    generated them.
+    Return one message per violation, or an empty list. The answers of every example are computed again from its tokens
+    (:meth:`TaskSetting.read`), without the code that generated them.
     """
     shape = (setting.count(split), setting.input_len)
     if examples.inputs.shape != shape or examples.targets.shape != shape:

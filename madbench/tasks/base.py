@@ -1,4 +1,4 @@
-"""The base class of tasks. An instance is one setting of a task, which draws examples and can check them again.
+"""The base class of tasks. Each instance is one setting of a task, which draws examples and can check them again.
 
 Token ids are 0..vocab_size-1. The tasks of this folder are the tasks of MAD (Poli et al. 2024, arXiv 2403.17844).
 """
@@ -27,7 +27,7 @@ MOST_TOKENS = 1_000_000_000  # largest number of tokens in one split, because a 
 
 @dataclass(frozen=True)
 class Examples:
-    """The N examples of one split, of T positions each."""
+    """The examples of one split: N examples with T positions each."""
 
     inputs: np.ndarray  # int64 (N, T), token ids
     targets: np.ndarray  # int64 (N, T), the target id of each position, or ``IGNORE``
@@ -35,7 +35,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class CheckedExample:
-    """The roles, the correct targets and the faults of one example, computed from its tokens alone."""
+    """The result of checking one example: roles, correct targets and faults, computed from its tokens alone."""
 
     roles: list[str]  # the role of each input position, a name in the task's ``roles``
     targets: list[int]  # the correct target of each position
@@ -45,14 +45,14 @@ class CheckedExample:
 
 @dataclass(frozen=True)
 class TaskSetting(abc.ABC):
-    """A setting of a task. A task is a subclass that adds fields, a heading, a title and roles.
+    """A setting of a task. Each task is a subclass, which adds fields, a heading, a title and roles.
 
     Class attributes:
 
     - ``heading``: the heading of the task's column in tables.
     - ``title``: the title of the task's plots.
     - ``roles``: the roles that an input position can have, such as ``key``, each with a letter for printing.
-    - ``model``: with ``language_model``, each answer is read at its own position. With ``autoencoder``, all answers are
+    - ``model``: ``language_model`` if each answer is read at its own position, ``autoencoder`` if all answers are
       decoded from the vector of the last position.
     - ``solved_share``: a run has solved the task if its accuracy is above this fraction of the way from chance to
       ceiling.
@@ -86,7 +86,7 @@ class TaskSetting(abc.ABC):
             )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
-        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or if it is odd and ``is_even`` is true.
+        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or if ``is_even`` is true and it is odd.
 
         ``why`` is the reason for the limit, which the message repeats.
         """
@@ -107,26 +107,27 @@ class TaskSetting(abc.ABC):
     @property
     @abc.abstractmethod
     def num_answers(self) -> int:
-        """The number of ids that can be evaluation targets. Chance is one divided by this number."""
+        """The number of ids that can be evaluation targets. The accuracy of guessing is one divided by this number."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Draw ``count`` examples from ``rng``. Return inputs and targets, integers (count, input_len).
+        """Draw ``count`` examples from ``rng``. Return inputs and targets, both integers (count, input_len).
 
-        If ``training`` is true they are training targets, otherwise evaluation targets.
+        If ``training`` is true, the targets are training targets, otherwise evaluation targets. Positions without a
+        target have the target ``IGNORE``.
         """
 
     @abc.abstractmethod
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the correct targets of one example again, in plain Python and without the code of :meth:`draw`.
 
-        ``training`` is true if ``targets`` are training targets. Only the last entry of ``targets`` may be used, and
-        only in tasks of next tokens, where the inputs do not have the last token of the sequence.
+        ``training`` is true if ``targets`` are training targets. An implementation may use only the last entry of
+        ``targets``, and only if the task predicts next tokens: its inputs lack the last token of the sequence.
         """
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:
-        """The share of test targets that follow from their sequence or from the training data.
+        """The share of test targets that can be inferred from their sequence or from the training data.
 
-        ``examples`` returns the examples of a split.
+        ``examples`` is called with the name of a split and returns its examples.
         """
         return 1.0

@@ -11,7 +11,7 @@ from madbench.tasks.base import CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class Compression(TaskSetting):
-    """Compression: the targets are the whole input.
+    """Compression: the model has to reproduce its whole input. The targets equal the inputs.
 
     An input has T - 1 uniform ids of 0..V-2, then the compression id V-1, where T is ``seq_len`` and V ``vocab_size``.
     """

@@ -15,12 +15,12 @@ from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 class FuzzyInContextRecall(TaskSetting):
     """Fuzzy in-context recall: a sequence of keys and values, in which a repeated key has its earlier value again.
 
-    A key or a value is a motif, which has one or more tokens. The last pair of a key and a value is the probe. It also
-    stands at a random place before. T is ``seq_len`` and V is ``vocab_size``.
+    Each key and each value has one or more tokens, and is called a motif. The last pair of a key and a value is the
+    probe. The probe also stands at a random earlier place. T is ``seq_len`` and V is ``vocab_size``.
 
-    Ids: V-1 is padding. The first half of the other ids are key ids, and the second half are value ids. A motif of size
-    s is a uniform ordered choice of s distinct ids. Sizes are uniform from 1 to ``max_key_size`` or ``max_value_size``,
-    except that keys of an evaluation always have ``max_key_size`` tokens.
+    The id V-1 is padding. The first half of the other ids are key ids, and the second half are value ids. A motif of
+    size s is a uniform ordered choice of s distinct ids. Sizes are uniform from 1 to ``max_key_size`` or
+    ``max_value_size``, except that keys of an evaluation always have ``max_key_size`` tokens.
 
     A sequence of T + 1 tokens is drawn in these steps:
 
@@ -33,9 +33,9 @@ class FuzzyInContextRecall(TaskSetting):
        shown only at the end. This happens in about 2.2% of evaluation sequences at the baseline.
     4. The probe is appended, and the sequence is padded on the left.
 
-    The input has the first T tokens, and the targets the last T tokens. Training targets are all of them, including
-    padding. The targets of an evaluation are only the tokens of values whose key was shown before, and of the probe's
-    value at the end.
+    The input has the first T tokens, and the targets are the last T tokens. In training all of them count, including
+    padding. In an evaluation only the tokens of values whose key was shown before count, and those of the probe's value
+    at the end.
     """
 
     heading, title = "Fuzzy recall", "fuzzy recall"
@@ -60,7 +60,7 @@ class FuzzyInContextRecall(TaskSetting):
 
     @property
     def num_key_ids(self) -> int:
-        """The number of key ids, which are 0..n-1. The value ids follow."""
+        """The number n of key ids, which are 0..n-1. All other ids except padding are value ids."""
         return (self.vocab_size - 1) // 2
 
     @property
@@ -118,8 +118,8 @@ class FuzzyInContextRecall(TaskSetting):
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the answers of one example again (:meth:`madbench.tasks.base.TaskSetting.read`).
 
-        Adjacent key ids are one key, and adjacent value ids are one value. Problems are wrong padding, keys and values
-        that do not alternate, a key or value that repeats an id or has a wrong size, and a key with two values.
+        Adjacent key ids are one key, and adjacent value ids are one value. Reported faults are wrong padding, keys and
+        values that do not alternate, a key or value that repeats an id or has a wrong size, and a key with two values.
         """
         tokens = [*inputs, targets[-1]]
         roles = ["pad" if t == self.vocab_size - 1 else "key" if t < self.num_key_ids else "value" for t in tokens]
@@ -161,11 +161,11 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """The columns (N, M + 1) of the M pairs of each of N sequences, in the order in which they are appended.
+    """The order in which the M pairs of each of N sequences are appended: column indices (N, M + 1).
 
-    Column 0 is the probe, and the other M - 1 columns are the random pairs. The probe is appended last, and also
+    Column 0 is the probe, and the other M - 1 columns are the random pairs. The probe is appended last, and is also
     inserted before the first pair that would start at or after ``insertion``. It is not inserted if an earlier pair has
-    the probe's key.
+    the probe's key. The entry before the last then repeats a column.
 
     Args:
         pair_len: number of tokens of each pair (N, M).
@@ -186,10 +186,10 @@ def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarr
 
 
 def distinct_ids(rng: np.random.Generator, n: int, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """Draw ordered choices of ``size`` distinct ids out of 0..n-1, all equally likely: int32 (*shape, size).
+    """Draw ordered choices of ``size`` distinct ids out of 0..n-1, all equally likely.
 
-    The number drawn for place j is a rank among the n - j ids that are not chosen yet. It becomes an id by adding one
-    for each chosen id that is not larger, in ascending order.
+    The result is int32 (*shape, size). The number drawn for place j is a rank among the n - j ids that are not chosen
+    yet. It becomes an id by adding one for each chosen id that is not larger, in ascending order.
     """
     chosen: np.ndarray = np.empty((*shape, size), np.int32)
     for j in range(size):

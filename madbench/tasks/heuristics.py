@@ -1,7 +1,7 @@
 """The accuracy of the best rule that answers from counts alone: how often each id was seen, but not where.
 
-On MAD's tasks no other rule that uses these counts is right more often. A model with this accuracy has not learned what
-the task tests.
+On MAD's tasks no other rule that uses these counts is right more often. A model with only this accuracy has not learned
+what the task tests.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ One batch is not enough, because the questions in a batch are alike."""
 def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> float:
     """The share of test questions that the best rule from counts answers correctly.
 
-    The answer is the id that was seen most often in the inputs up to the question. For an autoencoder, it is the id
-    that was seen most often in the whole input. Among equally common ids, one is drawn at random. Two changes are made
-    if they improve the accuracy: the id just read is left out, and a position always gets the same answer. The rule is
-    chosen on some examples and scored on others, with at least ``questions`` questions.
+    The rule answers with the id that was seen most often in the inputs up to the question. For an autoencoder, it is
+    the id that was seen most often in the whole input. Among equally common ids, one is drawn at random. Two changes of
+    the rule are made if they improve its accuracy: the id just read is left out, and a position always gets the same
+    answer. The rule is chosen on some examples and scored on others, with at least ``questions`` questions.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
@@ -53,11 +53,11 @@ def _batches(setting: TaskSetting, rng: np.random.Generator) -> Iterator[tuple[n
 
 @dataclass
 class _Rules:
-    """A rule that answers the questions at each of T positions, by a fixed answer or by the most common id."""
+    """A rule that answers the questions at each of T positions, with a fixed answer or with the most common id."""
 
     setting: TaskSetting
     answers: np.ndarray
-    """The ids that are targets at positions without a fixed answer, ascending."""
+    """The ids that are targets at positions without a fixed answer, in ascending order."""
     usual: np.ndarray
     """The fixed answer of each position; ``IGNORE`` if the most common id is better."""
     is_another: bool = False
@@ -65,9 +65,9 @@ class _Rules:
 
     @classmethod
     def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
-        """The best rule for batches of inputs and targets.
+        """Choose the best rule for some batches. Each batch has inputs and targets, (N, T).
 
-        A position has a fixed answer if this answer is right more often than the most common id by three standard
+        A position gets a fixed answer if this answer is right more often than the most common id by three standard
         errors.
         """
         targets = np.concatenate([of_batch for _, of_batch in batches])
@@ -85,7 +85,10 @@ class _Rules:
         return cls(setting, np.unique(others[others != IGNORE]), usual, is_another)
 
     def right(self, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The number of correctly answered questions per position (T,). A tie of k answers counts 1 / k."""
+        """The number of correctly answered questions per position, (T,).
+
+        If k ids are equally common, each counts 1 / k.
+        """
         is_usual = self.usual != IGNORE
         right = np.where(is_usual, (targets == self.usual).sum(axis=0), 0.0)
         places = np.full(1 + max(inputs.max(), targets.max(), *self.answers), -1)
@@ -110,9 +113,10 @@ class _Rules:
 
 
 def _hits(counts: np.ndarray, wanted: np.ndarray) -> float:
-    """The number of questions whose ``wanted`` answer (n,) has the highest count in its row of ``counts`` (n, answers).
+    """The expected number of questions that the most common id answers, if a tie is broken at random.
 
-    A tie of k answers counts 1/k, and a negative ``wanted`` 0.
+    ``counts`` (n, answers) has one row per question, and ``wanted`` (n,) the index of its correct answer, or a negative
+    number if that is not among the answers.
     """
     is_commonest = counts == counts.max(axis=1, keepdims=True)
     is_right = is_commonest[np.arange(len(wanted)), wanted] & (wanted >= 0)

@@ -1,7 +1,7 @@
 """The tasks in-context recall and noisy in-context recall: the target is the value of a key that was shown before.
 
-A sequence has pairs of a key and a value. Within a sequence, the value of a key is fixed. In noisy in-context recall,
-noise replaces some pairs.
+Each sequence has pairs of a key and a value. Within a sequence, the value of a key is fixed. In noisy in-context
+recall, noise replaces some pairs.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ class InContextRecall(TaskSetting):
 
     @property
     def num_noise_ids(self) -> int:
-        """The number of noise ids, which are the highest ids of the vocabulary. Noise is neither key nor value."""
+        """The number of noise ids, which are the highest ids of the vocabulary. They are neither keys nor values."""
         return 0
 
     @property
     def num_keys(self) -> int:
-        """The number of key ids, which are 0..n-1. The value ids follow."""
+        """The number n of key ids, which are 0..n-1. Value ids begin at n."""
         return (self.vocab_size - self.num_noise_ids) // 2
 
     @property
@@ -52,7 +52,7 @@ class InContextRecall(TaskSetting):
         return self.vocab_size - self.num_noise_ids - self.num_keys
 
     def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Draw which pairs are noise. Return a mask, bool (count, seq_len / 2), that is True for noise."""
+        """Draw which pairs of ``count`` sequences are replaced by noise. Return a mask, bool (count, seq_len / 2)."""
         return np.zeros((count, self.seq_len // 2), bool)
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -142,5 +142,5 @@ class NoisyInContextRecall(InContextRecall):
 
 
 def first_occurrence(codes: np.ndarray) -> np.ndarray:
-    """For each entry of ``codes`` (N, M), the first column of the same row with an equal code: integers (N, M)."""
+    """For each entry of ``codes`` (N, M), the first column of the same row with an equal code. Integers (N, M)."""
     return (codes[:, :, None] == codes[:, None, :]).argmax(axis=2)

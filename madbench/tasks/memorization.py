@@ -17,8 +17,8 @@ class Memorization(TaskSetting):
     """Memorization: T / 2 pairs of a uniform key and the insert id V-1, with T = ``seq_len`` and V = ``vocab_size``.
 
     The target at an insert id is the value of the key before it. With n = (V - 1) // 2, keys are 0..n-1 and values are
-    among n..V-2. Different keys have different values, and the map is equal in every split and for every seed. A key
-    that is not in the training data cannot be answered, so the ceiling may be below 1.
+    among n..V-2. Different keys have different values. The map from keys to values is the same in every split and for
+    every seed. A key that is not in the training data cannot be answered, so the ceiling may be below 1.
     """
 
     heading, title = "Memor.", "memorization"

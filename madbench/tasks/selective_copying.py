@@ -14,7 +14,7 @@ class SelectiveCopying(TaskSetting):
     """Selective copying: n tokens among blanks, then the copy id, then n blanks with the tokens as targets.
 
     T is ``seq_len``, V is ``vocab_size`` and n is ``num_tokens_to_copy``. The tokens are uniform ids of 0..V-3. The
-    blank is the id V-2, and the copy id is V-1. Each of the T - 2n - 1 first blanks is placed before a token that is
+    blank is the id V-2, and the copy id is V-1. Each of the first T - 2n - 1 blanks is placed before a token that is
     drawn uniformly and independently. The last token therefore stands directly before the copy id. The targets are the
     n tokens, in order, at the last n positions.
     """

@@ -18,9 +18,10 @@ FILE = "tokenizer.json"  # in the format of Hugging Face's tokenizers
 
 
 class Tokenizer:
-    """A lossless map from text to token ids. In this base class every byte of the UTF-8 text is a token; 257 ids.
+    """A lossless map from text to token ids.
 
-    The last id is the end of text, which no text contains.
+    In this base class each byte of the UTF-8 text is a token, so there are 257 ids. The last id is the end of text,
+    which no text contains.
     """
 
     pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
@@ -35,36 +36,36 @@ class Tokenizer:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that determines the ids of a text, 64 hexadecimal digits."""
+        """The SHA-256 digest of everything that determines the ids of a text, as 64 hexadecimal digits."""
         sha256 = hashlib.sha256()
         for part in (self.pattern.encode(), *self.tokens):
             sha256.update(len(part).to_bytes(8, "little") + part)
         return sha256.hexdigest()
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate counts as U+FFFD."""
+        """The ids (N,) of ``text`` in :attr:`dtype`, without the end of text. A lone surrogate counts as U+FFFD."""
         return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
 
     def _ids(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``. Invalid UTF-8 becomes U+FFFD, and the end of text becomes nothing."""
+        """The text of ``ids``. Bytes that are not UTF-8 become U+FFFD. Ids of the end of text are left out."""
         return b"".join(self.tokens[i] for i in ids if i != self.end_of_text).decode("utf-8", "replace")
 
     def token_bytes(self) -> np.ndarray:
-        """The number of UTF-8 bytes of every id, uint32 (vocab_size,); 0 for the end of text."""
+        """The number of UTF-8 bytes of every token, uint32 (vocab_size,). 0 for the end of text."""
         return np.array([*map(len, self.tokens), 0], np.uint32)
 
     def save(self, folder: Path) -> None:
         """Write the files that are needed to rebuild the tokenizer into ``folder``, atomically.
 
-        Most tokenizers need none.
+        This class and most subclasses write none.
         """
 
 
 def read_file(path: Path, where: Path | str) -> bytes:
-    """The content of a file. Error messages name it ``where``."""
+    """The content of the file at ``path``. ``where`` names it in error messages."""
     try:
         return files.read_file(path)
     except OSError as error:
@@ -79,10 +80,10 @@ _TEXTS = {byte: character for character, byte in _CHARACTERS.items()}
 
 
 def bytes_of(token: str) -> bytes:
-    """The bytes of a token in a byte-level vocabulary. Raises ``KeyError`` for other letters."""
+    """The bytes of a token that is written in GPT-2's letters for bytes. Raises ``KeyError`` for other letters."""
     return bytes(_CHARACTERS[character] for character in token)
 
 
 def text_of(token: bytes) -> str:
-    """Bytes written as a token of a byte-level vocabulary."""
+    """The token with these bytes, written in GPT-2's letters for bytes. Inverse of :func:`bytes_of`."""
     return "".join(_TEXTS[byte] for byte in token)

@@ -1,8 +1,8 @@
 """A corpus: two memory-mapped files of token ids, ``train.bin`` and ``val.bin``, and their manifest.
 
 The files have nanoGPT's format: a sequence of ids, little-endian uint16 (uint32 if the vocabulary needs it). ``madbench
-lm prepare`` also writes ``manifest.json``, which identifies the corpus and the request that made it. A folder written
-by nanoGPT's scripts is read once in full to build its manifest (:mod:`madbench.text.token_files`).
+lm prepare`` also writes ``manifest.json``, which identifies the corpus and the request that made it. For a folder that
+nanoGPT's scripts wrote, the manifest is computed by reading the files once (:mod:`madbench.text.token_files`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _CHUNK = 1 << 22  # ids read at a time
 
 @dataclass(frozen=True)
 class Corpus:
-    """A folder of tokens and its manifest. :func:`open_corpus` opens a corpus."""
+    """A folder with token files, and its manifest. Use :func:`open_corpus` to open one."""
 
     folder: Path
     manifest: Manifest
     cache: Path | None = field(default=None, compare=False)  # folder with a record of verified files
 
     def verify(self) -> None:
-        """Verify the token files by reading them, unless they are known to be verified.
+        """Verify that the token files match the manifest. Read them, unless ``cache`` says that they were verified.
 
         Raises ``StoreError`` if they changed or are not on this machine.
         """
@@ -72,7 +72,7 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits that identify tokens, split and tokenizer, independent of the folder."""
+        """16 hexadecimal digits that identify tokens, split and tokenizer. They do not depend on the folder."""
         manifest, splits = self.manifest, self.manifest.splits
         identity = [splits["train"].sha256, splits["val"].sha256, manifest.tokenizer.digest, manifest.dtype]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
@@ -88,17 +88,17 @@ class Corpus:
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
     def absolute(self) -> Corpus:
-        """The corpus with an absolute path, for a process with another working directory."""
+        """A copy of the corpus with absolute paths, for a process with another working directory."""
         return replace(self, folder=self.folder.absolute(), cache=self.cache and self.cache.absolute())
 
     def tokens(self, split: Split) -> np.memmap:
-        """The ids (n_tokens,) of a split, read-only and memory-mapped."""
+        """The ids (N,) of a split, as a read-only memory map of its file."""
         return np.memmap(self.folder / f"{split}.bin", np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that gave the ids.
+        """Load the tokenizer with which the corpus was encoded.
 
-        Raises ``ConfigError`` if only ids are known, or if the installed tokenizer would give other ids.
+        Raises ``ConfigError`` if the tokenizer is unknown (``none:N``), or if the installed one would give other ids.
         """
         info = self.manifest.tokenizer
         if _number_of_ids(info.spec):
@@ -114,11 +114,14 @@ class Corpus:
         return tokenizer
 
     def token_bytes(self) -> np.ndarray | None:
-        """The number of UTF-8 bytes (vocab_size,) of each token, 0 for end of text; None if only ids are known."""
+        """The number of UTF-8 bytes of each token, (vocab_size,). 0 for the end of text.
+
+        None if the tokenizer is unknown (``none:N``).
+        """
         return None if _number_of_ids(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
 
     def description(self) -> dict[str, Any]:
-        """The description of the data in a run's record."""
+        """The description of the corpus in a run's record: name, digest, tokenizer, splits and sources."""
         sources = [[source.name, source.sha256] for source in self.manifest.sources]
         return {
             "name": self.name,
@@ -138,7 +141,7 @@ class Corpus:
 
 
 def imagined_corpus(vocab_size: int) -> Corpus:
-    """A corpus without tokens that has only a vocabulary size: enough for planning, not for training."""
+    """A corpus without tokens that only has a number of ids. It is enough to plan jobs, but not to train them."""
     info = TokenizerInfo(f"none:{vocab_size}", "", vocab_size)
     dtype: Literal["uint16", "uint32"] = "uint16" if vocab_size <= 1 << 16 else "uint32"
     return Corpus(
@@ -149,9 +152,12 @@ def imagined_corpus(vocab_size: int) -> Corpus:
 def open_corpus(
     folder: Path | str, tokenizer: str | None = None, cache: Path | None = None, dtype: str | None = None
 ) -> Corpus:
-    """Open the corpus in ``folder``, prepared or with nanoGPT's ``train.bin`` and ``val.bin``. The folder is only read.
+    """Open the corpus in ``folder``, prepared by madbench or with nanoGPT's ``train.bin`` and ``val.bin``.
+
+    The folder is only read. The token files are verified.
 
     Args:
+        folder: the folder of the corpus.
         tokenizer: tokenizer of nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for N ids of a tokenizer
             that madbench does not have; then there are losses per token but no text.
         cache: folder with a record of verified files and of nanoGPT's manifests. Only files with a new size, inode or
@@ -189,7 +195,11 @@ def open_corpus(
 
 
 def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, cache: Path | None) -> Manifest:
-    """The manifest of token files that came without one, computed from the files."""
+    """The manifest of token files that another program wrote, computed from the files or read from ``cache``.
+
+    ``spec`` names the tokenizer, by default ``gpt2``. ``dtype`` is the type of the ids, by default the likely one.
+    Raises the errors of :func:`open_corpus`.
+    """
     missing = [name for name in ("train.bin", "val.bin") if not (folder / name).is_file()]
     if (folder / PARTIAL).is_dir():
         raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
@@ -217,7 +227,10 @@ def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, ca
 def _as_stored(
     folder: Path, info: TokenizerInfo, dtype: np.dtype, token_bytes: np.ndarray | None, cache: Path | None
 ) -> Manifest:
-    """The manifest computed from the token files, or read from ``cache``."""
+    """The manifest of the token files as they are on disk now, computed from them or read from ``cache``.
+
+    ``token_bytes`` has the number of bytes of each token. If it is None, bytes of text are not counted.
+    """
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     with explain_os_errors(folder):
         stats = [path.stat() for path in paths.values()]
@@ -240,7 +253,10 @@ def _as_stored(
 
 
 def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.ndarray | None) -> SplitInfo:
-    """Read a whole token file: hash it, check it, and count the bytes of its text."""
+    """Read a whole token file. Return its number of tokens and bytes of text, and its digest.
+
+    Raises ``StoreError`` for a truncated or empty file, and ``ConfigError`` for an id beyond the vocabulary.
+    """
     size, text_bytes = path.stat().st_size, 0
     if not size:
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
@@ -263,7 +279,7 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
 
 
 def _number_of_ids(spec: str) -> int | None:
-    """The number N of a specification ``none:N``: N ids without a tokenizer. None if ``spec`` names a tokenizer.
+    """The number N if ``spec`` is ``none:N``, which stands for N ids without a tokenizer. None if it names a tokenizer.
 
     Raises ``ConfigError`` for ``none`` without a valid number.
     """
@@ -275,9 +291,9 @@ def _number_of_ids(spec: str) -> int | None:
 
 
 def window_count(split: str, n_tokens: int, seq_len: int) -> int:
-    """The number of windows in a split, each of ``seq_len`` tokens and the next one.
+    """The number of windows in a split of ``n_tokens`` tokens. A window has ``seq_len`` inputs and one token more.
 
-    Raises ``ConfigError`` if it is 0.
+    ``split`` names the split in errors. Raises ``ConfigError`` if the split is too short for a window.
     """
     if n_tokens <= seq_len:
         shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""

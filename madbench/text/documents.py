@@ -1,4 +1,4 @@
-"""The base class of document sources: reading, size limits, and rows without a text."""
+"""The base class of sources of documents, with limits of their size and rules for rows without a text."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 
 class BadRowError(ConfigError):
-    """A row without a text: invalid JSON, not an object, a missing key, or a value that is not text."""
+    """Raised or yielded for a row without a text: invalid JSON, no object, no such key, or a value that is no text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Size limits. Larger input is refused, so that a small compressed file cannot fill memory or disk.
+    """Limits of the size of text. Larger input is refused, so that a small compressed file cannot fill memory or disk.
 
     Tokenizing a document takes about ten times its size in memory.
     """
 
     line: int = 32_000_000
-    """Bytes of an uncompressed line of JSON."""
+    """Largest number of bytes of a line of JSON, after unpacking."""
     document: int = 256_000_000
-    """Characters of a document, or bytes of a text file."""
+    """Largest number of characters of a document, or of bytes of a text file."""
     total: int = 100_000_000_000
-    """Bytes of all text in UTF-8."""
+    """Largest number of bytes of all text in UTF-8."""
 
 
 class Source:
-    """Documents of one origin, in an order that never changes; streamed.
+    """A stream of the documents of one file or data set, in an order that never changes.
 
-    A subclass has two methods. ``_documents`` yields documents, including empty ones, and a ``BadRowError`` for each
-    row without a text. It updates ``position`` and sets ``sha256`` at the end. ``_explained`` turns one of its
-    ``errors`` into a ``ConfigError``.
+    Each subclass has two methods. ``_documents`` yields documents, including empty ones, and a ``BadRowError`` for each
+    row without a text. It updates ``position`` and sets ``sha256`` at the end. ``_explained`` converts an error of a
+    type in ``errors`` to a ``ConfigError``.
     """
 
     name: str  # as the user gave it, for error messages and manifests
@@ -50,10 +50,11 @@ class Source:
     errors: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error)
 
     def documents(self) -> Iterator[str]:
-        """Yield every document from the first on: valid Unicode, not empty. Read no further ahead than needed.
+        """Yield every document from the first on. Documents are valid Unicode and not empty.
 
-        Raises ``ConfigError`` with the place if the source cannot be read, is damaged, has no text or exceeds
-        ``limits``. No more than the limit is held in memory.
+        Raises ``ConfigError``, with the place in the source, if it cannot be read, is damaged, has a row without a text
+        or exceeds ``limits``. With ``skips_bad``, rows without a text are counted in ``skipped`` instead. The source is
+        read no further ahead than needed, and no more than ``limits`` allow is in memory.
         """
         self.position, self.sha256, self.skipped = 0, None, 0
         try:
@@ -80,7 +81,10 @@ class Source:
             raise ConfigError(f"{where}: a {what} of more than {most / 1e6:g} MB; --max-{what} MB allows longer ones")
 
     def _text_in(self, row: dict[str, Any], where: str, kind: str = "column") -> str | BadRowError:
-        """The text of a row, or the error that says why it has none."""
+        """The text of a row under the key ``self.key``, or the error that says why it has none.
+
+        ``where`` is the place of the row, and ``kind`` is ``key`` or ``column``, both for the error.
+        """
         if self.key not in row:
             return self._missing_key(row, where, kind)
         if isinstance(text := row[self.key], str):
@@ -94,7 +98,10 @@ class Source:
 
 
 def valid_unicode(text: str) -> str:
-    """``text`` with U+FFFD for every lone surrogate, which JSON escapes can produce and UTF-8 forbids."""
+    """``text`` with every lone surrogate replaced by U+FFFD.
+
+    JSON escapes can produce lone surrogates; UTF-8 forbids them.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""A file of documents, streamed: JSON lines, a JSON array, parquet, or one document in UTF-8."""
+"""A source of documents that streams a file: JSON lines, a JSON array, parquet, or one document in UTF-8."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _ROWS = 64  # parquet rows that are unpacked together
 
 
 class TextFile(Source):
-    """A streamed file on disk.
+    """A source of documents that streams one file.
 
-    Its name determines the format: JSON lines, a JSON array, parquet, or one document in UTF-8.
+    The ending of the file's name determines the format: JSON lines, a JSON array, parquet, or one document in UTF-8.
+    ``key`` is the key or column of the text, and ``name`` replaces the path in messages and manifests.
     """
 
     def __init__(self, path: Path, key: str | None = None, name: str | None = None):
@@ -74,7 +75,7 @@ class TextFile(Source):
         return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"), _CHUNK)
 
     def _text(self, content: Content) -> str:
-        """The whole file without its byte order mark."""
+        """The whole content of a text file, without its byte order mark. Raises ``ConfigError`` if it is not UTF-8."""
         encoded = content.read(self.limits.document + 1)
         self._check_size(len(encoded), "document", self.name)
         try:
@@ -85,9 +86,9 @@ class TextFile(Source):
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
     def _json_lines(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
-        """Yield the text under the key ``self.key`` of each line, a JSON object. An invalid line gives an error.
+        """Yield the text under the key ``self.key`` of each line, or a ``BadRowError`` for a line without one.
 
-        Blank lines are skipped.
+        Each line has a JSON object. Blank lines are skipped. ``content`` is the unpacked content of ``file``.
         """
         while line := content.readline(self.limits.line + 1):
             self._number += 1
@@ -107,7 +108,10 @@ class TextFile(Source):
                 yield self._text_of_object(row, where)
 
     def _json_array(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
-        """Yield the text under the key ``self.key`` of each object in a JSON array. An invalid element is an error."""
+        """Yield the text under ``self.key`` of each object in a JSON array, or a ``BadRowError`` if it has none.
+
+        ``content`` is the unpacked content of ``file``.
+        """
         for line, row in json_array(content, self.limits.line, self.name):
             self._number, self.position = line, file.tell()
             yield self._text_of_object(row, f"{self.name}:{self._number}")

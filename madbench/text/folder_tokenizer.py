@@ -1,4 +1,7 @@
-"""Tokenizers of Hugging Face models, read from a folder with ``tokenizer.json``, without network and transformers."""
+"""Tokenizers of Hugging Face models, read from a folder with ``tokenizer.json``.
+
+Needs no network and no transformers.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,13 @@ _IDENTITY = ("model", "normalizer", "pre_tokenizer", "added_tokens")  # the part
 
 
 class FolderTokenizer(Tokenizer):
-    """The tokenizer in a folder written by transformers' ``save_pretrained``, such as LLaMA-2's.
+    """The tokenizer in a folder that ``save_pretrained`` of transformers wrote, such as LLaMA-2's.
 
     Two kinds are supported. ``ByteLevel`` (as GPT-2's) works on bytes. ``ByteFallback`` (as LLaMA-2's) works on
-    characters, with bytes for characters without a token; it puts a space before the first word, which counts as a byte
+    characters, with bytes for characters without a token. It puts a space before the first word, which counts as a byte
     of the text. Text that spells a special token does not become that token, and no special token is added except the
-    end of text after each document. Raises ``ConfigError`` for a tokenizer that loses text. ``note`` says if it
-    rewrites characters or absorbs a first space.
+    end of text after each document. Raises ``ConfigError`` for a tokenizer that loses text. ``note`` says if the
+    tokenizer rewrites characters or absorbs a first space.
     """
 
     def __init__(self, spec: str, content: bytes, end_of_text: str, where: str):
@@ -105,7 +108,10 @@ class FolderTokenizer(Tokenizer):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn an error of the library into a ``ConfigError``. A panic of its Rust code is not an ``Exception``."""
+        """Within a ``with`` block, convert errors of the library ``tokenizers`` to ``ConfigError``.
+
+        A panic of its Rust code is a ``BaseException`` but not an ``Exception``.
+        """
         try:
             yield
         except (KeyboardInterrupt, MadbenchError, MemoryError, SystemExit):
@@ -133,12 +139,15 @@ class FolderTokenizer(Tokenizer):
 
 
 def folder_of(spec: str) -> str:
-    """The folder of ``hf-tokenizer:FOLDER``; empty for any other tokenizer."""
+    """The folder in a specification ``hf-tokenizer:FOLDER``. Empty if ``spec`` names another tokenizer."""
     return spec.removeprefix(PREFIX) if spec.startswith(PREFIX) else ""
 
 
 def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
-    """The tokenizer ``hf-tokenizer:FOLDER``, from its copy in a corpus's folder if there is one."""
+    """Load the tokenizer ``hf-tokenizer:FOLDER``, or its copy in the folder ``copies`` of a corpus if there is one.
+
+    Raises ``ConfigError`` if there is no tokenizer, or one that is not supported.
+    """
     folder = Path(folder_of(spec))
     spec = f"{PREFIX}{folder.absolute()}"
     if copies is not None and all((Path(copies) / name).is_file() for name in FILES):
@@ -153,7 +162,10 @@ def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
 
 
 def _end_of_text(folder: Path, content: bytes) -> str:
-    """The end-of-text token named by the folder's files, or the only special token that is one of ``ENDS``."""
+    """The end-of-text token that files in the folder name, or else the only special token that is among ``ENDS``.
+
+    ``content`` is that of ``tokenizer.json``. Raises ``ConfigError`` if there is no such token.
+    """
     for name in (CONFIG, "special_tokens_map.json"):
         if (folder / name).is_file():
             try:
@@ -187,7 +199,11 @@ def _parsed(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _ids_of(parsed: dict[str, Any], where: str) -> tuple[dict[str, int], list[str]]:
-    """Every token's id, and the special tokens."""
+    """The id of every token, by the token's text, and the list of special tokens.
+
+    ``parsed`` is the content of ``tokenizer.json``, and ``where`` names the file in errors. Raises ``ConfigError`` if
+    they cannot be read.
+    """
     try:
         vocabulary = parsed["model"].get("vocab", {})
         if isinstance(vocabulary, list):  # a unigram model, with scores
@@ -206,8 +222,8 @@ def _kind(parsed: dict[str, Any], where: str) -> Any:
     """The function from the text of a token to the token's bytes, for the content ``parsed`` of ``tokenizer.json``.
 
     A byte-level tokenizer writes tokens in GPT-2's letters for bytes. A tokenizer with byte fallback writes them in
-    characters, or as ``<0x0A>`` for a single byte. Raises ``ConfigError`` for any other tokenizer, with ``where`` at
-    the beginning of the message.
+    characters, or as ``<0x0A>`` for a single byte. Raises ``ConfigError``, whose message begins with ``where``, for any
+    other tokenizer.
     """
     names = [step.get("type") for part in ("pre_tokenizer", "decoder") for step in _steps(parsed.get(part))]
     if "ByteLevel" in names:
@@ -221,9 +237,9 @@ def _kind(parsed: dict[str, Any], where: str) -> Any:
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:
-    """A part of ``tokenizer.json``, such as the normalizer, as a list of its steps.
+    """A part of ``tokenizer.json``, such as the normalizer, as a list of its steps. Empty if the file lacks the part.
 
-    A sequence is followed by the steps that it contains. Empty if the file lacks this part.
+    A step of type ``Sequence`` is followed by the steps that it contains.
     """
     if not isinstance(part, dict):
         return []

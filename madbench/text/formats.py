@@ -1,4 +1,4 @@
-"""File formats of documents: recognized by name and by first bytes, and a streaming reader of JSON arrays."""
+"""File formats of documents, recognized by name and by first bytes, and a streaming reader of JSON arrays."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ _PACKINGS: dict[str, Packing] = {".gz": ".gz", ".zst": ".zst"}
 
 
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
-    """The format and the packing of a file, from the ending of its name. Raises ``ConfigError`` if it cannot hold text.
+    """The format and the packing of a file, from the ending of its name.
 
-    ``name`` is its name in the message.
+    Raises ``ConfigError`` if such a file cannot hold text. ``name`` names it in the message.
     """
     packing = _PACKINGS.get(path.suffix.lower(), "")
     inner = Path(path.stem) if packing else path
@@ -94,7 +94,7 @@ def format_of(path: Path, name: str) -> tuple[Format, Packing]:
 
 
 def problem_of(head: bytes) -> str:
-    """The reason why a file that begins with these bytes is not UTF-8 text, and what to do. Empty if it may be text."""
+    """The reason why a file is not UTF-8 text, and what to do. Empty if it may be. ``head`` has its first bytes."""
     for signature, problem in _SIGNATURES.items():
         if head.startswith(signature):
             return problem
@@ -108,7 +108,7 @@ def problem_of(head: bytes) -> str:
 
 
 def is_json_lines(head: bytes) -> bool:
-    """True if ``head`` has a JSON object in its first line and another object begins in the next line."""
+    """True if the first line of ``head`` is a JSON object and the next line begins another one."""
     first, *others = head.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
     if not others or not others[0].startswith(b"{"):
         return False
@@ -119,10 +119,10 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def json_array(stream: Content, limit: int, name: str) -> Iterator[tuple[int, Any]]:
-    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins.
+    """Yield the elements of the JSON array in ``stream``, each with the number of the line in which it begins.
 
-    The stream is read lazily. Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element
-    exceeds about ``limit`` characters. Raises ``ValueError`` if it is not UTF-8.
+    The stream is read lazily. Raises ``ConfigError``, with ``name`` and the line, if the stream is not an array or an
+    element exceeds about ``limit`` characters. Raises ``ValueError`` if it is not UTF-8.
     """
     window = _Window(stream)
 
@@ -161,7 +161,10 @@ def json_array(stream: Content, limit: int, name: str) -> Iterator[tuple[int, An
 
 
 class _Window:
-    """A window on the text of a UTF-8 stream: the part read so far, from ``at`` on."""
+    """A window on the text of a UTF-8 stream.
+
+    ``text`` has the part in memory, and ``at`` is the next place to parse.
+    """
 
     def __init__(self, stream: Content):
         self.text, self.at, self.is_last = "", 0, False
@@ -170,7 +173,7 @@ class _Window:
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:
-        """Read on, at least as much as is kept. Drop the text before ``at``."""
+        """Drop the text before ``at``, and read at least as much as is left."""
         rest = self.text[self.at :]
         self.line()
         content = self._stream.read(max(CHUNK_BYTES, len(rest)))
@@ -178,14 +181,17 @@ class _Window:
         self.text, self.at, self._counted = rest + self._decode(content, self.is_last), 0, 0
 
     def line(self, place: int | None = None) -> int:
-        """The line number of a place in the text, by default of ``at``. Places must not decrease between calls."""
+        """The line number of a place in the text, by default of ``at``. Places must not decrease from call to call."""
         place = self.at if place is None else place
         self._line += self.text.count("\n", self._counted, place)
         self._counted = place
         return self._line
 
     def sign(self) -> str:
-        """Move ``at`` to the next character that is not white space, and return the character. Empty at the end."""
+        """Move ``at`` to the next character that is not white space, and return this character.
+
+        Empty at the end of the stream.
+        """
         self._skip_white()
         while self.at == len(self.text) and not self.is_last:
             self.read_more()

@@ -26,7 +26,7 @@ AS_FOUND = "as the files came"  # the split rule of token files of another progr
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings that were requested for a corpus, without its sources.
+    """The settings with which a corpus was requested, without its sources.
 
     Raises ``ConfigError`` for a name that cannot be part of a path.
     """
@@ -45,7 +45,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """One source, as it was read."""
+    """The record of one source in a manifest: what was read, and from where."""
 
     name: str
     """Path as given, or the name of the data set."""
@@ -67,12 +67,12 @@ class SourceInfo:
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """The tokenizer that gave the ids."""
+    """The record in a manifest of the tokenizer that gave the ids."""
 
     spec: str
     """``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or ``none:N`` for ids without text."""
     digest: str
-    """Hash of everything that determines ids."""
+    """Hash of everything that determines the ids of a text."""
     vocab_size: int
     """Number of ids, including the end of text."""
 
@@ -83,7 +83,7 @@ class TokenizerInfo:
 
 @dataclass(frozen=True)
 class SplitInfo:
-    """One of the two token files."""
+    """The record in a manifest of one token file: its numbers of tokens, bytes and documents."""
 
     tokens: int = 0
     bytes: int | None = 0
@@ -96,7 +96,7 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a corpus."""
+    """The content of ``manifest.json``, which describes a corpus."""
 
     recipe: Recipe | None
     """The choices at preparation. None for token files that madbench has not written."""
@@ -104,13 +104,13 @@ class Manifest:
     dtype: Literal["uint8", "uint16", "uint32", "uint64"]
     """Type of an id on disk, little-endian."""
     split_rule: str
-    """The validation rule in words."""
+    """The rule that assigns text to validation, in words."""
     splits: dict[str, SplitInfo]
-    """The files ``train`` and ``val``."""
+    """The token files of the splits ``train`` and ``val``."""
     sources: tuple[SourceInfo, ...] = ()
     """The sources, in the order in which they were read."""
     notes: tuple[str, ...] = ()
-    """Other facts that determined the content, in words."""
+    """Other facts that affect the content, in words."""
     madbench: str = ""
     """Versions that wrote the files."""
     python: str = ""
@@ -122,7 +122,10 @@ class Manifest:
             raise ConfigError(f"splits: expected {' and '.join(SPLITS)}")
 
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
-        """The first difference in settings or sources to another request, in words; None if equal. Read no source."""
+        """The first difference between this manifest and a request for a corpus, in words. None if they agree.
+
+        The request has the settings ``recipe`` and the ``sources``, of which only names, sizes and times are compared.
+        """
         for name, now in vars(recipe).items():
             if (then := getattr(self.recipe, name, None)) != now:
                 return f"{name} {then} then, {now} now"
@@ -143,7 +146,10 @@ def save(content: Any, path: Path) -> None:
 
 
 def load(kind: type, path: Path) -> Any:
-    """Load the dataclass ``kind`` saved at ``path``; None if there is none. Raises ``StoreError`` if it is damaged."""
+    """Load the dataclass of type ``kind`` that :func:`save` wrote to ``path``. None if there is no file.
+
+    Raises ``StoreError`` if the file is damaged.
+    """
     try:
         mapping = parse_json(content := read_file(path, MOST_BYTES), any_text=True)
         if "checksum" in mapping:  # files of earlier versions have no checksum

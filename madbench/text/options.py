@@ -12,7 +12,7 @@ from madbench.text.documents import Limits
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """The folder of a corpus that the user names, and how the ids in nanoGPT's files are read.
+    """The options that select a corpus, and say how the ids in nanoGPT's files are read.
 
     A folder that ``madbench lm prepare`` made has a manifest, which says how its ids are read. A verb whose option
     ``--corpus`` needs another help text uses a subclass that overrides ``corpus``.
@@ -41,7 +41,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """The options of reading and dividing sources when a corpus is prepared (:func:`madbench.text.prepare.prepare`)."""
+    """The options of preparing a corpus (:func:`madbench.text.prepare.prepare`): how sources are read and divided."""
 
     validation: Annotated[
         float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")
@@ -64,5 +64,5 @@ class PrepareOptions:
 
     @property
     def limits(self) -> Limits:
-        """The limits in bytes."""
+        """The limits of lines, documents and all text, converted from megabytes to bytes."""
         return Limits(*(int(1e6 * most) for most in (self.max_line, self.max_document, self.max_total)))

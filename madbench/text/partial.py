@@ -1,8 +1,8 @@
-"""An unfinished corpus: growing token files of two splits, and a state file that records their valid length.
+"""An unfinished corpus: the token files of two splits, which grow, and a state file that records their valid length.
 
 ``<folder>/partial/`` holds ``train.bin``, ``val.bin``, ``progress.json`` and the tokenizer's files, if it has any. The
-state counts only ids that are on disk. Ids beyond its counts come from a killed process and are overwritten. A
-``manifest.json`` in it means that only the move into ``<folder>`` is left.
+state counts only ids that are on disk. Ids beyond its counts come from a killed process and are overwritten. If
+``partial/`` has a ``manifest.json``, the corpus is complete and only has to be moved into ``<folder>``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
 class SplitRule:
     """The rule that assigns text to training or validation.
 
-    A whole document is assigned by its hash, so copies of a document are never on both sides. If there are too few
-    documents for that, the end of every document is for validation.
+    By default a document is assigned as a whole, by its hash, so copies of a document are never in both splits. If
+    there are too few documents for that, the end of every document is for validation (``by_tail``).
     """
 
     validation: float
@@ -56,7 +56,7 @@ class SplitRule:
     """True if the end of every document is for validation."""
 
     def parts(self, text: str) -> list[tuple[Split, str]]:
-        """The text of a non-empty document, by split. No part is empty."""
+        """Divide the text of a non-empty document between the splits. Parts that would be empty are left out."""
         if self.by_tail:
             cut = len(text) - round(len(text) * self.validation)
             return [(split, part) for split, part in zip(SPLITS, (text[:cut], text[cut:])) if part]
@@ -70,7 +70,7 @@ class SplitRule:
 
 
 def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
-    """Add the numbers of tokens, bytes and documents of two parts of a split. All numbers must be known, not None."""
+    """Add the numbers of tokens, bytes and documents of two parts of a split. None of the numbers may be None."""
     assert one.bytes is not None and one.documents is not None
     assert other.bytes is not None and other.documents is not None
     return SplitInfo(one.tokens + other.tokens, one.bytes + other.bytes, one.documents + other.documents)
@@ -78,32 +78,32 @@ def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents of one source, in order."""
+    """A batch of consecutive documents from one source."""
 
     texts: list[str]
     source: SourceInfo
-    """The source, with its number of documents so far."""
+    """The record of the source, with the number of its documents up to the end of this batch."""
     is_last: bool
-    """True if the source ends here."""
+    """True if this is the last batch of the source."""
 
 
 @dataclass(frozen=True)
 class PreparationState:
-    """The progress of the preparation of a corpus from its sources."""
+    """The state of the preparation of a corpus: what the token files have so far."""
 
     manifest: Manifest
-    """The token files so far. The last source may have more documents."""
+    """The manifest of the token files so far. The last source may have more documents."""
     boundary: Manifest
-    """The manifest without the source being read."""
+    """The manifest of the token files without the source that is being read."""
 
     def bytes_of(self, split: Split) -> int:
         """The number of valid bytes of the split's token file."""
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
     def append(self, folder: Path, batch: DocumentBatch, encoded: Encoded) -> PreparationState:
-        """Write the ids of a batch and return the new state.
+        """Append the ids of a batch to the token files of the unfinished corpus in ``folder``. Return the new state.
 
-        If that fails (full disk), the old state is still valid.
+        ``encoded`` has the ids. If writing fails, as on a full disk, this state is still valid.
         """
         splits: dict[str, SplitInfo] = {}
         for split, (ids, added) in encoded.items():
@@ -116,7 +116,10 @@ class PreparationState:
         return PreparationState(manifest, manifest if batch.is_last else self.boundary)
 
     def save(self, folder: Path) -> None:
-        """Save the appended data so that it survives a crash of the process or the machine."""
+        """Save the token files and this state, so that they survive a crash of the process or the machine.
+
+        Raises ``StoreError`` if a token file is shorter than the state says.
+        """
         for split in SPLITS:
             path = folder / PARTIAL / f"{split}.bin"
             with explain_os_errors(path), open(path, "r+b") as file:
@@ -127,7 +130,10 @@ class PreparationState:
         save(self, folder / PARTIAL / PROGRESS)
 
     def complete(self, folder: Path) -> None:
-        """Turn the token files into the corpus in ``folder``."""
+        """Write the manifest, and move the token files into ``folder`` as a complete corpus.
+
+        Raises ``ConfigError`` if a split has no text.
+        """
         splits = {}
         with explain_os_errors(folder):
             for split, info in self.manifest.splits.items():
@@ -149,7 +155,10 @@ class PreparationState:
 def start_corpus(
     folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]
 ) -> PreparationState:
-    """Create empty token files and save the tokenizer. Return the state before the first document."""
+    """Create empty token files in ``folder`` and save the tokenizer. Return the state before the first document.
+
+    ``notes`` are stored in the manifest.
+    """
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
         for split in SPLITS:
@@ -162,7 +171,7 @@ def start_corpus(
 
 
 def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
-    """The ids of documents by split, each followed by end of text."""
+    """Encode documents, and divide the ids between the splits. The end-of-text id follows each document."""
     end = np.array([tokenizer.end_of_text], tokenizer.dtype)
     parts = [part for text in texts for part in rule.parts(text)]
     encoded = {}

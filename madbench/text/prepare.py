@@ -1,4 +1,4 @@
-"""Preparation of a corpus: one resumable pass over the sources, tokenized in parallel, appended in order."""
+"""Preparation of a corpus: one resumable pass over the sources, tokenized in parallel and appended in order."""
 
 from __future__ import annotations
 
@@ -46,15 +46,16 @@ BPE_SAMPLE_CHARACTERS = 50_000_000
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of :func:`prepare`."""
+    """A report of :func:`prepare` on its progress."""
 
     stage: str
     """``training the tokenizer`` or ``tokenizing``."""
     done: int
-    """Bytes of the sources that are done."""
+    """Bytes of the sources that have been read, of ``total``. While a tokenizer is trained, characters of its
+    sample."""
     total: int
     tokens: int
-    """Tokens of both splits that are written so far."""
+    """Number of tokens in both splits that have been encoded so far."""
 
 
 OnProgress = Callable[[Progress], object]
@@ -71,18 +72,20 @@ def prepare(
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
-    """Tokenize the sources ``words`` into a corpus in ``folder``. A corpus of the same request is only opened.
+    """Tokenize the sources ``words`` into a corpus in ``folder``. If the folder already has this corpus, only open it.
 
     After an interruption, the same call resumes; at most the last few seconds are lost. The files do not depend on the
     number of workers or on interruptions.
 
     Args:
         words: files, folders, ``hf:NAME`` or ``stdlib``, as :func:`madbench.text.sources.find_sources` takes them.
+        folder: the folder of the corpus, which is made if it is missing.
+        options: how sources are read and divided between training and validation.
         tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train a BPE of N ids on this text, the ``tokenizer.json`` of such a
             BPE, or ``hf-tokenizer:FOLDER``.
         name: name of the corpus; by default the folder's name.
         on_progress: called after every batch.
-        wait: wait until another process is done with the folder, instead of an error.
+        wait: if another process uses the folder, wait until it is done. Otherwise this is an error.
 
     Raises ``ConfigError`` for sources, options or a folder that cannot be used. Raises ``StoreError`` for a full disk,
     a damaged folder, and a folder that another process is using.
@@ -155,7 +158,7 @@ def default_corpus(results: Path | str, cache: Path | None = None) -> Corpus:
 
 
 def has_default_corpus(results: Path | str) -> bool:
-    """True if :func:`default_corpus` was prepared in ``results``."""
+    """True if ``results`` already has the corpus that :func:`default_corpus` returns."""
     return (_default_folder(results) / MANIFEST).exists()
 
 
@@ -164,9 +167,9 @@ def _default_folder(results: Path | str) -> Path:
 
 
 def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
-    """The finished corpus of this request in ``folder``; None if there is none.
+    """The finished corpus in ``folder``, if it is the requested one. None if there is no finished corpus.
 
-    Raises ``ConfigError`` if the folder holds another corpus.
+    ``recipe`` and ``sources`` are the request. Raises ``ConfigError`` if the folder holds another corpus.
     """
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
@@ -181,7 +184,11 @@ def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Cor
 def _unfinished_state(
     folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool
 ) -> PreparationState | None:
-    """The state to resume; None to begin. The state of another request is an error, or is removed with ``force``."""
+    """The state of an unfinished corpus of this request in ``folder``. None to begin from the start.
+
+    The request is ``recipe``, ``sources`` and ``rule``. Raises ``ConfigError`` for an unfinished corpus of another
+    request, and ``StoreError`` for a damaged one. If ``force`` is true, such a corpus is removed instead.
+    """
     try:
         if state := load(PreparationState, folder / PARTIAL / PROGRESS):
             begun = sources[: len(state.manifest.sources)]  # later sources may have changed
@@ -205,7 +212,7 @@ def _documents(sources: list[Source]) -> Iterator[str]:
 
 
 def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> Iterator[str]:
-    """The first training text, to train a tokenizer on."""
+    """Yield the first ``BPE_SAMPLE_CHARACTERS`` characters of training text, to train a tokenizer on."""
     characters = 0
     for text in _documents(sources):
         for split, part in rule.parts(text):
@@ -259,7 +266,7 @@ def _pass_over(
 
 
 def _batches(sources: list[Source], state: PreparationState) -> Iterator[DocumentBatch]:
-    """The documents that are not done yet, in batches of about a megabyte. No batch has two sources."""
+    """Yield the documents that ``state`` does not have yet, in batches of about a megabyte, each from one source."""
     first = len(state.boundary.sources)
     done = sum(source.documents for source in state.manifest.sources[first:])
     for source in sources[first:]:
@@ -278,7 +285,10 @@ def _batches(sources: list[Source], state: PreparationState) -> Iterator[Documen
 def _encode_all(
     batches: Iterable[DocumentBatch], encoder: Encoder, workers: int
 ) -> Generator[tuple[DocumentBatch, Encoded], None, None]:
-    """Every batch with its ids, in order. A BPE encodes without holding Python's lock."""
+    """Yield every batch with its ids, in order. ``workers`` threads encode at the same time.
+
+    This is parallel because a BPE encodes without holding Python's lock.
+    """
     waiting: deque[tuple[DocumentBatch, Future[Encoded]]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for batch in batches:
@@ -291,7 +301,11 @@ def _encode_all(
 
 @contextmanager
 def locked_folder(folder: Path, wait: bool) -> Iterator[None]:
-    """Hold the lock of ``folder``: only this process writes it. The kernel frees the lock of a killed process."""
+    """Within a ``with`` block, hold the lock of ``folder``, so that no other process prepares a corpus there.
+
+    If another process holds the lock, wait for it, or raise ``StoreError`` if ``wait`` is False. The kernel releases
+    the lock of a killed process.
+    """
     with explain_os_errors(folder / "lock"):
         file = open(folder / "lock", "ab+", buffering=0)  # read and append: a FIFO then does not block
     with file:

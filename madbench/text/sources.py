@@ -1,7 +1,7 @@
 """Sources of documents: files of text, JSON and parquet, Hugging Face datasets, the standard library.
 
 A file is one document in UTF-8, JSON lines, a JSON array (these three may be compressed by gzip or zstd) or parquet.
-All except plain text are streamed.
+Files of all formats except plain text are streamed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 
 
 class HuggingFaceSplit(Source):
-    """The split ``train`` of the dataset ``hf:NAME`` or ``hf:NAME:CONFIG``; NAME may be a local folder.
+    """A source of documents: the split ``train`` of the dataset ``hf:NAME`` or ``hf:NAME:CONFIG``.
 
-    ``sha256`` is the hash that the builder of the library ``datasets`` has for the dataset. For a dataset on the hub it
-    stands for the revision. It is known once all documents are read. ``size`` is the size of the split in bytes, 0 if
-    the dataset does not report it. ``position`` counts the bytes of the text that was read.
+    NAME may be a local folder. ``sha256`` is the hash that the builder of the library ``datasets`` has for the dataset.
+    For a dataset on the hub it stands for the revision. It is set once all documents are read. ``size`` is the size of
+    the split in bytes, or 0 if the dataset does not report it. ``position`` counts the bytes of the text that was read.
     """
 
     errors = (Exception,)
@@ -69,10 +69,12 @@ def find_sources(
 
     A word is a file, a folder, ``hf:NAME[:CONFIG]`` (the split ``train`` of a Hugging Face dataset) or ``stdlib`` (this
     Python's standard library without its tests, each file once). A folder means every file below it, sorted, without
-    hidden files and linked folders. Names ending in .jsonl, .ndjson, .jsonlines and .jl are JSON lines, .json is JSON
-    lines or an array of objects, .parquet is parquet, each with the text under ``text_key``. Any other file is one
-    document in UTF-8. All except parquet may be compressed (.gz or .zst). A row without a text is an error, or is
-    skipped and counted with ``skip_bad``.
+    hidden files and linked folders.
+
+    Files whose names end in .jsonl, .ndjson, .jsonlines and .jl are JSON lines. A .json file is JSON lines or an array
+    of objects. A .parquet file is parquet. The text in them is under the key or column ``text_key``. Any other file is
+    one document in UTF-8. All formats except parquet may be compressed (.gz or .zst). A row without a text is an error,
+    or is skipped and counted if ``skip_bad`` is true.
 
     Raises ``ConfigError`` for a word that names nothing, a file that is named twice or has no text, and a ``text_key``
     or ``skip_bad`` without effect.
@@ -115,7 +117,10 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
 
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
-    """Files below ``folder``, sorted, without hidden files and without folders whose name is in ``without``."""
+    """The files below ``folder``, sorted. Hidden files and folders are left out, and folders named in ``without``.
+
+    Raises ``ConfigError`` for a folder that cannot be read.
+    """
     paths = []
 
     def refuse(error: OSError) -> None:
@@ -129,7 +134,10 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
 
 
 def _standard_library() -> list[Source]:
-    """Every Python file of the standard library once, without tests and installed packages."""
+    """A source for every Python file of the standard library, each once, without tests and installed packages.
+
+    Raises ``ConfigError`` if this Python has no source files.
+    """
     root = Path(sysconfig.get_path("stdlib"))
     paths = [path for path in _files_below(root, _NOT_STDLIB) if path.suffix == ".py"] if root.is_dir() else []
     if not paths:

@@ -1,7 +1,8 @@
 """Token files of other programs: a plain sequence of ids of unknown width.
 
-nanoGPT's are little-endian uint16. Vocabularies of more than 65,536 ids need uint32. Read as uint16, they give twice as
-many ids, and every second id is near 0: no error, and a low loss. So the width is determined from the ids.
+nanoGPT's ids are little-endian uint16. Vocabularies of more than 65,536 ids need uint32. If such a file is read as
+uint16, there are twice as many ids, and every second id is near 0: no error, and a low loss. So the width is determined
+from the ids.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _HEADERS = {
 
 
 def named_dtype(name: str) -> np.dtype:
-    """The little-endian unsigned type that has the size of a named type: ``uint32`` also for ``int32``.
+    """The little-endian unsigned integer type that has the size of the named type: ``uint32`` for ``int32``.
 
-    Raises ``ConfigError`` for other names.
+    Raises ``ConfigError`` if ``name`` is not the name of an integer type.
     """
     if name not in DTYPES:
         raise ConfigError(f"dtype {name!r}: not a type of token ids{did_you_mean(name, DTYPES)}")
@@ -49,7 +50,7 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def check_header(path: Path) -> None:
-    """Raise ``ConfigError`` for a file that does not begin with ids."""
+    """Raise ``ConfigError`` if the file begins with the header of another format, such as a NumPy array."""
     head = _head(path, max(map(len, _HEADERS)))
     for header, problem in _HEADERS.items():
         if head.startswith(header):
@@ -57,11 +58,11 @@ def check_header(path: Path) -> None:
 
 
 def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
-    """The type of the ids in all of the files, given that every id is below ``vocab_size``.
+    """The integer type of the ids in all of the files, given that every id is below ``vocab_size``.
 
-    It is the widest type that fits, since ids of a narrower type fit a wider type only by chance; uint16 if no type
-    fits. Raises ``ConfigError`` if a file is text, big-endian or floats, if two files differ, or if all files are too
-    short or repeat one id.
+    It is the widest type that fits, because ids of a narrower type fit a wider type only by chance. If no type fits, it
+    is uint16. Raises ``ConfigError`` if a file is text, big-endian or floats, if two files differ, or if all files are
+    too short or repeat one id.
     """
     likely: dict[np.dtype, Path] = {}
     doubt = ""
@@ -102,9 +103,10 @@ def _head(path: Path, count: int) -> bytes:
 
 
 def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
-    """True if a file of ``size`` bytes that begins with ``head`` can hold ids of the type, not all 0.
+    """True if a file can hold ids of type ``dtype`` below ``vocab_size``, not all 0.
 
-    Many fitting ids determine the type even if the end of the file is cut off.
+    The file has ``size`` bytes and begins with ``head``. If enough ids in ``head`` fit, the size may be that of a file
+    whose end was cut off.
     """
     ids = np.frombuffer(head[: len(head) // dtype.itemsize * dtype.itemsize], dtype)
     is_enough = len(ids) >= _ENOUGH or (len(ids) > 0 and size % dtype.itemsize == 0 and dtype not in _FOREIGN)
@@ -115,13 +117,13 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
 
 
 def _is_repeated(head: bytes) -> bool:
-    """True if ``head`` repeats one group of up to 8 bytes: the same id, or the same few ids of a narrower type."""
+    """True if ``head`` repeats one group of at most 8 bytes: the same id, or the same few ids of a narrower type."""
     ids = np.frombuffer(head[: len(head) // 8 * 8], "<u8")
     return len(ids) > 1 and bool((ids == ids[0]).all())
 
 
 def _is_text(head: bytes) -> bool:
-    """True if ``head`` is the beginning of a text in UTF-8 without control characters."""
+    """True if ``head`` is the beginning of a text in UTF-8 without control characters, and long enough to tell."""
     text = head.decode("utf-8", "ignore")
     lost = len(head) - len(text.encode())  # bytes that are not UTF-8; at most 3 if the last character is cut off
     return len(head) >= _TEXT and lost <= 3 and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)

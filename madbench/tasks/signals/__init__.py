@@ -1,4 +1,7 @@
-"""Tasks on real numbers. An image or a time series is a sequence of tokens with several channels. Needs only numpy."""
+"""Tasks on real numbers, which need only numpy.
+
+Images and time series are sequences of tokens with several channels.
+"""
 
 from __future__ import annotations
 

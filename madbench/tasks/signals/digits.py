@@ -26,9 +26,9 @@ SIDE, LARGEST, IMAGES = 8, 16, 1797
 
 @dataclass(frozen=True)
 class Digits:
-    """A setting of the task: images of 8 by 8 pixels are cut into square patches, row by row.
+    """A setting of the task of recognizing digits: images of 8 by 8 pixels are cut into square patches, row by row.
 
-    A token is a patch. Its patch^2 channels are pixels from 0 to 1. The seed determines which images are in which
+    Each token is a patch. Its patch^2 channels are pixels from 0 to 1. The seed determines which images are in which
     split. No two splits share an image.
     """
 
@@ -66,11 +66,11 @@ class Digits:
 
     @property
     def channels(self) -> int:
-        """The number of pixels per token."""
+        """The number of pixels per token (patch)."""
         return self.patch**2
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The N images of ``split``: patches, float32 (N, length, channels), and digits, int64 (N,)."""
+        """The N images of ``split``: patches, float32 (N, length, channels), and their digits, int64 (N,)."""
         import numpy as np
 
         order = np.random.default_rng([seed, 28]).permutation(IMAGES)
@@ -88,7 +88,7 @@ class Digits:
 
 @functools.cache
 def images() -> tuple[np.ndarray, np.ndarray]:
-    """All 1,797 images: pixels (N, 8, 8), integers from 0 to 16, and digits (N,)."""
+    """All N = 1,797 images: pixels (N, 8, 8), integers from 0 to 16, and their digits (N,)."""
     import numpy as np
 
     records = np.frombuffer(gzip.decompress(FILE.read_bytes()), np.uint8).reshape(-1, SIDE * SIDE + 1)

@@ -17,14 +17,15 @@ BURN_IN = 4  # number of time steps that are drawn before a window, in multiples
 
 @dataclass(frozen=True)
 class Series:
-    """A setting of the task: windows of the series x_t[c] = a_c x_{t - l_c}[p(c)] + noise, for channel c at time t.
+    """A setting of the forecasting task: windows of a series x_t[c] = a_c x_{t - l_c}[p(c)] + noise.
 
-    This is a vector autoregression with one coupling per channel. The permutation p, the distinct lags l_c from
-    ``horizon`` to ``longest_lag``, and the signs of a_c are drawn once, with the seed ``world``. No lag is shorter than
-    the horizon, so the best forecast is a_c times one number of the window, and its error is the noise.
+    x_t[c] is channel c at time t. The series is a vector autoregression with one coupling per channel. The permutation
+    p, the distinct lags l_c from ``horizon`` to ``longest_lag``, and the signs of a_c are drawn once, with the seed
+    ``world``. No lag is shorter than the horizon, so the best forecast is a_c times one number of the window, and its
+    error is the noise.
 
-    A token is a time step. It has the channels, in units of their standard deviation, and a flag. The last ``horizon``
-    time steps are to be predicted: their flag is 1, and their channels are 0.
+    Each token is a time step. It has the channels, in units of their standard deviation, and a flag. The last
+    ``horizon`` time steps are to be predicted: their flag is 1, and their channels are 0.
     """
 
     heading: ClassVar[str] = "Forecasting"
@@ -70,7 +71,7 @@ class Series:
 
     @property
     def length(self) -> int:
-        """The number of tokens per input: known time steps, and time steps to predict."""
+        """The number of tokens per input: ``window`` known time steps, and ``horizon`` time steps to predict."""
         return self.window + self.horizon
 
     @property
@@ -87,9 +88,9 @@ class Series:
         return rng.permutation(self.num_channels), lags, self.coupling * rng.choice([-1.0, 1.0], self.num_channels)
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The N windows of ``split``: tokens (N, T, C + 1) and the time steps to predict (N, horizon, C), both float32.
+        """The N windows of ``split``, as float32 arrays: tokens, and time steps to predict.
 
-        C is ``num_channels``.
+        The tokens are (N, ``length``, ``channels``), and the time steps are (N, ``horizon``, ``num_channels``).
         """
         import numpy as np
 
