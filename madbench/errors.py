@@ -87,15 +87,15 @@ def require(module: str, what: str, extra: str) -> ModuleType:
 
 
 MOST_OPTIONS = 8
-"""The largest number of options in a message that also names a command that lists them."""
+"""The largest number of options that a message lists if it also names a command that lists all."""
 
 
 def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
-    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``.
+    """Return the end of an error message that suggests options in place of the unknown ``word``.
 
-    If none is close, return a list of the options. The list begins with ``; expected one of:``. ``listing`` is a
-    command that prints all options. If it is given, the list has at most eight options and says that ``listing`` lists
-    all. Empty if there are no options.
+    This is ``"; did you mean 'x'?"`` for the option closest to ``word``. If no option is close, it is
+    ``"; expected one of: "`` with a list of the options. ``listing`` is a command that prints all options. If it is
+    given, the list has at most eight options and says that ``listing`` lists all. Empty if there are no options.
     """
     options = [str(option) for option in options]
     if (close := suggestion(word, options)) or not options:
@@ -110,8 +110,8 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if no option is close.
 
     An option at least twice as long as the word counts as close only if it begins with the word: "nope" does not
-    suggest "genotype". If no option is close, but exactly one has a beginning that resembles the word, that option is
-    suggested: "mem", "memory" and "memry" suggest "memorization".
+    suggest "genotype". If no option is close, but exactly one begins with the word or nearly so, it is suggested:
+    "mem", "memory" and "memry" suggest "memorization".
     """
     try:
         word = str(word)[:200]

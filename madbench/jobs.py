@@ -95,7 +95,7 @@ class Job(Generic[M, T]):
     label: str  # canonical label of the mixer
     family: str  # identity of the label's family: its version and, if installed, a hash of its source
     setting: dict[str, Any]
-    """The data of the job: the fields of its task's setting, or the digest and the vocabulary size of its corpus."""
+    """The data of the job: the fields of its task setting, or the digest and the vocabulary size of its corpus."""
     model: M  # model around the mixer: the suite's ``Model``
     mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
     training: T  # settings of the optimizer: the suite's ``Training``
@@ -264,10 +264,10 @@ def _config_text(config: Config) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a job.
+    """The record of a job: its status, and its result if it has one.
 
     A job whose loss became NaN or Inf has a result, with the status ``diverged``. A job that ended by a crash or for
-    lack of memory has no result. Its status is ``failed``.
+    lack of memory has the status ``failed`` and no result.
     """
 
     status: Status
@@ -291,15 +291,20 @@ class Record:
 
 
 class StopTraining(BaseException):
-    """Raised by a progress callback to stop a run without a result. The run saves its state and re-raises it.
+    """Raised by a progress callback to stop a run without a result.
 
-    Like ``KeyboardInterrupt`` it is not an ``Exception``, so ``except Exception`` does not catch it.
+    The run saves its state and raises the exception again. Like ``KeyboardInterrupt`` it is not an ``Exception``, so
+    ``except Exception`` does not catch it.
     """
 
 
 @dataclass(frozen=True)
 class Report:
-    """Callbacks of a training run. ``report(job, progress)`` calls ``progress``, which may raise ``StopTraining``."""
+    """The callbacks of a training run.
+
+    ``report(job, progress)`` calls the callback ``progress`` with the job and its progress. The callback may raise
+    ``StopTraining``.
+    """
 
     progress: Callable[[Job, dict[str, Any]], None]
     ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the rest of its group

@@ -61,7 +61,7 @@ def table(
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
 
-    The columns of the frame are the mean, its interval, the standard deviation (``spread``), the solved seeds, the
+    The columns of the frame include the mean, its interval, the standard deviation (``spread``), the solved seeds, the
     published number, the score of a guess (``chance``) and the score of the best answer without context
     (``heuristic``). With ``ranks`` there are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval
     for all labels of a column.
@@ -93,12 +93,12 @@ def compare(
     full_square: bool = False,
     **chosen: Unpack[ChoiceArguments],
 ) -> pd.DataFrame:
-    """Compare the first label with each of the others.
+    """Compare the first label with each of the others. One row per label and column.
 
-    The frame has a difference, its interval, p and a verdict per column. ``within`` is a margin for all columns in
-    points, or one margin per column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If it is given, the frame also
-    has the result of a test of whether the difference is within the margin: ``equivalence`` is ``equivalent``,
-    ``no worse``, ``no better`` or ``not shown``.
+    A row has the difference, its interval, p and a verdict. ``within`` is a margin in points for all columns, or one
+    margin per column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If it is given, a row also has the result of a
+    test of whether the difference is within the margin: ``equivalence`` is ``equivalent``, ``no worse``, ``no better``
+    or ``not shown``.
 
     With ``costs`` one row per label and cost follows, as for :func:`table`.
     """

@@ -77,14 +77,14 @@ class RepeatedRun:
 
     @property
     def processors(self) -> tuple[str, str]:
-        """The processors of the first and the second training, as recorded."""
+        """The processors of the first and the second training, as recorded, or ``not recorded``."""
         return self._both("processor")
 
     @property
     def products(self) -> tuple[str, str]:
         """The libraries that computed matrix products in the first and the second training, as recorded.
 
-        :mod:`madbench.execute.products` chooses them.
+        An example is ``MKL`` (:func:`madbench.execute.products.product_library`). ``not recorded`` for an old record.
         """
         return self._both(DETAIL)
 
@@ -209,7 +209,7 @@ def _problem_of(job: Job, known: dict[str, str]) -> str:
 
 
 def _ids(run: Run) -> list[str]:
-    """The ids of the jobs that shared the first step of a run, with the run's own.
+    """The ids of the jobs that shared the first step of a run, including its own id.
 
     Empty if the run did not share steps, or if its record does not list the ids.
     """
@@ -218,9 +218,9 @@ def _ids(run: Run) -> list[str]:
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
-    """True if the run shared every step with the same runs: all of ``group``, except those that had ended before.
+    """True if the run shared every step with all other runs of ``group`` that had not ended before this step.
 
-    The number of steps at which a run ended is that of its record.
+    A run has ended after the number of steps in its record.
     """
     steps = {run_of_group.job.id: run_of_group.record.details.get("steps", 0) for run_of_group in group}
     return all(

@@ -24,8 +24,7 @@ from madbench.models.gpt import GPT, DecodingState
 from madbench.models.token_loss import TokenLoss
 
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
-"""Labels of coefficient dynamics for two rows of the paper: linear attention, and Mamba (A and b, one Delta per
-head)."""
+"""Labels of coefficient dynamics for two rows of the paper: linear attention, and Mamba with one step size per head."""
 NAMED_LABELS = ("GLA", "HGRN2", "GSA", "PaTH", "RWKV-7", "Mamba-2", "GDN")
 """Named layers. The paper has a row for the first five."""
 PUBLISHED_ROWS = {
@@ -40,7 +39,7 @@ PAPER_ROWS = 64
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The shape of a model and its input."""
+    """The sizes of a language model, and the shape of its input."""
 
     d_model: int
     n_layer: int
@@ -131,7 +130,7 @@ def _shape(setup: BenchSetup, on_cpu: ModelShape = SMALL, on_gpu: ModelShape = G
 
 
 def _models(setup: BenchSetup) -> list[tuple[str, str, str, int]]:
-    """The name, the label, the path and the number of heads of each row of Table 5."""
+    """The rows of Table 5: the name, the label, the path and the number of heads of each model."""
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     models += [("S naive", "S", "dense", heads)]

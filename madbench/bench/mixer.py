@@ -59,7 +59,7 @@ class Case:
     path: str
     mixer: Mixer | None = None
     problem: str = ""
-    """The reason why the case is not timed. Empty if it is timed."""
+    """The reason why the case cannot be timed. Empty if it can."""
 
 
 def paths_of(mixer: Mixer) -> list[str]:

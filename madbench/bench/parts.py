@@ -13,7 +13,7 @@ from madbench.jobs import Precision
 from madbench.labels.names import typed_label
 
 BenchRow = dict[str, Any]
-"""A row of a table. ``error`` is the reason why it has no numbers."""
+"""A row of a table: key to value. If it has no numbers, ``error`` is the reason."""
 
 PEER = "peer"
 """The label of the reference model in the rows."""
@@ -30,17 +30,17 @@ class BenchSetup:
     profile: str
     """Profile of MAD training."""
     lengths: Sequence[int] = ()
-    """Lengths of sequences. Empty for those of the part."""
+    """Lengths of sequences. Empty for the default lengths of each part."""
     batch: int | None = None
-    """Sequences per batch. None for the number of the part."""
+    """Sequences per batch. None for the default number of each part."""
     d_model: int | None = None
-    """Width of the model. None for the width of the part."""
+    """Width of the model. None for the default width of each part."""
     peer: Path | None = None
-    """A checkout of the reference code."""
+    """The folder with a checkout of the reference code. None to leave the reference out."""
     paths: Sequence[str] = ()
     """Paths of mixers. Empty for all paths that run here."""
     compiles: bool = False
-    """True to compile models, and to add the compiled chunked path."""
+    """True to compile models, and to time the compiled chunked path of a mixer too."""
 
     @property
     def is_cpu(self) -> bool:
@@ -59,10 +59,10 @@ class BenchColumn:
     """A column of the table of a :class:`BenchPart`."""
 
     name: str
-    """Key of a row."""
+    """The key of the column's value in a row."""
     heading: str
     format: str = "{}"
-    """Format of the value. It may name other values of the row."""
+    """The format of the value, as for ``str.format``. It may name other values of the row."""
 
     def text(self, row: BenchRow) -> str:
         """The text of the column's cell in ``row``. "-" if the row has no value."""
@@ -94,9 +94,9 @@ class Curve:
     y_label: str
     x_label: str = ""
     series: str = ""
-    """Key of a row. Each of its values has a color."""
+    """The key of a row whose values are the series. Each has a color."""
     panel: str = ""
-    """Key of a row. Each of its values has a panel."""
+    """The key of a row whose values are the panels."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class BenchPart:
 
     name: str
     what: str
-    """Title in a few words."""
+    """The title of the table, in a few words."""
     caption: str
     columns: Sequence[BenchColumn]
     curve: Curve
     measure: Callable[[BenchSetup], Iterator[BenchRow]]
     group: Sequence[str]
-    """Keys of a row. Rows that are timed in turns have equal values."""
+    """Keys of a row. Rows that are timed together in turns have equal values of all these keys."""
     count: Callable[[BenchSetup], int]
     """Number of groups of rows that are timed in turns."""
 

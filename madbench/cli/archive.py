@@ -81,9 +81,10 @@ def archive(
 
 
 def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
-    """The store, and the ids of the runs with a result that words and options choose. Without any, of all runs.
+    """The store, and the ids of the runs to archive: those with a result among the runs that words and options choose.
 
-    Raises ``StoreError`` if there are none.
+    If the user gives neither words nor options, all runs are chosen. Raises ``StoreError`` if no chosen run has a
+    result.
     """
     if words or set(stored_options.given) - {"results"}:
         results = stored_options.selection(words).select()

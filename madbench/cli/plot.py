@@ -153,7 +153,7 @@ Choices = Mapping[str, Mapping[str, Any]]
 
 
 def _choices(of_figures: Choices) -> Choices:
-    """The choices of each figure, without those that the user did not make."""
+    """The choices that the user made, by figure. A choice without a value was not made."""
     return {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in of_figures.items()}
 
 
@@ -240,7 +240,7 @@ def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
 
 
 def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
-    """The options, with the usual tasks of the suites that the figures show, if the user gave no tasks."""
+    """Return the options, to which the usual tasks of the figures' suites are added if the user gave no tasks."""
     owners = _suites_of(figures) if stored_options.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
     return dataclasses.replace(stored_options, tasks=tasks) if tasks else stored_options

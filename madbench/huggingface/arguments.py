@@ -16,7 +16,7 @@ PACKED = (
     "the mixers read a row as one text and cannot keep packed documents apart: give each document a row of its own, "
     "padded on the right"
 )
-"""The advice for packed documents."""
+"""The advice for several documents in one row."""
 GENERATION_PADDING = (
     "the attention mask hides tokens of a prompt, and the mixers of madbench have no mask but the causal one; generate "
     "from prompts of one length, or from one prompt at a time (only a forward pass of whole texts may pad on the right)"

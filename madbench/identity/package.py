@@ -23,8 +23,9 @@ KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 COVERED = ("mixers", "models", "papers", "suites", "tasks", "text", "training")
 """The subpackages whose code a digest can cover."""
 EqualDigests = dict[str, list[list[str]]]
-"""Lists of digests by part of the code. The code of all digests of a list gives the same numbers. No digest is in two
-lists of a part.
+"""Part of the code to lists of digests. The code of all digests in a list gives the same numbers.
+
+No digest is in two lists of a part.
 """
 
 

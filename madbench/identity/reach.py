@@ -69,7 +69,7 @@ class CodeSearch:
     def start(self, module: str, name: str) -> None:
         """Search for the code that ``name``, a definition in ``module``, uses.
 
-        If no statement of the module binds the name, the whole module counts as used.
+        If no statement of the module binds the name, the whole module is marked as used.
         """
         if reached := self._module(module):
             if name in reached.text.names:
@@ -79,9 +79,9 @@ class CodeSearch:
             self._work()
 
     def whole_file(self, path: Path, package: Path) -> None:
-        """Count all of a file as used, and search for the code that it uses.
+        """Mark all statements of a file as used, and search for the code that they use.
 
-        ``package`` is the folder of its package.
+        ``path`` is the file, and ``package`` the folder of its package.
         """
         parts = path.relative_to(package.parent).with_suffix("").parts
         if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
@@ -230,7 +230,10 @@ class CodeSearch:
                 self._add(reached, statement)
 
     def _name(self, reached: ReachedFile, chain: Chain) -> None:
-        """Count the statements that bind the first name of ``chain`` as used. If one is an import, follow it."""
+        """Mark the statements of ``reached`` that bind the first name of ``chain`` as used.
+
+        Follow those that are imports. The other names of ``chain`` are the attributes after the first.
+        """
         key = (reached.file, "", chain)
         if key in self._followed:
             return
@@ -244,9 +247,9 @@ class CodeSearch:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: ReachedFile, statement: Statement) -> None:
-        """Count the definitions of all names that a used statement names as used.
+        """Mark what a used statement refers to as used: the definitions of the names in it.
 
-        If the statement makes names at run time, the whole file counts as used.
+        If the statement makes names at run time, all of its file is marked.
         """
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
@@ -288,10 +291,10 @@ class CodeSearch:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Count the definition of the first name of ``chain`` in a module or a submodule as used.
+        """Mark the definition of ``module.chain`` as used, where ``module`` is a full name.
 
-        ``module`` is a full name. The other names of ``chain`` are attributes, as in ``package.module.function``. If
-        ``chain`` is empty, the whole module counts as used.
+        The first names of ``chain`` may be submodules, the others are attributes. If ``chain`` is empty, the whole
+        module is marked. ``is_lazy`` is True if the module need not be loaded yet.
         """
         key = ("", module, chain)
         if key in self._followed:

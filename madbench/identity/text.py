@@ -17,7 +17,7 @@ NORMAL = 1
 MOST_BYTES = 16 * 2**20
 """The most bytes of a Python file that is read."""
 WHOLE = "*"
-"""Stands for all names of a file."""
+"""The value that stands for all names of a file, in place of a collection of names."""
 Chain = tuple[str, ...]
 """A name and the attributes after it: ``helper.scale`` is ``("helper", "scale")``."""
 
@@ -321,8 +321,8 @@ def _locals(function: ast.AST) -> frozenset[str]:
 def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """The import statements in a node, except those under ``if TYPE_CHECKING:``.
 
-    Each comes with True if it is inside a function, otherwise with False. ``in_function`` is True if the node itself
-    is.
+    Each comes with True if it is inside a function, otherwise with False. ``in_function`` is True if the node itself is
+    inside a function.
     """
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function

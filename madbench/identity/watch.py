@@ -27,9 +27,7 @@ _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
 Own = frozenset[str]
-"""Files that count as users' code although they lie among the libraries. A folder ends with a separator, and stands for
-all files in it.
-"""
+"""Library files that count as users' code. A folder ends with a separator, and stands for all files in it."""
 NO_LIBRARY: Own = frozenset()
 
 
@@ -72,9 +70,9 @@ class FileNote:
 notes: list[FileNote] = []
 """All notes of this process, in order."""
 executed: dict[str, bytes] = {}
-"""The text of every user's module that was run since the hook was installed, by file."""
+"""The text of every module of users' code that was run since the audit hook was installed, by file."""
 watched: set[str] = set()
-"""The files of users' modules that were run inside :func:`watch_files`."""
+"""The files of modules of users' code that were run inside :func:`watch_files`."""
 _own: Own = NO_LIBRARY  # files of all labels so far; notes are taken for every label
 _during: list[str] = []
 _is_installed = False
@@ -95,8 +93,8 @@ def own(*paths: Path) -> Own:
 def events_for(own: Own) -> list[FileEvent]:
     """The files that users' code has opened or run in this process so far, made from :data:`notes`.
 
-    Users' code is every file outside of libraries, and every library file in ``own``. A file is left out if it is not
-    itself outside of libraries or in ``own``, or if no users' code is on the call stack of its note.
+    Users' code is every file outside of libraries, and every library file in ``own``. A note is left out if its file is
+    no such file, or if no such file is on its call stack.
     """
     events = []
     for note in notes:

@@ -1,1 +1,4 @@
-"""The registry of families, tasks, suites, papers and modules, built in or installed, and the folders of papers."""
+"""The registry of extensions, built in or installed, and the folders of papers.
+
+Extensions are families, tasks, suites, papers, modules and checks.
+"""

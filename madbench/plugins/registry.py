@@ -25,10 +25,11 @@ LONGEST_REASON = 300  # characters of a broken package's error message that are 
 
 
 class Registry(Generic[T]):
-    """The extensions of one kind by name: families, tasks, suites, papers or modules.
+    """The extensions of one kind by name, such as all families.
 
-    Built-in extensions come first, then those of installed packages. Nothing is imported before an extension is loaded.
-    A broken extension does not affect the others.
+    The kinds are families, tasks, suites, papers, modules and checks. Built-in extensions come first, then those of
+    installed packages. Nothing is imported before an extension is loaded. A broken extension does not affect the
+    others.
     """
 
     def __init__(
@@ -360,7 +361,7 @@ def _values_of_shipped_packages(group: str) -> dict[str, str]:
 
 @functools.cache
 def installed_folders(group: str) -> tuple[Path, ...]:
-    """The folders, sorted, of the modules that installed packages name in entry points of ``group``.
+    """The folders of the modules that installed packages name in entry points of ``group``, sorted.
 
     Nothing is imported. Entry points of refused extensions are included.
     """

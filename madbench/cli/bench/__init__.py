@@ -132,9 +132,10 @@ def _prepare_process(setup: BenchSetup, threads: int | None) -> None:
 def _measure(
     parts: Sequence[BenchPart], setup: BenchSetup, minutes: float, where: str
 ) -> Iterator[tuple[BenchTable, bool]]:
-    """Yield the table of each part of the benchmark, and False; or True if the user interrupted it.
+    """Yield the table of each part of the benchmark, with True if the user interrupted it and False otherwise.
 
     An interrupted table is partial, and no further table follows. The time of ``minutes`` is shared among the parts.
+    ``where`` is a sentence on the machine for the caption.
     """
     from madbench.bench.parts import BenchTable
 

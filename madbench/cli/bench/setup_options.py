@@ -134,7 +134,7 @@ class SetupOptions:
 
 
 def paths_offered(setup: BenchSetup) -> list[str]:
-    """The computation paths that at least one of the labels of ``setup`` has, and ``auto`` and ``reference``."""
+    """The computation paths that the user can request: ``auto``, ``reference``, and each path of at least one label."""
     from madbench.bench.mixer import InputShape, make, paths_of
 
     paths = ["auto", "reference"]

@@ -167,10 +167,7 @@ def _check_registered_options(explain: str | None, unscaled: bool, claims: str |
 
 
 def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, ...]]:
-    """The claims of all papers for which both labels of a pair have results, by paper.
-
-    Warns about files of claims that cannot be read.
-    """
+    """The claims with at least one pair of stored labels, by paper. Warns about files of claims that cannot be read."""
     from madbench.analysis.claims import broken_claims, claims_on
 
     for problem in broken_claims().values():

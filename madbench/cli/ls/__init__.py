@@ -149,7 +149,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 
 
 def _print_runs(console: Console, rows: ListRows) -> None:
-    """Print one line per run. If the terminal is too narrow, a run has two lines and its folder."""
+    """Print one line per run. If the terminal is too narrow, print three lines per run, with the folder in the last."""
     cells_of_runs = []
     have_other_code = any(row["code"] for row in rows)
     for row in rows:

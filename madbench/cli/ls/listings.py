@@ -135,9 +135,9 @@ def _line(text: str) -> str:
 
 
 def _runs(results: Path | None, words: list[str]) -> ListRows:
-    """One row per stored run that ``words``, labels and overrides, choose, as in the JSON output.
+    """One row per stored run, as in the JSON output. Metrics that are not finite are None.
 
-    Metrics that are not finite are None.
+    ``words`` are labels and overrides that choose runs. Without words: all runs.
     """
     rows = []
     for run in _stored_runs(results, words):
@@ -150,7 +150,7 @@ def _runs(results: Path | None, words: list[str]) -> ListRows:
 
 
 def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
-    """The stored runs that ``words``, labels and overrides, choose. Without words: all runs.
+    """The stored runs. ``words`` are labels and overrides that choose runs; without words, all are returned.
 
     Empty if ``results`` is None and the default folder has no runs.
     """
@@ -166,7 +166,7 @@ _SYNTAX = "[ ]: optional, |: or; madbench explain EXAMPLE explains the letters"
 
 
 def listings() -> dict[str, tuple[Callable[..., ListRows], str, str]]:
-    """The kinds of ``madbench ls``: name to the function for its rows, its description, and the note below the list."""
+    """The kinds of ``madbench ls``, by name: the function for the rows, a description, and a note below the list."""
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
         "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),

@@ -23,15 +23,15 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item on this machine, by the size (``quick`` or ``full``) at which it was made.
-
-    Empty if it was not made.
-    """
+    """The states of an item that was made on this machine: size (``quick`` or ``full``) to state. Otherwise empty."""
     return {size: entry["state"] for size, entry in stored_verdicts(Request(paper, item, results=results)).items()}
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
-    """The row of an item in the list of a paper's items: its state, jobs, estimated seconds and command, and more."""
+    """The row of an item in the list of a paper's items, as for JSON.
+
+    It has the state, the jobs, the estimated seconds, the command and more. The seconds are for the missing jobs.
+    """
     entries = stored_verdicts(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     state_texts = []

@@ -19,10 +19,10 @@ Complete = Callable[..., list[str]]
 
 
 def completion_of(metavar: str) -> Complete | None:
-    """The completion function for a metavar such as ``LABEL|KEY=VALUE``.
+    """The completion function for a metavar such as ``LABEL|KEY=VALUE``. None if it has no completion.
 
-    None if no part of the metavar has a completion. The function returns the possible completions of the word that is
-    being typed. It is empty if an error occurs.
+    The function returns the possible completions of the word that is being typed. Errors in it are ignored and give no
+    completions.
     """
     names = [name for name in (metavar, *metavar.split("|")) if name in _SOURCES]
     if not names:

@@ -44,8 +44,9 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
     """The device of jobs on another machine, and the number of GPUs that a job reserves.
 
-    ``gpus`` is the number in the file of the executor. If it is None, it is 1 with the device ``cuda``, otherwise 0.
-    With the device ``auto``, the number determines the device. Raises ``ConfigError`` if both contradict each other.
+    ``gpus`` is the number in the file of the executor. If it is None, a job reserves one GPU with the device ``cuda``,
+    and otherwise none. The device ``auto`` becomes ``cuda`` if a job reserves a GPU, otherwise ``cpu``. Raises
+    ``ConfigError`` if the device and the number contradict each other.
     """
     if device not in ("auto", "cpu", "cuda"):
         problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"

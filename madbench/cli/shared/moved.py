@@ -1,4 +1,4 @@
-"""Former commands and options."""
+"""Commands and options of earlier versions, for messages that name their replacements."""
 
 MOVED = {
     "budget": "madbench explain --cost",
@@ -11,7 +11,7 @@ MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
 }
-"""Former commands, and the commands that do the same now."""
+"""Commands of earlier versions, and the commands that do the same now."""
 MOVED_OPTIONS = {
     "--address": "--on ray:ADDRESS",
     "--cpus-per-job": "cpus_per_job in the file of --on",
@@ -29,7 +29,7 @@ MOVED_OPTIONS = {
     "--shared": "shared in the file of --on",
     "--wall-time": "minutes in the file of --on",
 }
-"""Former options, and the options, commands or keys of files that do the same now."""
+"""Options of earlier versions, and the options, commands or keys of files that do the same now."""
 OTHER_OPTIONS = {
     ("again", "--results"): "--keep FOLDER keeps the new runs",
     ("again", "--pairs"): "python studies/equal_code.py, in a clone, records the code that gives equal numbers",

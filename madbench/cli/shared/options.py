@@ -63,7 +63,7 @@ ClaimsOption = Annotated[
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """The services that also log the progress of runs, and the names there."""
+    """The options for tracking services, which also log the progress of runs."""
 
     track: Annotated[
         list[str] | None,
@@ -151,8 +151,7 @@ class TrainingOptions(SharedOptions):
     def policy_of_verb(self, retries: bool) -> Policy:
         """The policy for stored, failed and long jobs.
 
-        ``retries`` says if the verb trains failed jobs again when the user gives neither ``--retry`` nor
-        ``--no-retry``.
+        ``retries`` is True if the verb trains failed jobs again unless the user says otherwise.
         """
         most = 1 if self.fail_fast else self.policy.max_failures
         return replace(self.policy, retry=retries if self.retry is None else self.retry, max_failures=most)

@@ -121,7 +121,7 @@ def _from_options(group: type[Any], values: dict[str, Any], given: Collection[st
 
 @contextmanager
 def every_option(command: Any) -> Iterator[None]:
-    """A context in which the help and the completion of a command show also the options that are usually hidden."""
+    """A context in which the help and the completion of a command include the options that are usually hidden."""
     rare = [parameter for parameter in command.params if isinstance(parameter, TyperOption) and parameter.hidden]
     for parameter in rare:
         parameter.hidden = False

@@ -166,7 +166,7 @@ class RunScreen:
             self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
 
     def render(self) -> RenderableType:
-        """The live display of the running jobs. It is two lines lower than the terminal."""
+        """The live display of the running jobs. It leaves at least two lines of the terminal free."""
         with self._lock:
             self.state.advance_to(time.monotonic() - self._began)
             return sweep_view(self.state.content(), self.console.width, self.console.height - 2)

@@ -174,9 +174,10 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 
 def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
-    """The suite to which a profile belongs that is based on another profile, named by the key ``like``.
+    """The suite of a file of a profile that is based on another profile, which the key ``like`` names.
 
-    It is a suite with a profile of this name, preferably one that has all tasks of the file. None if there is none.
+    It is a suite with a profile of this name, preferably one that has all tasks of the file. None if no suite has such
+    a profile.
     """
     suites_with_profile = [suite for suite in suites().values() if mapping.get(LIKE) in suite.Profile.names()]
     tasks = mapping.get("tasks") or ()

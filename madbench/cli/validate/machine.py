@@ -122,7 +122,7 @@ def _plugins() -> list[dict[str, Any]]:
 def _machine() -> dict[str, Any]:
     """The properties of this machine. A property that is not known is None.
 
-    Memory is at most the limit of the container.
+    The memory is that of the container if it has a limit.
     """
     memory = memory_bytes()
     return {
@@ -292,7 +292,7 @@ def _print(content: dict[str, Any]) -> None:
 
 
 def _with_unfit_version(package: dict[str, Any]) -> str:
-    """The name of a package, with the installed and the required version if they do not fit."""
+    """The name of a package. If its installed version does not fit, also this version and the required one."""
     if package["version"] and not package["fits"]:
         return f"{package['name']} {package['version']} (needs {package['needs']})"
     return package["name"]

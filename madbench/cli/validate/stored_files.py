@@ -60,7 +60,10 @@ class _StoredFiles:
         return problems
 
     def checkpoints(self) -> list[Path]:
-        """The paths of the checkpoints in the work folder. Also notes the folders of stored runs in ``left_over``."""
+        """The paths of the checkpoints in the work folder.
+
+        If the folder of a stored run is left over and this user cannot delete it, a note is added to ``left_over``.
+        """
         from madbench.training.checkpoints import NAME
 
         folders = [self.work / name for name in names_in(self.work)]
@@ -82,9 +85,9 @@ class _StoredFiles:
         )
 
     def check_corpus(self, path: Path) -> Iterator[str]:
-        """Yield the problems of a corpus, or of a manifest file.
+        """Yield the problems of a corpus, or of a manifest file. There are none for a sound one.
 
-        Notes an unfinished corpus in ``unfinished_corpora``.
+        For an unfinished corpus, a note is added to ``unfinished_corpora``.
         """
         from madbench.text.corpus import PARTIAL, open_corpus
         from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
