@@ -25,7 +25,7 @@ LEAST_LABELS = 4
 class Agreement:
     """A rank correlation or an intraclass correlation over a number of labels, with its 95% interval.
 
-    ``value`` is the correlation, ``low`` and ``high`` are the ends of the interval. They are NaN if unknown.
+    ``value`` is the correlation, ``low`` and ``high`` are the ends of the interval. All three are NaN if unknown.
     """
 
     value: float = math.nan

@@ -230,7 +230,7 @@ def left_out_sentences(count: int) -> list[str]:
 
 
 def _notes(rows: Sequence[Effect]) -> str:
-    """The notes on intervals, tests and interactions."""
+    """The sentences below the table of effects, on intervals, tests and interactions."""
     effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
     test_count = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
@@ -252,6 +252,6 @@ def _text(estimate: Difference, quantity: str, is_significant: bool = False) -> 
 
 
 def _range(counts: Iterable[int]) -> str:
-    """The range of some counts as text: ``3-4``, or ``3`` if all counts are equal."""
+    """The range of ``counts`` as text: ``3-4``, or ``3`` if all counts are equal. There must be at least one."""
     sizes = sorted(set(counts))
     return f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

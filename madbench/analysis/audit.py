@@ -85,7 +85,7 @@ class ColumnAudit:
 
     @property
     def seconds_per_bit(self) -> float:
-        """The seconds of training per bit. NaN if a run has no information about its label."""
+        """The seconds of training per bit of information about the label (:attr:`bits`). NaN without information."""
         return self.seconds / self.bits if self.bits else math.nan
 
     @property
@@ -257,7 +257,10 @@ def outcome_column(name: str) -> str:
 
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
-    """The labels whose results were used to choose the settings of the profile, by suite."""
+    """The labels whose results were used to choose the settings of the profile, by suite. Empty sets if there are none.
+
+    Suites without a result are left out.
+    """
     rows = {suite: results.rows_of(suite)[0] for suite in results.suites_with_result}
     return {suite: row.protocol.profile.loaded.chosen_labels() for suite, row in rows.items()}
 
@@ -321,7 +324,7 @@ def _line(row: ColumnAudit) -> list[str]:
 
 
 def agreement_text(agreement: Agreement) -> str:
-    """The value and its interval as text, such as ``+0.38 [+.01,+.67]``. Empty for NaN."""
+    """A correlation with its 95% interval as text, such as ``+0.38 [+.01,+.67]``. Empty if it is NaN."""
     if math.isnan(agreement.value):
         return ""
     low, high = (f"{end + 0.0:+.2f}".replace("0.", ".").replace("1.00", "1") for end in (agreement.low, agreement.high))

@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def n(self) -> int:
-        """The number of seeds."""
+        """The number of seeds from which the mean is computed. 0 if no seed has a number."""
         return self.sample.n
 
     @property

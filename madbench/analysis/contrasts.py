@@ -54,8 +54,10 @@ class Contrast:
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
     """The pairs of ``labels`` that differ in exactly one factor, by contrast.
 
-    Contrasts are sorted; pairs are in the order of ``labels``. Two labels of different families can be a pair if one of
-    the families can describe both labels by its own factors. A label that cannot be parsed here is in no pair.
+    Contrasts are sorted; the pairs of a contrast are in the order of ``labels``. The first label of a pair has the
+    level ``given`` of the contrast, the second label the level ``against``. Two labels of different families can be a
+    pair if one of the families can describe both labels by its own factors. A label that no installed family can parse
+    is in no pair.
     """
     all_pairs = []
     for label in labels:

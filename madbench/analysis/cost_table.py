@@ -179,8 +179,8 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
     """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Return a note on them.
 
     Only runs with a known time per step are used. If they differ in device, threads, processes or compilation, both
-    columns are left out and the note has the reason. Otherwise the note names the device. It is empty if no time is
-    known, or if the rows have no task setting in common.
+    columns are left out and the note has the reason. Otherwise the note names the device. The note is empty if no time
+    is known, or if the rows have no task setting in common.
     """
     runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
     kinds = {_kind(run): run.row for run in runs}

@@ -97,7 +97,7 @@ class Finding:
 
     @property
     def n(self) -> int:
-        """The number of seeds of the label with the fewest seeds. 0 without a stored pair."""
+        """The number of seeds of that label of the tested pairs which has the fewest. 0 if no pair is stored."""
         return self.ours.n if self.ours else 0
 
     @property
@@ -152,7 +152,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """The reason of the verdict in sentences, with the p-value and the threshold if the claim was tested."""
+        """The reason for the verdict in sentences, with the p-value and the threshold if the claim was tested."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):

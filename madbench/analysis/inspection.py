@@ -51,9 +51,10 @@ class Inspection:
 
 @torch.no_grad()
 def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
-    """Measure a model in eval mode on ``inputs``, a tensor (B, T) on the device of the model.
+    """Measure the mixers of ``model``, which must be in eval mode, on a batch of inputs.
 
-    Raises ``TrainingError`` if no mixer has a method ``probe``, or if the probes are empty.
+    ``inputs`` is a tensor (B, T) on the device of the model. Raises ``TrainingError`` if no mixer has a method
+    ``probe``, or if all probes are empty.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
     probes, layers = [], []
@@ -167,10 +168,13 @@ def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
     """Statistics of the mixing coefficients w, (B, H, rows, lags), with one row of a table per head.
 
     - ``keys``: (sum |w|)^2 / sum w^2, the effective number of keys of a row;
-    - ``near_zero``, ``near_one``, ``negative``: shares of the coefficients with such values;
+    - ``near_zero``: the share of the visible coefficients with |w| of at most ``NEAR_ZERO``; ``near_one``: those from
+      ``NEAR_ONE`` to 1; ``negative``: those below 0;
     - the columns of :data:`BANDS`: the share of sum |w| in each range of lags;
     - ``same_lags``, ``same_tokens``: the part of the distribution of |w| that a row shares with the row before, by lag
       and by token.
+
+    All numbers are means over inputs and rows, without the first row.
     """
     size = weights[..., 1:, :].double().abs()
     visible = _visible(weights.shape[-1], weights.device)

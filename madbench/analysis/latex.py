@@ -102,7 +102,7 @@ def latex_table(
     name_format: str = r"\texttt{%s}",
     width: Width | None = None,
 ) -> str:
-    r"""A ``table`` or ``table*`` environment. Its first line names the packages that it needs.
+    r"""The LaTeX code of a table: a comment with the packages that it needs, and a ``table`` or ``table*`` environment.
 
     The letters are as large as possible, from 10 to 7 points. If the table does not fit, cells are broken into lines.
     If it still does not fit, it is scaled down. If a table with a single row is too wide for one column of the page,

@@ -98,7 +98,7 @@ class Query(Choice):
         return next(iter(stored_suites), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
-        """The tasks of a suite to show: the requested tasks, or the usual tasks of the suite if none was requested."""
+        """The tasks of a suite to show: its requested tasks, or its usual tasks if the query requests no task."""
         return list(suite.usual_tasks()) if self.requested_tasks is None else self.requested_tasks.get(suite.name, [])
 
     @functools.cached_property
@@ -188,10 +188,10 @@ class Query(Choice):
         return tasks
 
     def _of_present_families(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
-        """``jobs`` without those of an earlier or later version of a family of this package.
+        """``jobs`` without the jobs of another version of a family of this package than the present one.
 
-        Warns of the jobs that are left out. All jobs with code outside of this package are kept, and so are jobs of
-        labels that are shown without their code.
+        There is a warning if jobs are left out. All jobs with code outside of this package are kept, and so are jobs of
+        labels that are shown without importing their code.
         """
         identity = functools.cache(label_identity)
         present_jobs = {

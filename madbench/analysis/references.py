@@ -78,7 +78,7 @@ def references() -> Mapping[str, Reference]:
 
 
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
-    """The published numbers of the paper with the name ``paper``. Without numbers if the paper has none.
+    """The published numbers of the paper with the name ``paper``. Their ``scores`` are empty if the paper has none.
 
     If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If no paper has, they
     are those of the first paper.

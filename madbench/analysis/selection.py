@@ -247,7 +247,12 @@ class Selection(Query):
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
-        """True if the runs of ``suite`` are shown, by the rules in the docstring of the class."""
+        """True if the runs of ``suite`` are shown.
+
+        If a task is requested, every suite is shown; the caller leaves out suites without a requested task. If no task
+        is requested, these suites are shown: the leading suite, suites that its profile lists under ``beside``, suites
+        with an override, and suites with runs on a corpus.
+        """
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)

@@ -332,7 +332,7 @@ def _rows_of_protocol(
 
 
 def _is_requested(query: Query, suite: Suite, run: Run, profile: ProfileFacts | None) -> bool:
-    """True if ``run`` has the requested label, task, budget and corpus, and belongs to ``profile`` if it is given."""
+    """True if ``run`` has the requested label, task, budget and corpus, and belongs to ``profile``, if not None."""
     job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
     if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):
         return False

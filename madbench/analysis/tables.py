@@ -122,7 +122,7 @@ def result_table(results: Results, options: TableOptions = TableOptions()) -> Re
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
-    """One result table per suite that has a result. ``has_baseline`` is that of :class:`TableOptions`."""
+    """One result table per suite that has a result. With ``has_baseline``, all rows are compared with the first row."""
     options = TableOptions(has_baseline=has_baseline)
     tables = (result_table(results.for_suite(suite), options) for suite in results.suites_with_result)
     return [table for table in tables if table is not None]

@@ -169,7 +169,7 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
 
 
 def _plain(cell: PageCell) -> PageCell:
-    """The cell without its link, as this page has no runs."""
+    """The cell without its link, as the page of a leaderboard has no list of runs."""
     return replace(cell, link="")
 
 

@@ -66,7 +66,7 @@ _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget",
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The content of a report."""
+    """The content of the page of a report."""
 
     count: int
     """The number of jobs."""
@@ -320,7 +320,7 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
 
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
-    """The figure of ``frame`` as SVG. Drawing is slow, so the SVG of a frame is cached in ``folder``."""
+    """The figure ``name``, drawn from ``frame``, as SVG. Drawing is slow, so the SVG is cached in ``folder``."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.font_settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     digest.update(

@@ -201,10 +201,11 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The page's table of budgets, with one row per label and size of mixer.
 
     Input lengths with equal mixers share a row. ``runs`` has pairs of a job and its record, or None if nothing is
-    stored. The mixers of a job cannot be computed if
-    the code of its label must not be run or fails, or if its suite states no width and length. Then the parameters are
-    read from the record, without ranks. The job is left out if the record lacks the parameters, or if its budget does
-    not count parameters.
+    stored.
+
+    The mixers of a job cannot be computed if the code of its label must not be run or fails, or if its suite states no
+    width and length. Then the parameters are read from the record, without ranks. The job is left out if the record
+    lacks the parameters, or if its budget does not count parameters.
     """
     lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():

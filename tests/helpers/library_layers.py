@@ -86,8 +86,10 @@ def run_on_cpu(monkeypatch):
 
 
 def softmax_attention(layer):
-    """The mixer ``S-p``, softmax attention with RoPE, in float64 with the weights of the q, k, v and o projections of
-    ``layer``."""
+    """The mixer ``S-p``, softmax attention with RoPE, in float64 with the weights of a named layer.
+
+    The projections q, k, v and o of ``layer`` are copied.
+    """
     size = layer.allocation.size
     mixer = build("S-p", size.d_model, size.max_len, n_head=size.n_head).double()
     for side in "qkvo":

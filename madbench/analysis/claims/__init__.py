@@ -165,7 +165,7 @@ def _sum_by_label(terms: WeightedLabels) -> WeightedLabels:
 
 @dataclass(frozen=True)
 class ClaimsFile:
-    """The content of a file of claims."""
+    """The content of a YAML file of claims: the claims, and fields for all of them."""
 
     claims: tuple[Claim, ...]
     quantities: tuple[str, ...] = ()

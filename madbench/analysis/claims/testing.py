@@ -20,7 +20,10 @@ from madbench.analysis.references import gain_sign
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """The result of testing a claim on one quantity. The defaults are the result if no pair of the claim is stored."""
+    """The result of testing a claim in one column of results.
+
+    The default values are the result if no pair of the claim is stored.
+    """
 
     cases: tuple[int, ...] = ()
     """Indices in ``Claim.pairs`` of the pairs that are tested."""
@@ -50,9 +53,9 @@ def test_claim(
 ) -> ClaimTest:
     """Test ``claim`` on the column ``quantity``.
 
-    The pairs of the claim whose labels all have at least ``LEAST_SEEDS`` seeds are tested. If there is no such pair,
-    all pairs with samples of their labels are used. A claim about every pair is tested only if all its pairs have
-    samples, and then on all of them.
+    The pairs of the claim whose labels all have at least ``LEAST_SEEDS`` seeds are tested together. If there is no such
+    pair, the result has the gains of the pairs with fewer seeds, without a p-value. A claim about every pair is tested
+    only if all its pairs have samples, and then on all of them.
 
     Args:
         claim: the claim.

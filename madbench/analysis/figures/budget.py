@@ -56,10 +56,10 @@ _FRONT: ArtistOptions = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))
 def budget_frame(
     scores: pd.DataFrame, costs: pd.DataFrame, protocol: str, heuristics: Mapping[str, float] = {}
 ) -> pd.DataFrame:
-    """The data of :func:`budget_figure`.
+    """The data of :func:`budget_figure`: the costs and the mean result of each label, with one row per quantity.
 
-    The quantities of a suite are its averages, or all its main columns if no label has an average. Intervals are the
-    same as in tables.
+    A quantity is the name of a column of results. The quantities of a suite are its averages, or all its main columns
+    if no label has an average. Intervals are the same as in tables.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
@@ -151,7 +151,10 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
 
 
 def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
-    """Set the ticks of an axis of decimal exponents to digit * 10^k for each of ``digits``, labeled as numbers."""
+    """Label an axis, whose coordinates are decimal logarithms, by the numbers themselves.
+
+    There are ticks at d * 10^k for each d of ``digits`` and k from 0 to 15.
+    """
     as_text = EngFormatter(sep="")
     axis.set_major_locator(FixedLocator([math.log10(digit * 10**power) for power in range(16) for digit in digits]))
     axis.set_major_formatter(lambda exponent, _: as_text(10.0**exponent))
@@ -167,7 +170,7 @@ def _labels_to_name(rows: pd.DataFrame, layout: Layout) -> list[str]:
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """True if lower is better in the quantity of ``rows``, which all have the same quantity."""
+    """True if lower is better in the column of results that ``rows``, all of one quantity, are about."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 

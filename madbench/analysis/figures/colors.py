@@ -41,11 +41,11 @@ def oklab(color: str) -> np.ndarray:
 
 @functools.cache
 def shade(color: str, lightness: float, turn: float) -> str:
-    """``color`` with ``lightness`` added to its lightness in Oklab, and its hue rotated by ``turn`` degrees.
+    """``color`` with ``lightness`` added to its lightness in Oklab, and with its hue rotated by ``turn`` degrees.
 
     Lightness is cyclic between :data:`_DARKEST` and :data:`_LIGHTEST`: above the lightest it continues from the
-    darkest. The saturation is reduced if a screen could not show the color. ``color`` is unchanged if both changes are
-    0.
+    darkest. The saturation is reduced if a screen could not show the color. If ``lightness`` and ``turn`` are 0,
+    ``color`` is returned, otherwise a text such as ``#1f77b4``.
     """
     if not lightness and not turn:
         return color
@@ -63,9 +63,9 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 
 def distinct_shade(used_colors: Iterable[str], color: str) -> str:
-    """``color`` if it differs visibly from all ``used_colors``, otherwise its first shade that does.
+    """``color`` if it differs visibly from all ``used_colors``, otherwise the first of its shades that does.
 
-    If no shade differs from all of them, the shade with the largest distance from them.
+    If no shade differs from all ``used_colors``, the shade with the largest distance from them is returned.
     """
     places = [oklab(other) for other in used_colors]
     if not places:

@@ -79,7 +79,7 @@ class Curves:
 
     @property
     def end(self) -> float:
-        """The last value of the mean over seeds. NaN if no seed finished."""
+        """The mean of the last values of the finished seeds. NaN if no seed finished."""
         return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
@@ -87,8 +87,8 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
     """Draw the curves of each label. The first label is in front.
 
     A label of ``highlights`` is in color. It has a line for the mean over seeds and a band from the lowest to the
-    highest seed. A marker, hollow for a single seed, shows where its last seed stopped. Other labels are in gray and
-    have only the mean. A diverged run is a thin line that ends in a cross.
+    highest seed. A marker, hollow for a single seed, shows where the last of the seeds stopped. Other labels are in
+    gray and have only the mean. A diverged run is a thin line that ends in a cross.
     """
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
@@ -113,7 +113,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
 
 
 def _show_whole_marks(axes: Axes) -> None:
-    """Draw markers at the edge of a panel completely. The limits of the axes must be final."""
+    """Draw markers at the edge of a panel whole instead of cutting them off. The limits of the axes must be final."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for line in axes.lines:
         x, y = np.asarray(line.get_xydata()).T

@@ -34,7 +34,8 @@ _IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
 def font_settings() -> dict[str, Any]:
     """The settings of Matplotlib that select the fonts, as entries of its ``rcParams``.
 
-    Raises ``ConfigError`` if the chosen font is missing.
+    The user chooses a font with the environment variable :data:`VARIABLE`. Raises ``ConfigError`` if Matplotlib does
+    not find this font.
     """
     chosen_font = os.environ.get(VARIABLE, "").strip()
     if not chosen_font:
@@ -65,9 +66,9 @@ def _of_file(path: str) -> str:
 
 @contextmanager
 def font_of_reader() -> Iterator[None]:
-    """A context for SVG files, whose text is drawn by the reader's program with its own fonts.
+    """A context for drawing SVG files, whose text is drawn by the reader's program with its own fonts.
 
-    Within it, a character that the fonts here lack is no error.
+    Within the context, a character that the fonts on this machine lack is no error.
     """
     token = _IS_OF_READER.set(True)
     try:
@@ -78,9 +79,10 @@ def font_of_reader() -> Iterator[None]:
 
 @contextmanager
 def every_character_drawn() -> Iterator[None]:
-    """A context in which drawing a character that no font has raises ``ConfigError``, if the user gave the text.
+    """A context in which drawing a character of a display name that no font has raises ``ConfigError``.
 
-    In other text, which may come from another person, such a character is drawn as a box.
+    Display names are given by the user, or by files of sets of labels. In other text, which may come from another
+    person, such a character is drawn as a box.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)

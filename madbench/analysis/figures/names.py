@@ -40,7 +40,10 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
 
 
 def _place_beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
-    """Move each text to a free place beside its point. Return False as soon as a text has no free place."""
+    """Move each text to a free place beside its point. Return True, or False as soon as a text has no free place.
+
+    A free place is within the panel and covers no other text, no point and none of ``lines``.
+    """
     scale = points_of(axes)
     middles = axes.transData.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]

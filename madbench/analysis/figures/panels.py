@@ -60,7 +60,7 @@ _NOTE_CHARACTER = 4.4 / 72  # mean width of a character of the notes, in inches
 
 
 class Page(Figure):
-    """A figure, or its first page if the panels do not fit on one page."""
+    """A figure, or the first page of a figure whose panels do not fit on one page."""
 
     caption = ""
     """Title and sentences for the caption in a paper, if they are not in the picture."""
@@ -70,7 +70,7 @@ class Page(Figure):
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a figure."""
+    """The layout of a figure: its width, and whether it shows a title and a caption."""
 
     width: Width | None = None
     """The width to fill (``WIDTHS``). By default the figure is as wide as its panels need.
@@ -127,9 +127,10 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """The name to draw for each text, by text. Names are distinct, and labels have their display names.
+        """The name to draw in place of each of ``texts``, by text. Labels are replaced by their display names.
 
-        Longer names are shortened to ``MOST_NAME`` characters, or in a single column to ``most``.
+        Names with more than ``MOST_NAME`` characters, or in a single column of a paper with more than ``most``, are
+        shortened to this number, so that they remain distinct.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
@@ -199,7 +200,7 @@ class Panels:
 
     @property
     def bottom(self) -> list[Axes]:
-        """The lowest panel in each column of panels, on every page."""
+        """The lowest panel in each column of panels, for all pages."""
         return [
             next(line[i] for line in reversed(rows) if i < len(line))
             for _, rows in self.pages
@@ -341,7 +342,10 @@ def _fix(
 
 
 def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
-    """Break a text into lines that are at most ``most`` inches long. An upright text is measured vertically."""
+    """Break a text into lines that are at most ``most`` inches long, if words and lines of six characters allow it.
+
+    The length of an upright text, such as the label of a y axis, is its height.
+    """
     parts = text.get_text().splitlines()
     for characters in range(max(map(len, parts), default=0) - 1, 5, -1):
         if _inches(text)[1 if is_upright else 0] <= most:

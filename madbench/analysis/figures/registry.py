@@ -111,7 +111,7 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _record(results: Results, run_id: str) -> Record:
-    """The record of the stored run with the id ``run_id``, with its curve."""
+    """The record, with its curve, of the stored run with the id ``run_id``."""
     return results.store.read(run_id).record
 
 
@@ -134,7 +134,7 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
 
 
 def _costs(results: Results, suite: Suite) -> pd.DataFrame:
-    """One row per run of a suite, with suite, label, column and the costs of the label's mixers."""
+    """A frame with one row per run of a suite: suite, label, column, and the costs of the label's mixers."""
     row_costs = counted_costs(results, suite)
     costs = scoring_of(suite).costs(results.outcomes(suite))
     for name in ("flops_per_token", "state"):
@@ -180,13 +180,13 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 
 def _about(results: Results, suite: Suite) -> str:
-    """Text about a suite's runs for the notes: the meaning of its numbers, followed by :func:`_shared`."""
+    """Sentences for the notes on the runs of a suite: the meaning of its numbers, the protocol, and other code."""
     meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on the runs of one suite, by default of all suites: their protocol, and runs of other code."""
+    """Sentences on the runs of one suite, by default of all suites: the protocol, and runs of other code than now."""
     of_suites = results.suites_with_result if suite is None else [suite]
     return [
         *results.sentences(suite),

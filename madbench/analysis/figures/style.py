@@ -142,7 +142,7 @@ def power_of_ten(value: float) -> str:
 def style() -> Iterator[None]:
     """A context in which Matplotlib uses the style of this module and ignores the user's matplotlibrc.
 
-    A character that no font has raises ``ConfigError`` if the user gave the text.
+    Within the context, drawing a character of a display name that no font has raises ``ConfigError``.
     """
     with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()
@@ -160,11 +160,14 @@ class LabelStyle:
 
     @property
     def line(self) -> ArtistOptions:
-        """The look of a curve of the label."""
+        """The arguments of Matplotlib's ``Line2D`` for a curve of the label."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> ArtistOptions:
-        """The look of the marker of a mean of the label. The marker is hollow if ``is_single``, for a single seed."""
+        """The arguments of Matplotlib's ``Line2D`` for the marker of a mean of the label.
+
+        The marker is hollow if ``is_single``, for the mean of a single seed.
+        """
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
@@ -194,7 +197,8 @@ def label_style(label: str) -> LabelStyle:
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     """The styles of the labels of one figure, by label. Colors are distinct.
 
-    S/R/G labels have their default color. Other labels have a shade of it if the color is taken.
+    S/R/G labels have their default color. Any other label has its default color or, if this color is taken, a shade of
+    it.
 
     >>> len({one.color for one in label_styles(["S", "GLA", "RetNet"]).values()})
     3
@@ -230,7 +234,7 @@ class Highlights:
         return cls(label_styles(labels), [x for x in results if x not in labels])
 
     def entries(self) -> dict[str, ArtistOptions]:
-        """The entries of the legend by text: the labels in color, and one entry for all others."""
+        """The look of each entry of the legend, by text: one entry per label in color, and one for all other labels."""
         entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
         text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"
         return entries | ({text: OTHERS} if self.others else {})

@@ -41,9 +41,9 @@ class Difference:
 
 
 def difference(first: Sample, second: Sample, threshold: float = 0.0) -> Difference:
-    """The mean of ``first`` minus that of ``second``.
+    """The mean of ``first`` minus the mean of ``second``, two labels in one column, with its 95% interval and test.
 
-    Its two-sided test has the hypothesis that the difference is ``threshold``.
+    The test is two-sided. Its hypothesis is that the difference equals ``threshold``.
     """
     return combination([(1.0, first), (-1.0, second)], threshold)
 
@@ -51,11 +51,16 @@ def difference(first: Sample, second: Sample, threshold: float = 0.0) -> Differe
 def combination(
     terms: Sequence[tuple[float, Sample]], threshold: float = 0.0, tests_solved: bool = False
 ) -> Difference:
-    """A weighted sum of means, with a two-sided test of the hypothesis that it is ``threshold``.
+    """A weighted sum of means, with a two-sided test of the hypothesis that it equals ``threshold``.
 
-    ``terms`` has pairs (weight, sample); the samples are those of different labels in one column. If all seeds of all
-    labels solve the task, nothing is tested, unless ``tests_solved`` is True. Such a test can show equality, but no
-    gain.
+    Nothing is tested if a label has fewer than ``LEAST_SEEDS`` seeds, or if no label has learned the task. There is no
+    interval if a label has fewer than two seeds.
+
+    Args:
+        terms: pairs (weight, sample). The samples are those of different labels in one column.
+        threshold: the tested value of the sum, in the units of the column.
+        tests_solved: True to test also if all seeds of all labels solve the task. Such a test can show that labels are
+            equal, but not that one of them is better.
     """
     samples = [sample for _, sample in terms]
     n = min(sample.n for sample in samples)
@@ -98,14 +103,20 @@ class Equivalence:
 
 
 def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
-    """Test whether the means of two labels differ by less than ``margin``, by two one-sided tests (Schuirmann 1987)."""
+    """Test if the means of two labels in one column differ by less than ``margin``, in the units of the column.
+
+    The method is two one-sided tests (Schuirmann 1987).
+    """
     terms = [(1.0, first), (-1.0, second)]
     above, below = (combination(terms, threshold, tests_solved=True) for threshold in (-margin, margin))
     return Equivalence(margin, above.p_above(-margin), 1 - below.p_above(margin), above.reason)
 
 
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
-    """The reason why a difference of ``samples`` is not tested. Empty if it is tested."""
+    """The reason why a difference or sum of the means of ``samples`` is not tested. Empty if it is tested.
+
+    With ``tests_solved``, that all seeds solve the task is no such reason.
+    """
     n = min(sample.n for sample in samples)
     if n < LEAST_SEEDS:
         return {0: "no seed", 1: "single seed", 2: "two seeds"}.get(n, f"{n} seeds")

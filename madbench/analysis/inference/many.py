@@ -36,9 +36,16 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
 
 
 def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | None = None) -> np.ndarray:
-    """:func:`holm` for an array whose last axis has the p-values of one family. Return an array of the same shape.
+    """Adjust p-values by Holm's method (:func:`holm`), for many families at once.
 
-    ``factors`` multiply the p-values in ascending order, by default Holm's m, m - 1, and so on down to 1.
+    Args:
+        p_values: an array (..., m). Its last axis has the p-values of one family. NaN stays NaN and does not count.
+        share: the share of the error rate of a table that a family gets.
+        factors: the factors of the p-values in ascending order. By default Holm's m, m - 1, and so on down to 1, for m
+            p-values that are not NaN.
+
+    Returns:
+        The adjusted p-values, an array (..., m).
     """
     order = np.argsort(p_values, axis=-1)  # NaN sorts last
     if factors is None:
@@ -51,10 +58,10 @@ def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | No
 
 
 def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
-    """The factors of :func:`step_down` for groups of hypotheses of which at most one is true.
+    """The factors of :func:`step_down` if at most one hypothesis of each group is true.
 
-    For each p-value in ascending order: the number of groups with an unrejected hypothesis if all smaller p-values are
-    rejected. 0 for NaN.
+    For each p-value in ascending order: the number of groups with an unrejected hypothesis if the hypotheses with
+    smaller p-values are rejected. 0 for NaN.
     """
     order = np.argsort(p_values)
     tested_groups = [groups[i] for i in order if not np.isnan(p_values[i])]
@@ -106,7 +113,7 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
 def not_best(columns: Mapping[str, tuple[Mapping[str, Sample], bool]]) -> dict[str, set[str]]:
     """The keys, such as labels, whose mean is significantly worse than the best mean of the column, by column.
 
-    ``columns`` has a pair for each column of a table: the samples by key, and True if higher is better. A key is
+    ``columns`` has a pair for each column of a table: the samples by key, and True if higher is better. Each key is
     compared with the best by the two-sided test of :func:`difference`. All comparisons of the table are adjusted by
     Holm's method. So the marks in a table of two labels agree with the verdicts of ``madbench compare``.
     """

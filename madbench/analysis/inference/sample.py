@@ -117,7 +117,7 @@ class Sample:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over seeds, with denominator n - 1. NaN for a single seed."""
+        """The standard deviation over seeds, with denominator n - 1. NaN for fewer than two seeds."""
         return float(self.values.std(ddof=1)) if self.n > 1 else math.nan
 
     @property
@@ -154,7 +154,8 @@ class Sample:
     def headroom(self) -> float:
         """The distance from the score of the heuristic to the upper limit of the column.
 
-        For an average: the mean of this distance over its tasks. NaN if the heuristic is unknown.
+        The heuristic is the best answer that ignores the context. For an average, it is the mean distance over the
+        tasks. NaN if the score of a heuristic is unknown.
         """
         if self.parts:
             return float(np.mean([part.headroom for part in self.parts]))
@@ -171,10 +172,12 @@ class Sample:
 
     @functools.cached_property
     def has_learned(self) -> bool:
-        """True if the label has learned the task: its mean exceeds the heuristic by :data:`UNLEARNED_SHARE`.
+        """True if the label has learned the task, so that its mean is better than that of the heuristic.
 
-        If the heuristic is unknown, the mean has to differ from chance by this share. True if both are unknown. For an
-        average: True if the label has learned any of its tasks.
+        The mean must exceed the score of the heuristic, the best answer that ignores the context, by more than the
+        share :data:`UNLEARNED_SHARE` of the distance to the ceiling. If the score of the heuristic is unknown, the mean
+        must differ from chance by more than this share. True if both are unknown. For an average: True if the label has
+        learned any of the tasks.
         """
         if self.parts:
             return any(part.has_learned for part in self.parts)
@@ -186,10 +189,11 @@ class Sample:
 
     @functools.cached_property
     def terms(self) -> VarianceTerms:
-        """The terms of the variance of :attr:`mean`. It needs two or more seeds.
+        """The terms of the variance of :attr:`mean`. There must be at least two seeds.
 
-        For an average they are the terms of its tasks, divided by the squared number of tasks, as if tasks were
-        independent. If the averages of the seeds have a larger variance than this, that variance is used.
+        For an average, these are the terms of the tasks divided by the squared number of tasks, as if tasks were
+        independent. If the mean of the averages of the seeds has a larger sample variance than their sum, this variance
+        is the only term.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
@@ -203,12 +207,12 @@ class Sample:
 
     @functools.cached_property
     def half_width(self) -> float:
-        """The half-width of the 95% interval of the mean, at most :attr:`Scale.width`. NaN for a single seed."""
+        """The half-width of the 95% interval of the mean, at most :attr:`Scale.width`. NaN for fewer than two seeds."""
         return float(np.fmin(self.terms.half_width, self.scale.width)) if self.n > 1 else math.nan
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean, cut at the limits of the column. Both ends are NaN for a single seed."""
+        """The 95% interval of the mean, cut at the limits of the column. Both ends are NaN for fewer than two seeds."""
         if self.n < 2:
             return math.nan, math.nan
         low, high = np.clip([self.mean - self.half_width, self.mean + self.half_width], *self.scale.limits).tolist()
@@ -217,27 +221,27 @@ class Sample:
 
 @dataclass(frozen=True)
 class VarianceTerms:
-    """The variance of a mean or a sum of means, as a sum of independent terms with degrees of freedom.
+    """The variance of an estimate, such as a mean or a sum of means, as a sum of terms with degrees of freedom.
 
-    ``variances`` and ``freedoms`` are arrays (..., terms).
+    ``variances`` and ``freedoms`` are arrays (..., terms) with the size and the degrees of freedom of each term.
     """
 
     variances: np.ndarray
     freedoms: np.ndarray
 
     def times(self, weight: float) -> VarianceTerms:
-        """The terms of the variance of ``weight`` times the mean."""
+        """The terms of the variance of ``weight`` times the estimate."""
         return VarianceTerms(self.variances * weight**2, self.freedoms)
 
     @classmethod
     def sum_of(cls, terms: list[VarianceTerms]) -> VarianceTerms:
-        """The terms of the variance of a sum of independent means, whose variances have the given ``terms``."""
+        """The terms of the variance of a sum of independent estimates. ``terms`` has the variance of each estimate."""
         variances = np.concatenate([part.variances for part in terms], axis=-1)
         return cls(variances, np.concatenate([part.freedoms for part in terms], axis=-1))
 
     @property
     def variance(self) -> np.ndarray:
-        """The variance: the sum of the terms. It is an array (...), without the axis of terms."""
+        """The variance of the estimate, the sum of the terms, as an array (...)."""
         return self.variances.sum(axis=-1)
 
     @property
@@ -246,7 +250,10 @@ class VarianceTerms:
         return self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
 
     def p(self, distance: np.ndarray | float) -> np.ndarray:
-        """The two-sided p-values, (...), of estimates with this variance at ``distance`` from the tested value."""
+        """The two-sided p-values of Student's t, an array (...), for estimates with this variance.
+
+        ``distance`` is the estimate minus the tested value. Its sign does not matter.
+        """
         return 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
 
     @property
@@ -272,15 +279,15 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> VarianceTerms:
-    """The terms of the variance of the mean of ``n`` planned seeds with this sample ``variance`` and this ``mean``.
+    """The terms of the variance of the mean of ``n`` seeds that are planned and not yet trained.
 
     Args:
         variance: the expected sample variance of the seeds.
         mean: the expected mean of the seeds.
         n: the number of seeds.
         width: the range of the column, such as 100 points of accuracy. NaN for a loss or a count.
-        splits: True if ``variance`` already shows that the label splits (see the module). Then no term for an invisible
-            split is added.
+        splits: True if ``variance`` already shows that the label splits, so that it solves the task in some seeds only.
+            Then no term for an invisible split is added.
     """
     has_width = not np.isnan(width)
     prior_deviation = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
@@ -294,9 +301,9 @@ def _terms(
     """The one or two terms whose sum is the variance of the mean of ``n`` seeds, with their degrees of freedom.
 
     The first term is the larger of the sample variance and the moderated variance, divided by ``n`` (fact 1 of the
-    module's docstring). The second term is for the case that the label solves the task in some seeds only, and these
-    seeds do not show it (fact 2). It is zero if the seeds differ by more than :data:`VISIBLE_SHARE` of the range. A
-    column without a range has only the first term.
+    module's docstring). The second term is for the case that the label solves the task in some seeds only, and the
+    stored seeds do not show it (fact 2). It is zero if the stored seeds differ by more than the share
+    :data:`VISIBLE_SHARE` of the range. A column without a range has only the first term.
 
     Args:
         own_variance: the sample variance of the seeds, an array (...).
@@ -320,7 +327,7 @@ def _terms(
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
-    """The 95% interval (Clopper and Pearson 1934) of a probability, if ``solved`` of ``n`` seeds are successes.
+    """The 95% interval (Clopper and Pearson 1934) of the probability of success, if ``solved`` of ``n`` seeds succeed.
 
     >>> [round(end, 3) for end in binomial_interval(3, 3)]
     [0.292, 1.0]
