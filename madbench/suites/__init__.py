@@ -112,7 +112,7 @@ def suite_of(job: Job) -> Suite:
 
 
 def task_suites() -> dict[str, Suite]:
-    """The suite of each task, by task name. If several suites have a task of this name, the first of them."""
+    """Task name to suite. If several suites have a task of the same name, the first suite of :func:`suites` is used."""
     by_task: dict[str, Suite] = {}
     for suite in suites().values():
         for task in suite.tasks():
@@ -121,7 +121,7 @@ def task_suites() -> dict[str, Suite]:
 
 
 def suite_of_task(task: str, where: str = "") -> Suite:
-    """The suite of a task. If several suites have a task of this name, the first of them.
+    """The suite that has a task. If several suites have it, the first suite of :func:`suites`.
 
     Raises ``ConfigError`` if the task is unknown, or if the task or its suite is broken. The message begins with
     ``where``.

@@ -74,7 +74,11 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
 
     @abc.abstractmethod
     def plan(self, labels: Iterable[str], profile: P, **options: Unpack[PlanOptions]) -> Plan[J]:
-        """Plan the jobs of labels under a profile, without duplicates."""
+        """Plan the jobs of labels under a profile, without duplicates.
+
+        Raises a ``MadbenchError`` if a job could not be trained, for example because no ranks of a label meet the
+        budget.
+        """
 
     @abc.abstractmethod
     def canonical(self, job: J) -> J:
@@ -119,7 +123,7 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return self.tasks()
 
     def about_profile(self, profile: P) -> dict[str, Any]:
-        """The row of a profile in ``madbench ls profiles``: heading to value."""
+        """The row of a profile in the list of ``madbench ls profiles``: heading to value."""
         return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
     def check_profile(self, profile: P) -> tuple[str, set[int]]:
@@ -163,7 +167,7 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return trial
 
     def jobs(self, labels: Iterable[str], profile: P, **options: Unpack[PlanOptions]) -> list[J]:
-        """The jobs of :meth:`plan`. Raises ``ConfigError`` as :meth:`madbench.suites.overrides.Plan.checked` does."""
+        """The jobs of :meth:`plan`. Raises ``ConfigError`` also for an override without effect on all of them."""
         return self.plan(labels, profile, **options).checked()
 
     def schedule(self, job: J) -> Schedule | None:

@@ -131,7 +131,7 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
 
 
 def _printable(place: str) -> str:
-    """The location of a file as a record names it, cut and without control characters, for output to a terminal.
+    """The location of a file as a record names it, shortened and without control characters, for output to a terminal.
 
     The record may come from a stranger.
     """

@@ -93,9 +93,9 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: J) -> tuple[J, tuple[Override, ...], set[Override]]:
-        """Return the job without ineffective overrides, its effective overrides, and some ineffective overrides.
+        """Return the job without ineffective overrides, its effective overrides, and some of the dropped overrides.
 
-        The last are those ineffective overrides with which the job has another id.
+        These are the dropped overrides with which the job has another id.
         """
         kept, changing = overrides, set[Override]()
         canonical_id = canonical(job).id if overrides else ""

@@ -163,7 +163,7 @@ class Profile(abc.ABC, Generic[M]):
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
-        """The result of :meth:`mixer_settings`, also if an override has no effect on the label."""
+        """The settings that :meth:`mixer_settings` returns for a label. Overrides are not checked."""
         settings = self._part(family_of(label).Settings)
         own = own_settings(label, settings)
         return {name: value for name, value in identifying_fields(settings).items() if name in own}

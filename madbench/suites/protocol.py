@@ -45,12 +45,16 @@ class Protocol:
 
     @property
     def name(self) -> str:
-        """The name of the profile and the overrides of it, such as ``evening training.epochs=20``."""
+        """The name of the profile and its overrides, such as ``evening training.epochs=20``."""
         return " ".join([self.profile_name, *map(str, self.overrides)])
 
     @property
     def title(self) -> str:
-        """One line with the profile, the device and, if they are not the usual ones, fidelity, budget and corpus."""
+        """One line with the profile and the device.
+
+        It also has the fidelity if the suite has several, the budget unless it is a way to count parameters, and the
+        corpus if there is one.
+        """
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]
         if len(self.suite.fidelities) > 1:
@@ -164,10 +168,10 @@ def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict
 def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
     """Group items whose protocols differ only in learning rates and weight decays. Keys are ids of protocols.
 
-    ``items_of_profiles`` has triples of an item, its job, and the ids of the item's protocols, which have one id per
-    rate and decay. Labels are compared at equal rates and decays. There is therefore one group for each set of rates
-    and decays at which a label was trained. A group has the items at these rates of every label that was trained at all
-    of them. An item can be in several groups.
+    ``items_of_profiles`` has triples of an item, its job, and the ids of the protocols to which the item belongs. Each
+    pair of rate and decay has an id of its own. Labels are compared at equal rates and decays. There is therefore one
+    group for each set of rates and decays at which a label was trained. A group has the items at these rates of every
+    label that was trained at all of them. An item can be in several groups.
     """
     ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in items_of_profiles:

@@ -65,7 +65,10 @@ _SUMS = {name: (name, "sum") for name in COUNTS}
 
 @dataclass(frozen=True)
 class UntrainedScores:
-    """Scores of a job's task setting that need no training, in the units of the task's column. NaN if not known."""
+    """Scores of a job's task setting that need no training, in the units of the task's column.
+
+    A score that is not known is NaN.
+    """
 
     chance: float
     """The expected value of a model that guesses."""

@@ -84,9 +84,9 @@ class SuiteProfiles(Generic[P, J]):
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
     def shared_without_rates(self, job: J) -> dict[str, Any]:
-        """The result of :meth:`shared_settings` without learning rates and weight decays.
+        """The result of :meth:`shared_settings`, without the learning rates and weight decays if profiles try several.
 
-        By default they are not removed. Suites whose profiles try several rates override this method.
+        The default removes nothing. It is for suites whose profiles try one learning rate and one weight decay.
         """
         return self.shared_settings(job)
 

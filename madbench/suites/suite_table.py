@@ -83,5 +83,5 @@ class SuiteTable(abc.ABC):
         return column.words if column else self.title
 
     def difficulty(self, task: str) -> Mapping[str, Any] | None:
-        """The baseline setting of a task: field to value. None if the tasks of the suite have only one setting."""
+        """The baseline setting of a task: field to value. None if the suite's tasks do not have several settings."""
         return None

@@ -36,7 +36,7 @@ def evaluate(
     """The scores of ``model``, by name, on inputs and targets (N, T). Targets of -100 are ignored.
 
     - ``loss``: mean cross-entropy in nats per target;
-    - ``token_accuracy``: share of correct targets;
+    - ``token_accuracy``: share of the targets that are predicted correctly;
     - ``macro_accuracy``: mean recall over the classes that occur as targets;
     - ``batch_macro_accuracy``: mean over batches of the mean recall in a batch, as in the reference implementation. A
       class of the batch that is predicted but is never a target has recall 0;

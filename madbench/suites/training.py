@@ -160,18 +160,18 @@ class EpochTraining(Training):
         check_at_least(self, 1, "epochs", "batch_size")
 
     def total_steps(self, examples: int) -> int:
-        """The optimizer steps of a run of ``epochs`` epochs over ``examples`` examples."""
+        """The number of optimizer steps in a run of ``epochs`` epochs, each over ``examples`` examples."""
         return self.epochs * self.steps_per_epoch(examples)
 
     def steps_per_epoch(self, examples: int) -> int:
-        """The optimizer steps of an epoch of ``examples`` examples."""
+        """The number of optimizer steps in an epoch of ``examples`` examples."""
         return math.ceil(examples / self.batch_size)
 
     def seen(self, examples: int, matched: int = 0) -> tuple[int, int]:
-        """Return the number of examples that a run sees, counted once per epoch, and the number of epochs it begins.
+        """Return the number of examples that a run sees, and the number of epochs that it begins.
 
-        ``examples`` is the size of the training set. ``matched`` is the number of steps of the run; if it is 0, the run
-        has ``epochs`` epochs.
+        An example counts once in each epoch. ``examples`` is the size of the training set. ``matched`` is the number of
+        steps of the run; if it is 0, the run has ``epochs`` epochs.
         """
         if not matched:
             return self.epochs * examples, self.epochs

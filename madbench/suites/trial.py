@@ -106,9 +106,9 @@ class Trial(abc.ABC, Generic[J]):
 
     @staticmethod
     def examples(job: J, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
-        """The first ``count`` inputs (count, T) of evaluations, on the CPU. All of them if there are fewer.
+        """The first ``count`` inputs (count, T) on which a trained model is evaluated, as a tensor on the CPU.
 
-        Raises ``ConfigError`` if the suite does not define this method.
+        If there are fewer inputs, all of them. Raises ``ConfigError`` if the suite does not define this method.
         """
         raise ConfigError(f"the inputs of {job.task} are not shown: the suite {job.suite} gives no examples of them")
 
@@ -140,7 +140,7 @@ class Trial(abc.ABC, Generic[J]):
             yield part, self.world.size() * weight(part) / total
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of the step that follows ``step`` steps."""
+        """The learning rate of the step that is taken after ``step`` steps, so ``step`` is 0 for the first."""
         return self.schedule.rate(step)
 
     @abc.abstractmethod

@@ -214,9 +214,10 @@ def devised_figure(world: Colliding, layout: Layout = Layout()) -> tuple[Page, p
 
 @contextmanager
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
-    """A context with an empty page for a figure that does not use :class:`Panels`. It adds title and note at its end.
+    """A context with an empty page for a figure that does not use :class:`Panels`.
 
-    ``size`` is in inches, and is changed if ``layout`` has a width.
+    The title and the note are added when the context ends. ``size`` is in inches, and is changed if ``layout`` has a
+    width.
     """
     title, note = title if layout.has_title else "", note if layout.has_caption else ""
     if width := WIDTHS.get(layout.width or ""):

@@ -140,11 +140,11 @@ def _measure(weights: Path, row: InteractionRow) -> Values:
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
-    """The Frobenius distance of the devised C from the nearest multiple of the learned C, relative to its own norm.
+    """The distance of the devised C from the nearest multiple of the learned C, divided by the norm of the devised C.
 
-    Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
-    between the two matrices: 0 for multiples, and at most 1. Both arguments have the entries of the matrices in the
-    same order.
+    Distance and norm are those of Frobenius. Multiples count as equal because a factor of C can be moved to the values.
+    The result is the sine of the angle between the two matrices: 0 for multiples, and at most 1. Both arguments have
+    the entries of the matrices in the same order.
     """
     a, b = learned.to_numpy(float), devised.to_numpy(float)
     cosine = float(a @ b / math.sqrt((a @ a) * (b @ b)))

@@ -300,11 +300,12 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Raise ``ConfigError`` if one of some overrides of the profile has no effect on ``jobs``.
+    """Raise ``ConfigError`` if one of the following overrides of the profile has no effect on ``jobs``.
 
-    The checked overrides are ``embeddings`` and ``controls``, which need a job of colliding agents, and for single
-    tasks ``labels``, which have no effect if ``labels`` were given, ``heads`` by label, and ``learning_rates`` by
-    embedding.
+    - ``embeddings`` and ``controls``: without effect if no job has colliding agents;
+    - ``labels`` of a task: without effect if ``labels`` are given;
+    - ``heads`` of a task: without effect if no job of the task has a label that they name;
+    - ``learning_rates`` of a task: without effect if no job of the task has an embedding that they name.
     """
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for key in (override.key for override in profile.overrides):

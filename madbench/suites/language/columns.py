@@ -78,7 +78,7 @@ def steps_name(threshold: float) -> str:
 
 
 def steps_column(name: str) -> Column:
-    """The column that counts the steps to a training loss. Its ``name`` is a result of :func:`steps_name`."""
+    """The column with the steps to a training loss. ``name`` is a result of :func:`steps_name`."""
     threshold = name.removeprefix(STEPS)
     return Column(
         name,

@@ -100,7 +100,7 @@ class LanguageProfile(Profile[GPTConfig]):
             raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
 
     def training_config(self, precision: Precision) -> LanguageTraining:
-        """The training settings of every job of the profile at a precision."""
+        """The training settings of every job of the profile, with the given precision."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
     def training_changes(self, job: Job) -> list[Override]:

@@ -93,7 +93,7 @@ class SignalProfile(Profile[SignalModelConfig]):
         return dataclasses.asdict(_setting(task, self.plan(task).setting))
 
     def training_config(self, task: str, precision: Precision) -> SignalTraining:
-        """The training settings of a task at a precision."""
+        """The training settings of a task, with the given precision."""
         values = {**self.training, **self.plan(task).training, "precision": precision}
         return from_mapping(SignalTraining, values, f"training of {task}")
 

@@ -60,7 +60,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return self.Label.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
-        """The factors of a label, which are what labels can differ in: name of the factor to letters of the label.
+        """The factors in which labels can differ: name of the factor to the letters of this label.
 
         ``rank`` is present only if the budget is enforced, and ``rope`` only if there are queries and keys.
         """

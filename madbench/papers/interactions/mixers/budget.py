@@ -83,11 +83,12 @@ class InteractionAllocation(RankAllocation):
     def with_ranks(self, rank_multiple: int) -> Self:
         """Return the allocation with the ranks that its label and size give. d is the width ``d_model``.
 
-        Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (QK for the letter ``q``, VO
-        for ``v``) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v``
-        and ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest
-        admissible ranks up to d. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order
-        (twice the order with RoPE). Base ``C`` has no ranks.
+        A side is a pair of maps with one rank: QK with r_qk, or VO with r_vo. Under the strict budget,
+        :meth:`match_budget` chooses the ranks. The side that pays (QK for the letter ``q``, VO for ``v``) starts at d/4
+        and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and ``!`` starts at r_qk =
+        r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest admissible ranks up to d. Admissible
+        ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the order with RoPE). Base ``C``
+        has no ranks.
 
         All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
         except for base ``C``.

@@ -200,7 +200,6 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
 
 
 def _label_of(mixer: InteractionMixer) -> Any:
-    """The label of a mixer of the family ``hfa:`` or ``ha:``."""
     return mixer.allocation.label
 
 

@@ -1,6 +1,6 @@
 """The base classes of operators on tuples of tokens: computation paths, memory, blocks of rows, decoding, projections.
 
-A row is one token as the token that an output is computed for. The other tokens of a tuple are those that the row sees.
+A row is a token for which an output is computed. A row sees tuples of tokens.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class InteractionMixer(nn.Module):
 
     @property
     def limit_bytes(self) -> int:
-        """The size in bytes up to which the largest tensors of rows that are computed at once are allowed."""
+        """The largest size in bytes of a tensor that is computed for several rows at once."""
         parameter = next(self.parameters(), None)  # quantized layers have no parameters, and run on the CPU
         return CHUNK_BYTES.get(parameter.device.type if parameter is not None else "cpu", CHUNK_BYTES["cpu"])
 

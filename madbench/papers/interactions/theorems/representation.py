@@ -101,7 +101,7 @@ def representation() -> Iterator[Check]:
 
 
 def features() -> Iterator[Check]:
-    """The checks of order 3 on hunters and prey (section 5), and of the error that linear attention leaves there."""
+    """The checks of HyperFeatureAttention on hunters and prey, and of the error of linear attention (section 5)."""
 
     def exact(product: bool) -> float:
         world = Hunters(test_samples=50)

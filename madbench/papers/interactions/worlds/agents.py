@@ -104,10 +104,10 @@ class Colliding(World):
 class Hunters(World):
     """Hunters and prey on a grid, some moving right and some up. A catch is worth +1, being caught -1 (section 5, F.1).
 
-    An agent has a species (H or P), a policy (right or up) and a cell (x, y). y and x - y wrap around, x does not. Two
-    agents of different species meet if their y are near (both move right), their x are near (both move up), or their x
-    - y are near (different policies). The embedding has the one-hot vectors of species, policy, x, y and x - y side by
-    side.
+    An agent has a species (H or P), a policy (right or up) and a cell (x, y). The coordinate y and the difference x - y
+    wrap around, x does not. Two agents of different species meet if they are near in one coordinate: in y if both move
+    right, in x if both move up, and in x - y if their policies differ. The embedding has the one-hot vectors of
+    species, policy, x, y and x - y side by side.
     """
 
     title = "Hunters and prey"
@@ -187,8 +187,8 @@ class Hunters(World):
 class Alliances(World):
     """Agents of K types, some of them allied (section 6).
 
-    The value of an agent is the number of pairs of its allies that are not allied to each other: V_i is the sum over j
-    < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two agents of one type
+    The value of an agent is the number of pairs of its allies that are not allied to each other. It is V_i = sum of
+    g_ij g_ik (1 - g_jk) over j < k. The relation g is symmetric and reflexive, so a triple with two agents of one type
     gives 0. Ordered, strict and all tuples therefore give the same effects.
     """
 
