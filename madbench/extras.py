@@ -20,12 +20,15 @@ def project() -> dict[str, Any] | None:
 
 
 def install_command(extra: str, is_checkout: bool) -> str:
-    """The pip command that installs an extra. In a checkout it must be run in the checkout's folder."""
+    """The pip command that installs an extra.
+
+    In a checkout (``is_checkout``) it must be run in the checkout's folder.
+    """
     return f"pip install -e '.[{extra}]'" if is_checkout else f"pip install 'madbench[{extra}]'"
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra for the running madbench (:func:`install_command`).
+    """The command that installs an extra for the running madbench, for error messages.
 
     In a checkout, the text also names the checkout's folder, unless that is the current folder.
     """

@@ -224,7 +224,7 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, so that their names survive a power cut."""
+    """Make a folder and its missing parents. Their names survive a power cut."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -261,7 +261,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def may_exist(path: Path) -> bool:
-    """False if the file does not exist. True if it exists or if a parent folder cannot be read."""
+    """False if nothing exists at ``path``. True if something does, or if a parent folder cannot be read."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -225,7 +225,7 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[R
 
 
 def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, Override]) -> list[Row]:
-    """Return the rows with the baseline at the front: the first row that has ``label`` and all of ``changes``.
+    """Return the rows with the baseline at the front. It is the first row that has ``label`` and all of ``changes``.
 
     Any label fits if ``label`` is None. Raises ``ConfigError`` if no row fits.
     """

@@ -307,7 +307,7 @@ class Report:
     """
 
     progress: Callable[[Job, dict[str, Any]], None]
-    ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the rest of its group
+    ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the others of its group
 
     def __call__(self, job: Job, progress: dict[str, Any]) -> None:
         self.progress(job, progress)

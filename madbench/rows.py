@@ -34,7 +34,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The label and its changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
+        """The label and the named changes, such as ``R-cg-q-12o model.mix_rank=16``."""
         words = " ".join(filter(None, [*map(str, self.named_changes), self.variant]))
         return "  ".join(filter(None, [self.label, words]))
 
@@ -76,7 +76,7 @@ class Grid:
 
     @property
     def leading(self) -> Suite:
-        """The suite whose profile and overrides are written without the suite's prefix."""
+        """The suite whose overrides and profile need no prefix. It depends on the tasks."""
         return leading_suite(self.tasks)
 
 

@@ -112,10 +112,9 @@ class SweepArguments(GridArguments, SharedArguments, CorpusArguments, ExecutionA
 
 @dataclass(frozen=True)
 class PythonArguments:
-    """The arguments of public functions that no dataclass of options declares.
+    """The arguments of public functions that are not fields of a dataclass of options.
 
-    The command line reads ``labels`` and ``overrides`` as words, and ``--force`` and ``--rename`` apart from its
-    options.
+    :func:`shows_arguments` takes their defaults and sentences from here.
     """
 
     labels: str | Sequence[str] = ()

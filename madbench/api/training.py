@@ -58,8 +58,8 @@ def run(
         tasks: Tasks of any suite, or a suite for its default tasks. Default: the six of MAD.
 
     Returns:
-        One row per label, seed and task, and one row of ``mad_average`` per label and seed. ``value`` is in percent.
-        The columns are those of :mod:`madbench.analysis.scores`.
+        One row per label, seed and task, and one row per label and seed for each average, such as ``mad_average``.
+        :mod:`madbench.suites.scoring` describes the columns. ``value`` is in percent for the tasks of MAD.
     """
     check_is_not_imported()
     experiment = prepare(_grid(labels, arguments), _experiment_options(arguments))
@@ -137,8 +137,8 @@ def sweep(
 
     Returns:
         One row per row of the grid, seed and column of its table. The columns are ``row`` (the name of the row),
-        ``label``, one per varied key, and those of :mod:`madbench.analysis.scores`. Accuracies are in percent, losses
-        in nats per token.
+        ``label``, one per varied key, and those that :mod:`madbench.suites.scoring` describes. Accuracies are in
+        percent, losses in nats per token.
     """
     keys: dict[str, Any] = {name: arguments.get(name) for name in GridArguments.__annotations__}
     if keys["vary"] is not None and not isinstance(keys["vary"], Mapping):
@@ -160,7 +160,10 @@ def sweep(
 
 
 def _grid(labels: str | Sequence[str], arguments: Mapping[str, Any]) -> Grid:
-    """The grid with one row per label, and with the settings in ``arguments``."""
+    """The grid with one row per label, and with the fields of a grid that ``arguments`` has.
+
+    Without ``tasks``, the grid has the usual tasks of MAD.
+    """
     values = field_values(Grid, {"tasks": None, **arguments})
     values["profile"] = values.get("profile") or ""
     if values["tasks"] is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from madbench.bench.parts import PEER, BenchRow
 
-RowsByPart = Mapping[str, Sequence[BenchRow]]  # rows by part
+RowsByPart = Mapping[str, Sequence[BenchRow]]  # the rows of each part of the benchmark, by the part's name
 
 
 @dataclass(frozen=True)

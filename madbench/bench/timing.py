@@ -20,7 +20,7 @@ from madbench.training.cost import PeakMemory
 
 MIB = 2**20
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of mallopt
-ROUND_SECONDS, MOST_CALLS = 0.02, 50  # for a pass in one round on a GPU
+ROUND_SECONDS, MOST_CALLS = 0.02, 50  # limits of the time and the number of calls of a case per round on a GPU
 LEAST_ROUNDS = 2  # least number of rounds that count
 
 

@@ -71,6 +71,6 @@ def _no_empty_folder(results: Path) -> Iterator[None]:
         yield
     finally:
         if missing:
-            with suppress(OSError):  # not empty
+            with suppress(OSError):  # a folder that is not empty stays
                 for folder in (results / "runs", results / "work", *missing):
                     folder.rmdir()

@@ -248,7 +248,7 @@ def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[s
 
 def _check_times(results: Results) -> None:
     """Raise ``ConfigError`` if the times of the runs cannot be compared, because they differ in machine or settings."""
-    from madbench.suites.scoring import scoring_of  # pandas
+    from madbench.suites.scoring import scoring_of  # imports pandas
 
     differing = [
         name

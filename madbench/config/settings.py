@@ -135,7 +135,10 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
 
 def _advice_on(value: Any, expected: Any) -> str:
-    """Advice to quote a word such as ``off``, if text is expected and YAML read a truth value. Otherwise empty."""
+    """Advice to quote a word such as ``off``, if ``expected`` is text and YAML has read a truth value.
+
+    Otherwise empty.
+    """
     is_for_text = isinstance(value, bool) and expected is str
     return "; YAML reads yes, no, on and off as true and false: put text in quotes" if is_for_text else ""
 

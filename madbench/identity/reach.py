@@ -313,7 +313,7 @@ class CodeSearch:
 
 
 def import_root(file: Path, module: str) -> Path:
-    """The folder from which a module is imported, given its file and its full name."""
+    """The folder from which a module is imported. ``file`` is its file, and ``module`` its full name."""
     ups = module.count(".") + (file.name == "__init__.py")
     return file.parents[ups]
 

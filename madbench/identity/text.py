@@ -66,7 +66,7 @@ def _is_text(node: object) -> bool:
 
 
 def _joined(parts: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string, with adjacent constant parts joined. Versions of Python split them differently."""
+    """Join adjacent constant parts of an f-string, which versions of Python split differently."""
     joined: list[ast.expr] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -105,7 +105,7 @@ class Statement:
 
     @functools.cached_property
     def calls_at_import(self) -> bool:
-        """True if the statement calls a function when the file is imported. The call could open a file."""
+        """True if the statement calls a function when the file is imported. Such a call could open a file."""
         return any(isinstance(node, (ast.Call, ast.With)) for node in _run_at_import(self.node))
 
 
@@ -246,7 +246,7 @@ def is_for_types(node: ast.AST) -> bool:
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements directly inside a compound statement, such as those of ``if``, ``else`` or ``except``."""
+    """The statements directly inside a compound statement: those of all its blocks, such as ``if`` and ``else``."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, name, ()):
             if isinstance(child, ast.stmt):
@@ -346,7 +346,7 @@ def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when the file is imported: all except the bodies of functions."""
+    """The nodes in ``node`` that run when the file is imported: all except the bodies of functions."""
     yield node
     body = node.body if isinstance(node, _FUNCTION) else []
     bodies: list[ast.AST] = [*body] if isinstance(body, list) else [body]

@@ -77,7 +77,10 @@ class Registry(Generic[T]):
 
     @property
     def points(self) -> dict[str, EntryPoint]:
-        """The valid entry points of installed packages, by name in alphabetical order. Their code is not imported."""
+        """The entry points of installed packages that are not refused: name to entry point, in alphabetical order.
+
+        Their code is not imported.
+        """
         return self._packages[0]
 
     @property
@@ -87,7 +90,7 @@ class Registry(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all extensions: first built-in extensions, then those of packages. Nothing is imported."""
+        """The names of all extensions that are not refused, built-in ones first. Nothing is imported."""
         return (*self.built_in, *(name for name in self.points if name not in self.built_in))
 
     def where(self, name: str) -> str:
@@ -123,7 +126,10 @@ class Registry(Generic[T]):
                 yield name, cast(T, outcome)
 
     def problem(self, name: str) -> str:
-        """The reason why an extension cannot be used. Empty if it can be used, and for an unknown name."""
+        """The reason why an extension cannot be used. Empty if it can be used, and for an unknown name.
+
+        The extension is imported.
+        """
         if name not in self.names:
             return self.refused.get(name, "")
         return str(outcome) if isinstance(outcome := self._outcome(name), self.error) else ""

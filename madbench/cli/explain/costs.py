@@ -178,7 +178,7 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         for kind, letter in (("ranks", "r"), ("widths", "d"))
         for row in rows.values()
         for name in (text.rpartition(" ")[2] for text in row.get(kind, ()))
-        if name != "state"  # a column of its own
+        if name != "state"  # the state has a column of its own
     }
     ranks: list[dict[str, Any]]
     parameters: list[dict[str, Any]]

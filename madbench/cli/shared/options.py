@@ -186,7 +186,7 @@ class StoredOptions(Choice):
         from madbench.analysis.selection import Selection
 
         labels, overrides = labels_and_overrides(words or [])
-        store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else a selection says so
+        store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else the selection raises
         choice = vars(self) | {"labels": expand_stored(labels, store), "overrides": overrides}
         return Selection(**choice, given_store=store, track=track_reading, warn=warn)
 

@@ -52,7 +52,7 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
         trust.forget_allowed()
         typed = [values.get(name) or [] for name in label_parameters]
         words = [word for value in typed for word in ([value] if isinstance(value, str) else value)]
-        words = [word for word in words if ":" in word or "@" in word]  # others name no code and have one spelling
+        words = [word for word in words if ":" in word or "@" in word]  # other words name no code and have one spelling
         names = names_from_words(values.get("rename") or ())
         if words:
             trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)

@@ -79,7 +79,7 @@ def first_of(lines: Sequence[str], most: int, more_text: str) -> list[str]:
 def track_progress(items: Sequence[Any], description: str = "") -> Iterable[Any]:
     """Return ``items`` for an iteration that shows a progress bar on stderr, if stderr is a terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
+    if not console.is_terminal:  # the argument `disable` of Rich before 14.3 would print an empty line
         return items
     return track(items, description, console=console, transient=True)
 

@@ -32,7 +32,7 @@ class ClosedOutput(io.StringIO):
 
     def __init__(self, stream: Any):
         super().__init__()
-        self._stream = stream  # keeps its file number
+        self._stream = stream  # stays open, so that no other file gets its number
 
 
 class LossyOutput:

@@ -127,7 +127,7 @@ class TrainedModel:
             return corpus
         if useless := [f"--{name} {value}" for name, value in options.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
-        recorded = [Path(description["folder"])] if "folder" in description else []  # imported runs have no folder
+        recorded = [Path(description["folder"])] if "folder" in description else []  # not for imported runs
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:

@@ -229,7 +229,7 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     """The ``madbench table`` command that shows the results of an experiment whose rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
-    profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several may be stored
+    profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several profiles may be stored
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
     words = ["table", *(experiment.labels if is_mixed else ()), *map(str, grid.overrides)]
     words += option_words({"--profile": profile or None, "--fidelity": grid.fidelity}, grid.budget)

@@ -26,7 +26,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     return [
         _report("runs", results / "runs", lambda: files.names, files.check_run),
         _report("checkpoints", files.work, files.checkpoints, _check_one_checkpoint) | {"notes": files.left_over},
-        # after the runs, which name some corpora
+        # corpora are checked after the runs, because runs name some of them
         _report("corpora", files.corpora, files.corpus_files, files.check_corpus) | {"notes": files.unfinished_corpora},
         _report("index", index.path, lambda: [set(files.names)] if may_exist(index.path) else [], index.problems),
         _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), _check_journal),
