@@ -64,14 +64,14 @@ def bfloat16_checks(
     Errors are those of outputs and gradients, relative to the same mixer in float64.
 
     Args:
-        make: maps a path and a number of tokens to a mixer in float64, and an input.
+        make: maps a path (implementation) and a number of tokens to a mixer in float64, and an input.
         paths: names of the paths to check. A path that no device here can compute is left out.
         length: number of tokens of the input.
-        narrow: names of operations whose result must not have 16 bits.
+        narrow: names of torch operations whose result must not have 16 bits.
         unless: reason why errors in bfloat16 are meaningless for the label. If it is not empty, errors are not
             measured; the second check runs nevertheless.
-        factors: number of factors in the product of a score and a value. The relative errors of the factors add up, so
-            that more than four factors raise the bounds.
+        factors: number of factors in each term of the output, a product of a score and a value. The relative errors of
+            the factors add up, so that more than four factors raise the bounds.
         terms: number of sums over tokens that are subtracted from each other. The common part of the sums cancels, but
             their rounding errors do not. The bound of outputs is proportional to this number.
     """
@@ -184,9 +184,7 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple[Any, ...], kwargs: Any) -> str:
-        """The axis that an operation reduces, as the text ``over tokens`` or ``over features``.
-
-        Empty for other operations.
+        """The text ``over tokens`` or ``over features`` if an operation reduces this axis. Empty for other operations.
 
         An axis is recognized by its length.
         """

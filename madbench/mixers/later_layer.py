@@ -1,4 +1,4 @@
-"""The first and the second layer of a label in a model, as one module whose paths are compared with loops."""
+"""The first two mixers of a label in a model, as one module whose paths are compared with loops."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ class LaterLayer(nn.Module):
 
 
 def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
-    """Yield checks that compare the second layer of a label with float64 loops: one per path, and one for decoding.
+    """Yield checks that compare the second mixer of a label in a model with loops in float64.
 
-    Yield nothing if all layers with the label compute the same, or if the mixer has no method ``reference``.
+    There is one check per path, and one for decoding. There are none if all mixers of the label compute the same, or if
+    they have no method ``reference``.
     """
     shares = label_traits(label, family).shares_values
     if not (shares or family.takes_layer(label)):

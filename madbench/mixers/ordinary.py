@@ -60,7 +60,10 @@ class Sample:
     fill: Build
 
     def make(self, path: str = "auto") -> tuple[Mixer, Tensor]:
-        """Return the mixer on a path in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
+        """Return the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D).
+
+        ``path`` names the implementation that the mixer uses.
+        """
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
         return cast("Mixer", mixer), x[:, : self.tokens]
 
@@ -96,10 +99,10 @@ def ordinary_checks(
     """Yield up to three checks of a label at an ordinary size: of default settings, random settings, and effects.
 
     The first two check the mixer with default and with random settings. If the mixer has a method ``reference``,
-    outputs and gradients are compared with the loops of this method in some rows. All paths are compared with each
-    other, and decoding with the parallel form, in all rows. Without ``reference``, causality, gradients against finite
-    differences, and decoding are checked. The third check is that each setting has an effect. A family without settings
-    has only the first check.
+    outputs and gradients are compared with the loops of this method in some rows. All paths (implementations) are
+    compared with each other, and decoding with outputs that are computed at once, in all rows. Without ``reference``,
+    causality, gradients against finite differences, and decoding are checked. The third check is that each setting has
+    an effect. A family without settings has only the first check.
 
     Args:
         family: the family of the label.
@@ -244,7 +247,7 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
     """Compare the first path with loops on the last sequence of the batch, and all other paths with the first path.
 
-    Only the given rows are compared with loops.
+    Only the given rows are compared with loops. Return the largest residual.
     """
     usual, x = sample.make()
     tried = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
@@ -293,7 +296,7 @@ def _of_slopes(sample: Sample) -> Residual:
 
 
 def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compare decoding, from the first token and after a prompt, with the rows of the parallel form.
+    """Compare decoding, from the first token and after a prompt, with the outputs of the whole sequence at once.
 
     If the rows of a mixer depend on the length of the input, each row of decoding is compared with the last row of an
     input that ends there. With changed settings, decoding from the first token is skipped if the mixer has ``prefill``.

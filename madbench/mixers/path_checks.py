@@ -41,9 +41,10 @@ Tensors = Mapping[str, Tensor]
 
 
 def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
-    """Return a function that maps a path and a number of tokens T to a mixer of ``size``, and an input (1, T, D).
+    """Return a function that maps a path (implementation) and a number of tokens T to a mixer and an input (1, T, D).
 
-    Weights and input are random, and equal for all paths and lengths except that the input ends after T tokens.
+    The mixer has the given size. Its weights and the input are random, and the same for all paths and lengths, except
+    that the input ends after T tokens.
     """
     settings = family.Settings()
     allocation = family.solve(label, size, settings)
@@ -185,7 +186,7 @@ def path_checks(
     lengths: Sequence[int] = LENGTHS,
     cpu: MeasuredOn = CPU,
 ) -> Iterator[LoopsCheck]:
-    """Yield one check per path, which compares outputs and gradients with ``loops``.
+    """Yield one check per path (implementation), which compares outputs and gradients with ``loops``.
 
     If a mixer has a block size ``chunk``, it is set to a few rows for short sequences, so that they have many blocks.
 
@@ -221,7 +222,7 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """The largest relative change of the output rows before a position if all tokens from this position on are changed.
+    """The largest relative change of earlier output rows if all tokens from a position on are changed.
 
     The positions are borders of blocks.
     """
@@ -235,7 +236,7 @@ def causality_residual(make: Make) -> Residual:
 
 
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
-    """The largest relative difference between decoding token by token and the parallel form.
+    """The largest relative difference between decoding token by token and a forward pass over the whole sequence.
 
     Outputs are compared for ``length`` tokens. Gradients, and outputs in inference mode, are compared for 9 tokens.
     """
@@ -251,7 +252,7 @@ def step_residual(make: Make, length: int = LONGEST) -> Residual:
 
 
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
-    """The largest relative difference between decoding after a prompt and the parallel form.
+    """The largest relative difference between decoding after a prompt and a forward pass over the whole sequence.
 
     ``prompts`` are the lengths of the prompts in tokens. A second continuation of each prompt is decoded as well, and
     must not affect the first.

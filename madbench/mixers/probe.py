@@ -14,9 +14,9 @@ from torch import Tensor
 class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
-    In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l] belongs to the slot or token l
-    steps before row t, and L is the largest number of these. An entry is zero or False for l > t and outside a window.
-    Tensors other than ``active`` have any floating dtype. No tensor has gradients.
+    Row t is the output of token t. In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l]
+    belongs to the slot or token l steps before row t, and L is the largest number of these. An entry is zero or False
+    for l > t and outside a window. Tensors other than ``active`` have any floating dtype. No tensor has gradients.
     """
 
     weights: Tensor | None = None
@@ -37,9 +37,8 @@ class Probe:
 class LagKernel:
     """A learned matrix I + Diag(p) + A Diag(s) B^T per head, which mixes the L slots of a row.
 
-    A Diag(s) B^T has rank R.
-
-    The layout ``lag`` counts slots back from the row, and ``position`` counts slots from the oldest token.
+    The product A Diag(s) B^T has rank R. The layout ``lag`` counts slots back from the row, and ``position`` counts
+    slots from the oldest token.
     """
 
     A: Tensor  # (H, L, R)

@@ -91,7 +91,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """Write the matrix products of a batch to ``out``, without gradients.
+    """Write the products of the matrices ``left`` and ``right`` of a batch to ``out``, without gradients.
 
     left (N, A, K), right (N, K, B), out (N, A, B).
     """
@@ -103,7 +103,7 @@ def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
-    """Add the matrix products of a batch to ``total``, without gradients.
+    """Add the products of the matrices ``left`` and ``right`` of a batch to ``total``, without gradients.
 
     left (N, A, K), right (N, K, B), total (N, A, B).
     """

@@ -135,7 +135,7 @@ def over_budget(smallest: Any) -> str:
 class CountedParameters:
     """A base class of allocations. It computes the number of parameters, the budget and their ratio.
 
-    Subclasses have ``size``, and ``terms`` with the numbers of parameters by name of the term.
+    Subclasses have ``size``, and ``terms``, the number of parameters of each part of the mixer by name.
     """
 
     if TYPE_CHECKING:
@@ -166,8 +166,9 @@ class CountedParameters:
 class RankAllocation(CountedParameters):
     """The ranks and the cost of a mixer with a QK and a VO rank. Every count is exact for the built module.
 
-    Two ranks share one budget. The *paying side* is the side, QK or VO, whose rank is reduced first if the budget is
-    exceeded.
+    The QK rank is the number of channels of queries or keys, summed over heads. The VO rank is that of values and
+    outputs. Both share one budget. The *paying side* is the side, QK or VO, whose rank is reduced first if the budget
+    is exceeded.
     """
 
     label: Any  # must have the fields ``rope``, ``rank`` and ``over``
@@ -282,9 +283,9 @@ class RankAllocation(CountedParameters):
         )
 
     def _closest(self, sides: Mapping[str, Side]) -> Self:
-        """The largest allocation within the budget that :meth:`match_budget` can reach.
+        """The allocation that :meth:`match_budget` finds within the budget.
 
-        The smallest if all exceed the budget.
+        The allocation with the smallest ranks if even this one exceeds the budget.
         """
         full, (pays, keeps) = self.full, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()

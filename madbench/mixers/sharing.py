@@ -22,7 +22,7 @@ Shared = dict[str, Tensor]
 
 
 def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Any]:
-    """The keyword arguments for a call of the mixer: ``shared`` if it shares values with other mixers, else empty."""
+    """The keyword arguments for a call of the mixer: ``shared`` if mixers of its label share values, else none."""
     return {"shared": shared} if traits_of(mixer).shares_values else {}
 
 

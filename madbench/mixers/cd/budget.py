@@ -22,10 +22,10 @@ LOW_RANK = 16  # rank of dg
 
 @dataclass(frozen=True)
 class CdAllocation(RankAllocation):
-    """The ranks of a mixer of coefficient dynamics and their cost.
+    """The ranks and the cost of the mixer of a ``cd:`` label.
 
-    ``r_qk`` is the rank N of queries and keys, and ``r_vo`` is the rank M of values and outputs, both summed over
-    heads.
+    ``r_qk`` is the rank N of queries and keys, and ``r_vo`` is the rank M of values and outputs: the number of their
+    channels, summed over heads.
     """
 
     label: Label

@@ -92,7 +92,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
     def neighbours(self, label: Label) -> tuple[Label, ...]:
         """All labels that differ from ``label`` in exactly one factor.
 
-        Other constant gates than 0.95 and 1.05 are left out.
+        Of the constant gates, only 0.95 and 1.05 are listed.
         """
         others: dict[Label, None] = {}
         for name, options in OPTIONS.items():

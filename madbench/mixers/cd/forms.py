@@ -97,10 +97,10 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """The matrices P'(r, b): how much of the write of an earlier row s the row t reads along its own direction r_t.
+    """What each row of a sequence reads of the writes of earlier rows, as matrices P'(r, b).
 
     r (..., T, n) are the directions along which mirrors read the state, and b (..., T, n) is what each row writes to
-    it. With the sums c_t (n) of the log decays up to row t,
+    it. With the sums c_t (n) of the log decays up to row t, row t reads of row s
 
         P'(r, b)_ts = sum_i r_ti b_si exp(c_ti - c_si) for s < t, else 0.
 
@@ -112,7 +112,7 @@ class PastReads:
     is_before_decay: bool  # True if r reads the state before the decay of its row
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """The matrix (..., T, T) of how much of the write of each row s (column) every later row t reads.
+        """The matrix (..., T, T) of what rows read of the writes of earlier rows: entry (t, s) is what t reads of s.
 
         ``written`` (..., T, n) has the writes. If ``is_strict`` is true, entries with s >= t are 0. Otherwise the
         diagonal is arbitrary.
@@ -188,8 +188,8 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
     """Compute :func:`split` for decays with a lower bound, in fewer operations.
 
-    Within a block, the logarithms c_t of the decay up to row t must be near that of the middle row m. The decay exp(c_t
-    - c_s) is then a product of exp(c_t - c_m), a factor of the row, and exp(c_m - c_s), a factor of the column. One
+    The sum c_t of the log decays up to row t must be near that of the block's middle row m for all rows. The decay from
+    row s to row t is then computed as a factor of row t, exp(c_t - c_m), times a factor of row s, exp(c_m - c_s). One
     matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries; keys^T,
     transition].
     """

@@ -1,4 +1,4 @@
-"""The grammar of coefficient dynamics, ``cd:``. A label specifies (phi, A, b, eta) of a mixer and its block.
+"""The grammar of labels of coefficient dynamics, ``cd:``.
 
 ::
 
@@ -11,6 +11,9 @@
     b        = "b1" | "b", ( "z" | "d" | "w" | "i" | "u" ), [ "n" ]      absent: 1/sqrt(n)
     eta      = "sum" | "max" | "pow" | "wx"                              absent: 1
     features = "p"?, "c"?, "u"?, ( "g" | "o" )?                          at least one, in this order
+
+The readout is the function phi that maps scores to coefficients, A is the matrix by which a token changes the state, b
+scales keys, and eta divides coefficients. Features are parts of the block around them, such as RoPE.
 
 Segments are recognized by their letters, and a default is never written, so each mixer has exactly one spelling. A
 preset is an alias of a free spelling; its features are merged with the given ones. With ``-v`` the rank of VO is
@@ -55,7 +58,7 @@ PRESETS = {
 }
 """The rows of the paper's Table 1, as free spellings by name. Labels may have the names in any case."""
 ALIASES = {"normalized": "normalised", "gdn": "gateddeltanet"}
-"""Other names of presets, and the name in ``PRESETS``."""
+"""Other names of presets: each with the name in ``PRESETS``."""
 
 SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
 """The kinds of segments of a label, in the order in which they are written."""
@@ -195,9 +198,9 @@ def check_rules(label: Label) -> None:
 
 
 def rescaled(label: Label) -> Label:
-    """The label that differs only in the scale b of the keys: without the factor 1 / sqrt(n), or with it.
+    """The label with the other scale of keys: with a factor 1 / sqrt(n) if ``label`` has none, else without it.
 
-    It has the factor if ``label`` lacks it, and lacks it otherwise. n is the key width of a head.
+    n is the key width of a head.
     """
     b = label.scaling
     if b in ("", "b1"):
@@ -206,9 +209,7 @@ def rescaled(label: Label) -> Label:
 
 
 def twin(label: Label) -> Label | None:
-    """The label that computes the same function as ``label`` although it scales keys differently.
-
-    None if there is none.
+    """A label for exactly the same function as ``label``, with another scale of keys. None if there is none.
 
     It is the :func:`rescaled` label, if the factor sqrt(n) cancels. The factor cancels if coefficients of ``relu``,
     ``id`` or ``krelu`` are divided by their sum. It also cancels in the RMSNorm of the output gate g, if the readout is

@@ -76,9 +76,9 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     """Compute the sums over keys j of score times ``values`` by kernels of flash-linear-attention.
 
     values (B, H, T, V) -> (B, H, T, V) in ``dtype``. The scores are those of the dynamics ``d``. ``is_delta_rule`` is
-    true if the strength of each mirror, along the row's own key, also scales this key. The library has a delta rule for
-    keys of length 1, which multiplies each value by the strength. Values are therefore multiplied by the length of the
-    key and divided by the strength first.
+    true if mirrors are along the row's own key, and their strength also scales this key. The library has a delta rule
+    for keys of length 1, which multiplies each value by the strength. Values are therefore multiplied by the length of
+    the key and divided by the strength first.
     """
     if d.own is not None:  # earlier rows contribute through the state of the row before
         q = d.q if d.log_gate is None else d.q * d.log_gate.exp()

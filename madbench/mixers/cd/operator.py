@@ -88,8 +88,8 @@ class CoefficientMixer(Projections):
         else:
             self.chunk = 64 if is_costly else 128
         self.chunks_per_prompt_block = 4 if label.is_recurrent and is_diagonal else 1
-        """Rows per block of a prompt, divided by ``chunk``. Blocks are larger with a gate per coordinate, which costs
-        less without gradients."""
+        """The number of rows per block of a prompt, as a multiple of ``chunk``. It is larger with a gate per
+        coordinate, because such blocks cost less without gradients."""
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path in ("chunked", "fla") and not label.is_recurrent:
             raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
@@ -196,7 +196,10 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def coefficients(self, x: Tensor) -> Coefficients:
-        """The scores, coefficients and eta of every head for x (B, T, D), before output gates and without gradients."""
+        """The scores, coefficients and divisors eta of every head for x (B, T, D), without gradients.
+
+        Output gates are not included.
+        """
         label, (d, _) = self.variant, self.dynamics(x)
         with without_autocast(x):
             s = forms.scores(d).tril()
@@ -250,11 +253,11 @@ class CoefficientMixer(Projections):
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:
-        """The values (B, H, T, V), with a last column of ones if eta needs the sum of the coefficients."""
+        """The values (B, H, T, V), with a last column of ones if the divisor eta needs the sum of the coefficients."""
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
-        """Divide the rows of y (B, H, T, V) by eta.
+        """Divide the rows of y (B, H, T, V) by the normalization eta of the label.
 
         If eta needs the sums of coefficients, y has them in a further last column (:meth:`_with_ones`).
         """

@@ -94,8 +94,8 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
     """The running maxima m_t = max(f_t + m_(t-1), i_t) of all rows t, and m_(t-1), each (..., T) in float64.
 
     f_t is the row's ``log_gate`` (..., T, C), or its largest channel if C > 1, and 0 if it is None. i_t is the row's
-    ``log_scale`` (..., T), the logarithm of the scale of the key. ``before`` is m_0. If it is None, m_1 = i_1 and m_0 =
-    m_1 - f_1. The coefficients do not depend on m, so they need no gradient of it.
+    ``log_scale`` (..., T), the logarithm of the scale of the key. ``before`` is m_0. If it is None, the recurrence
+    starts with m_1 = i_1, and m_0 is m_1 - f_1. The coefficients do not depend on m, so they need no gradient of it.
     """
     i = log_scale.double()
     f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
@@ -111,11 +111,12 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) of rows or None for 1.
+    """Compute coefficients from scores s, both (B, H, R, S), and a scale (B, H, R) of their rows, which is None for 1.
 
-    The coefficient divided by eta is the returned coefficient times the scale of its row. If ``row_log`` is given, the
-    scores of a row lack the factor e^row_log, and the scale contains it. ``log_norm`` is log eta. It is None if eta is
-    1 or depends on scores. Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is None, it sees all keys.
+    The normalized coefficient is the returned coefficient times the scale of its row. If ``row_log`` is given, the
+    scores of a row lack the factor e^row_log, and the scale contains it. ``log_norm`` is the logarithm of the divisor
+    eta. It is None if eta is 1 or depends on scores. Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is
+    None, it sees all keys.
     """
 
     def mask(a: Tensor) -> Tensor:
@@ -138,7 +139,9 @@ def activate(
 
 
 def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
-    """The scale e^row_log / eta of each row, (B, H, T). None if it is 1.
+    """The scale e^row_log / eta of each row's coefficients, (B, H, T), where eta is their divisor.
+
+    None if the scale is 1.
 
     ``row_log`` and ``log_norm``, which is log eta, count as 0 if they are None. If eta depends on the sums of a row's
     coefficients (``sum`` and ``max``), it is computed from ``sums``, which lack the factor e^row_log.

@@ -52,9 +52,7 @@ class SampleMixers:
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
         """A function that returns the smallest number in ``measure(mixer, x)`` over three seeds.
 
-        NaN if any number is NaN.
-
-        Checks that two results differ use it.
+        Checks that two results differ use it. NaN if any number is NaN.
         """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 

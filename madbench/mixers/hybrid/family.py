@@ -99,8 +99,8 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def factors_of_other(self, other: Label) -> dict[str, str]:
         """The levels of the factors of a model with one label, ``other``, in all layers, to compare it with hybrids.
 
-        The factor of the label is ``b`` if its decoding cache grows with the text, else ``a``. The level of ``pattern``
-        is this letter.
+        ``other`` is the level of the factor ``b`` if its decoding cache grows with the text, else of the factor ``a``.
+        The level of ``pattern`` is this letter.
         """
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
@@ -108,9 +108,9 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
         """All hybrids in which one mixer is replaced by a neighbor in its own family, so that only one factor differs.
 
-        A replacement is left out if it changes the letters of the mixers, because the factor ``pattern`` then differs
-        too. Such a replacement puts a mixer whose cache grows, which has a late letter, in place of one whose state has
-        a fixed size.
+        A replacement that changes the letters of the mixers is left out, because the factor ``pattern`` then differs
+        too. An example is a mixer whose cache grows in place of one whose state has a fixed size: it gets a later
+        letter.
         """
         mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
         for kind in label.kinds:

@@ -159,9 +159,9 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 def check_arguments(path: str) -> None:
     """Raise ``BudgetError`` if an argument in a label is invalid for the module's class or function.
 
-    The class may lack the argument, or the model may set it, such as a size. If the annotation of the argument is one
-    of ``WORDS`` or a union of them, it may exclude the value. An argument that cannot be passed by name is an error,
-    too.
+    An argument is invalid if the class does not have it, cannot take it by name, or gets it from the model, as a size.
+    Its value is invalid if the annotation of the argument excludes it. Only annotations that are types in ``WORDS`` or
+    unions of these are understood; all others allow every value.
     """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
@@ -245,7 +245,8 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
     """The method ``fit`` of a class, which chooses the class's arguments for a budget. None if there is none.
 
-    A property does not count, nor does a plain method without an argument ``budget``.
+    A property does not count. A method that is neither a classmethod nor static counts only if it has an argument
+    ``budget``.
     """
     fit = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
@@ -257,7 +258,7 @@ def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
 def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
     """True if a module or class has a method that can be called as ``step(x, state)``.
 
-    A submodule ``step`` does not count.
+    A submodule of this name does not count.
     """
     step = inspect.getattr_static(module, "step", None)
     if not isinstance(step, FunctionType | MethodType | classmethod | staticmethod):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
-"""The paths of an operator that equals plain softmax attention of its :meth:`Attention.softmax_inputs`."""
+"""The paths of an operator that can be computed as plain softmax attention (:meth:`Attention.softmax_inputs`)."""
 
 
 class Tokens(NamedTuple):
@@ -32,8 +32,8 @@ class Tokens(NamedTuple):
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
         """Return a copy whose cached ``decay`` is summed from the start of the sequence.
 
-        ``decay`` is the sum of log f up to each token, where f is the forget gate. In the original, the sum begins with
-        the first of these tokens. ``cached`` has the sums up to all earlier tokens.
+        ``decay`` is the sum of the logarithms of the forget gates up to each token. In the original, the sum begins
+        with the first of these tokens. ``cached`` has the sums up to all earlier tokens.
         """
         total = cached["decay"][..., -1:, :] + self.cached["decay"]
         return self._replace(cached={**self.cached, "decay": total})
@@ -44,14 +44,14 @@ class Attention(Operator):
     """A named operator whose decoding cache grows by every token, as the cache of softmax attention does."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense", "blocks")
-    """An operator may set ``SOFTMAX_PATHS`` if it equals plain softmax attention of its :meth:`softmax_inputs`."""
+    """``SOFTMAX_PATHS`` if the operator can be computed as plain softmax attention (:meth:`softmax_inputs`)."""
     block_rows: ClassVar[int] = 128
     """Query rows per block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
     """The largest number of tokens for which the path ``dense`` is faster than the path ``blocks``."""
     most_exact: ClassVar[int] = 0
-    """The largest number of tokens for which softmax attention of :meth:`softmax_inputs` is exact in float32 or wider.
-    Zero if it is exact for any number of tokens, also in 16 bits."""
+    """The largest number of tokens for which plain softmax attention computes the operator exactly in float32 or wider.
+    Zero if it does so for any number of tokens, also in 16 bits."""
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
         """The count of numbers that each token adds to the cache, by name of the cached tensor.

@@ -94,18 +94,21 @@ def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
 
 
 def decay(gate: nn.Module, x: Tensor) -> Tensor:
-    """The sums of log f up to each token, in float64: x (B, T, D) -> (B, H, T, 1), where f = sigmoid(gate(x))."""
+    """The sums of the logarithms of the forget gates up to each token, in float64: x (B, T, D) -> (B, H, T, 1).
+
+    The forget gates are sigmoid(gate(x)).
+    """
     with without_autocast(x):
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
 
 
 def gate_of(total: Tensor) -> Tensor:
-    """Recover the forget gates f (B, T, H) from ``total`` (B, H, T, 1), the sums of log f up to each token."""
+    """Recover the forget gates (B, T, H) from ``total`` (B, H, T, 1), the sums of their logarithms up to each token."""
     return F.pad(total.squeeze(-1), (1, 0)).diff().exp().mT
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:
-    """The sums of log f over the tokens after each token and up to ``row``, where f is the forget gate.
+    """The sums of the logarithms of the forget gates over the tokens after each token and up to ``row``.
 
     ``total`` (B, H, N, 1) has the sums from the start of the sequence. The result (B, H, 1, N) has their differences.
     The sums may be large, so both are in float64.

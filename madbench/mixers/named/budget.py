@@ -25,7 +25,7 @@ NEAR = 6
 class Label:
     """The label of a named layer: an operator with its arguments.
 
-    The widths meet the budget, or are the library's own widths if ``over`` is true.
+    The widths meet the budget. If ``over`` is true, they are those of the published layer in its library instead.
     """
 
     operator: Operator
@@ -101,8 +101,8 @@ def solve(label: Label, size: Size) -> NamedAllocation:
     For parameters, it is the widest layer with at most 4 d_model^2 parameters, where taps of convolutions are not
     counted. Widths are multiples of a step. The first step of :func:`width_steps` is taken whose widest layer uses at
     least ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is taken. FLOPs or the
-    state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the widths are the
-    library's own.
+    state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the widths are those of
+    the library's layer, and no budget is enforced.
 
     Widths of keys and values do not depend on the place of the layer in the model. Raises ``BudgetError`` if no width
     fits.

@@ -79,13 +79,17 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
     def factors(self, label: Label) -> dict[str, str]:
         """The levels of a label's factors, by name of the factor: ``operator``, each of its arguments, and ``budget``.
 
-        The level of ``budget`` is ``matched``, or ``over`` if the label has the library's own widths.
+        The level of ``budget`` is ``matched``, or ``over`` for a label with ``!``, whose widths are those of the
+        library's layer.
         """
         budget = "over" if label.over else "matched"
         return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """The explanation of a label: rows for its operator, its arguments, and differences from the library."""
+        """The explanation of a label: rows for its operator, its arguments, and the library that has the same layer.
+
+        The row of the library says how its layer differs.
+        """
         operator = label.operator
         rows = [Explanation(operator.name, operator.title, "", operator.equation, operator.source)]
         for name, meaning in operator.meanings.items():

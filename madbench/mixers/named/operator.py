@@ -78,7 +78,7 @@ class Operator(ABC):
         return equal_or_wider(d, heads, step, 2 * d // heads)
 
     def library_dims(self, d: int, heads: int) -> Dims:
-        """The library's own widths in a model of width d.
+        """The widths of the layer in its library (:attr:`origin`), for a model of width d.
 
         By default keys and values have d / heads channels per head.
         """
@@ -86,7 +86,7 @@ class Operator(ABC):
 
     @abstractmethod
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        """The declarations of the layer's parameters, by the names that they have in the library's layer."""
+        """The declarations of the layer's parameters, by their names in the library's layer (:attr:`library`)."""
 
     @abstractmethod
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ class Taps:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Two linear maps in a row: ``lora.0`` to ``rank`` channels, and ``lora.2`` to ``outputs`` channels.
+    """Two linear maps in a row: submodule ``lora.0`` to ``rank`` channels, and ``lora.2`` to ``outputs`` channels.
 
     ``bias`` is True if the second map has a bias.
     """
@@ -80,9 +80,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Vector:
-    """A parameter that is not part of a submodule. ``init`` names its initial values.
+    """A parameter that is not part of a submodule.
 
-    ``shape`` is a number if the parameter has one dimension.
+    ``init`` names its initial values. ``shape`` is a number if the parameter has one dimension.
     """
 
     shape: int | tuple[int, ...]

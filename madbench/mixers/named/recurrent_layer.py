@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def rows_per_block(x: Tensor) -> int:
-    """The number of rows per block that is fastest on the device of x, for a recurrence with one decay per head."""
+    """A number of rows per block that is fast on the device of x, for a recurrence with one decay per head."""
     return CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
 
 

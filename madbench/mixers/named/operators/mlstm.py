@@ -33,7 +33,7 @@ EPS = 1e-6  # epsilon of the denominator and of the norm
 class MLSTM(Recurrent):
     """The named operator mLSTM: the matrix memory of xLSTM, with an input gate and a forget gate per head.
 
-    The equations are in the docstring of this module. The last column of the state is n, the sum of keys.
+    The equations are in the docstring of this module. The last column of the state is n, the gated sum of keys.
     """
 
     name: ClassVar = "mLSTM"
