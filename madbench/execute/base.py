@@ -2,8 +2,8 @@
 
 An :class:`Executor` takes groups of jobs. A group is a sequence of jobs that train together, in one call of ``train``.
 The executor trains the jobs selected by ``policy``, in order and each at most once. It stores each run as soon as its
-job ends, and reports each step of a job to ``on_event`` as an :class:`Event`. Jobs that are already stored, or that
-another process trains, are removed from their group.
+job ends. It calls ``on_event`` with an :class:`Event` when a job is skipped, starts, makes progress or ends. Jobs that
+are already stored, or that another process trains, are removed from their group.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Executor(Protocol):
     """A function that trains groups of jobs with ``train`` and stores their runs.
 
     Returns the number of jobs per outcome. Jobs that ``policy`` excludes, and jobs that another process trains, are
-    skipped. ``on_event`` gets an :class:`Event` for each step of a job.
+    skipped. ``on_event`` gets an :class:`Event` when a job is skipped, starts, makes progress or ends.
     """
 
     def __call__(
@@ -299,7 +299,7 @@ def failure_text(error: BaseException) -> str:
 
 
 def reason(record: Record) -> str:
-    """The last line of the error in a record, which summarizes it."""
+    """The last line of the error in a record, which summarizes it. ``no reason given`` if there is none."""
     return (record.error.strip().splitlines() or ["no reason given"])[-1]
 
 

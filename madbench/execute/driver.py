@@ -95,7 +95,8 @@ class LockedGroup:
 class Backend(ABC):
     """The base class of backends. A backend starts workers for groups and passes their messages to the driver.
 
-    It does not retry: the driver submits a group whose worker was lost again, for at most ``ATTEMPTS`` attempts.
+    A backend does not retry. If the worker of a group is lost, the driver submits the group again, for at most
+    ``ATTEMPTS`` attempts in all.
     """
 
     shares_folder = True  # True if workers see the results folder at the same path

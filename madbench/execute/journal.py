@@ -148,10 +148,10 @@ class Journal:
 def read_sweeps(results: Path, most_ended: int) -> list[dict[str, Any]]:
     """The journals of all running sweeps and of the last ``most_ended`` other sweeps, ordered by their start.
 
-    Each journal is a dict with the fields of the file, ``name``, ``state``, and the seconds since its last write. The
-    state is ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or ``damaged``. It is
-    ``unknown`` if no end is recorded and files cannot be locked here; the field ``error`` has the reason. A damaged
-    journal has ``name``, ``state`` and ``error`` only.
+    Each journal is a dict with the fields of the file, ``name``, ``state``, and ``silent_seconds``, the time since its
+    last write. The state is ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or
+    ``damaged``. It is ``unknown`` if no end is recorded and files cannot be locked here; the field ``error`` has the
+    reason. A damaged journal has ``name``, ``state`` and ``error`` only.
     """
     names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
     sweeps = [_read(results / FOLDER / name) for name in names]

@@ -169,8 +169,8 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
     """The largest number of ``jobs``, from 1 to ``most``, that fit into memory when they train at the same time.
 
-    Jobs that surely fit (:func:`most_bytes`) are not measured. Of the other jobs, the largest of each suite is measured
-    (:func:`madbench.training.cost.peak_memory_bytes`).
+    The memory of jobs that surely fit (:func:`most_bytes`) is not measured. Of the other jobs, the largest of each
+    suite is measured (:func:`madbench.training.cost.peak_memory_bytes`).
     """
     memory = MEMORY_SHARE * machine.memory_bytes()
     room = memory / most - PROCESS_BYTES

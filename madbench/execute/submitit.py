@@ -280,7 +280,7 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, group: LockedGroup) -> bool:
-        """True if ``old``, a Slurm job whose driver has ended, trains or will train ``group`` in the same way.
+        """True if ``old``, whose driver has ended, trains or will train ``group`` in the way that ``group`` requires.
 
         ``state`` is Slurm's state of ``old``. If ``old`` has not begun, it must have been queued with the sbatch
         options of this driver. All jobs that ``old`` trains and that are not in ``group`` must be stored.

@@ -49,7 +49,7 @@ def tokens_by_job(jobs: Iterable[Job]) -> dict[str, float]:
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """For each job, a text of the settings that distinguish it from jobs with the same name, task and seed. By job id.
+    """A text per job, by job id: the settings that distinguish it from jobs with the same name, task and seed.
 
     An example is ``lr 0.001 wd 0.1``. The name of a job is ``names[job.id]``, or its label if it is not in ``names``.
     The text is empty if no other job has the same name, task and seed. A value that more than half of these jobs have
@@ -121,7 +121,7 @@ class RunningJob:
 
 
 class SweepState:
-    """The progress of a sweep. Call :meth:`apply` with each event to update it.
+    """The progress of a sweep. Call :meth:`apply` with the line of each event to update it.
 
     ``tokens_by_job`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of
     labels, by job id.

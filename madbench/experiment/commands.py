@@ -30,7 +30,7 @@ _USUAL = {
 def train_words(
     row: SuiteRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
-    """The ``madbench run`` command that trains ``labels`` with ``seeds`` under the protocol of ``row``.
+    """The words of the ``madbench run`` command that trains ``labels`` with ``seeds`` under the protocol of ``row``.
 
     ``tasks`` are by default all tasks of the protocol.
     """

@@ -41,7 +41,7 @@ class Experiment(TableRows):
 
     @property
     def title(self) -> str:
-        """A line that describes the experiment: its rows, its protocols, and profiles that no published number fits."""
+        """A line on the experiment: its rows, its protocols, and profiles without comparable published numbers."""
         protocols = [self.for_suite(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
@@ -73,7 +73,7 @@ class Experiment(TableRows):
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
     def check_keep_weights(self) -> None:
-        """Raise ``ConfigError`` if ``--keep-weights`` has no effect, because all suites of the experiment keep them."""
+        """Raise ``ConfigError`` if ``--keep-weights`` has no effect, because all suites keep the weights anyway."""
         if all(suite.keeps_weights for suite in self.suites):
             titles = " and ".join(suite.title.lower() for suite in self.suites)
             raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({titles})")

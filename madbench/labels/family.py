@@ -259,15 +259,19 @@ class Family(Generic[L, A]):
 
     @abstractmethod
     def solve(self, label: L, size: Size, settings: Any) -> A:
-        """Choose the ranks of a label's mixer for a size. Raises ``BudgetError`` if no ranks meet the budget."""
+        """Choose the ranks of a label's mixer for a size. Raises ``BudgetError`` if no ranks meet the budget.
+
+        ``settings`` is an instance of :attr:`Settings`.
+        """
 
     @abstractmethod
     def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
-        """Build the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
+        """Build the causal mixer (B, T, D) -> (B, T, D) of an allocation, with ``allocation.total`` parameters.
 
-        The mixer rejects input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the
-        family's ``is_bidirectional`` is true, ``forward`` also accepts ``causal=False``: then every output depends on
-        all tokens.
+        T is at most ``allocation.size.max_len``. ``settings`` is an instance of :attr:`Settings`. The mixer rejects
+        input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the family's
+        ``is_bidirectional`` is true, ``forward`` also accepts ``causal=False``: then every output depends on all
+        tokens.
 
         Optional members of the mixer:
 
@@ -353,9 +357,8 @@ class Family(Generic[L, A]):
     def takes_layer(self, label: L) -> bool:
         """True if the mixer depends on its position in the model.
 
-        ``solve`` and ``build`` then read the position from ``size.layer``.
-
-        Otherwise ``size.layer`` has its default: the only layer of a model.
+        ``solve`` and ``build`` then read the position from ``size.layer``. Otherwise ``size.layer`` has its default:
+        the only layer of a model.
         """
         return False
 
@@ -376,7 +379,7 @@ class Family(Generic[L, A]):
     def code(self, label: L) -> dict[str, Any] | None:
         """The code listing (:mod:`madbench.identity.listing`) of the user's code that a label names.
 
-        None if it names none.
+        None if the label names no code.
         """
         return None
 
@@ -390,8 +393,8 @@ class Family(Generic[L, A]):
     def own_modules(self, label: L) -> Sequence[str]:
         """The modules that compute this label besides those that the family's own module imports.
 
-        For built-in families. The digest of the label's code covers both kinds of modules
-        (:mod:`madbench.suites.code`).
+        The digest of the label's code covers both kinds of modules (:mod:`madbench.suites.code`). Only families of
+        madbench itself need this method.
         """
         return ()
 

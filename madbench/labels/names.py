@@ -116,7 +116,10 @@ _SHOWN: ContextVar[DisplayNames] = ContextVar("names", default=DisplayNames())  
 
 
 def names_in_use() -> DisplayNames:
-    """The display names that :func:`use_names` or :func:`using_names` chose. Without names if neither was called."""
+    """The display names that :func:`use_names` or :func:`using_names` chose last.
+
+    If neither was called, an object without names.
+    """
     return _SHOWN.get()
 
 

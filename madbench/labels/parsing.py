@@ -114,7 +114,10 @@ def missing_package(label: str) -> str:
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:
-    """The levels of a label's factors, by factor. Empty if the text is no label or its family cannot be loaded."""
+    """The factors of a label that is given as text (:func:`factors`).
+
+    Empty if the text is no label or its family cannot be loaded.
+    """
     try:
         return factors(parse(label))
     except LabelError:
@@ -122,12 +125,15 @@ def factors_of_text(label: str) -> Mapping[str, str]:
 
 
 def factors(label: Label) -> Mapping[str, str]:
-    """The levels of a label's factors, by factor. A factor without meaning for the label is left out."""
+    """The factors of a label: the level of each property in which labels of a family can differ, by property.
+
+    A factor without meaning for the label is left out.
+    """
     return family_of(label).factors(label)
 
 
 def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
-    """The levels of a label's factors, translated to the factors of ``family``. None if this is impossible."""
+    """The factors of a label (:func:`factors`), translated to those of ``family``. None if this is impossible."""
     if family_of(label) is family:
         return family.factors(label)
     return family.factors_of_other(label)
@@ -152,7 +158,7 @@ def explain(label: Label) -> Sequence[Explanation]:
 
 
 def levels(label: Label) -> Mapping[str, str]:
-    """The levels of a label's factors as contrasts print them, by factor."""
+    """The factors of a label (:func:`factors`), with the levels as contrasts print them."""
     return family_of(label).levels(label)
 
 

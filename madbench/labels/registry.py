@@ -25,7 +25,10 @@ OF_NAMES = "named"  # family whose labels have no prefix and begin with an opera
 
 
 def families() -> tuple[str, ...]:
-    """The names of the built-in and the installed families, sorted. S/R/G is ``""``. No family is imported."""
+    """The names of the built-in and the installed families, sorted. The name of S/R/G is ``""``.
+
+    No family is imported.
+    """
     return tuple(sorted(REGISTRY.names))
 
 

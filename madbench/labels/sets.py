@@ -127,9 +127,9 @@ def _labels_of(spec: str, folder: Path, collector: _NameCollector, outer_files: 
 def _with_sets_in_patterns(
     texts: Iterable[str], folder: Path, collector: _NameCollector, outer_files: tuple[Path, ...]
 ) -> Iterator[str]:
-    """Yield each of ``texts``. Replace a pattern over layers that contains a set, such as ``3x@few/S-p``.
+    """Yield ``texts``, with each pattern over layers that contains a set replaced by patterns of labels.
 
-    One pattern per label of the set takes its place.
+    For example, ``3x@few/S-p`` is replaced by one pattern per label of the set ``@few``.
     """
     for text in texts:
         if not is_pattern(text) or "@" not in text or text.startswith("@"):

@@ -22,8 +22,8 @@ _LONGEST_HYBRID = 300  # number of characters at the start of a text that are se
 def message_with_suggestion(text: str) -> str | None:
     """Return the error message that suggests a label in place of ``text``, which is no label.
 
-    None if there is no suggestion. ``text`` must name a mixer of another family, resemble a mixer's name, or describe a
-    hybrid.
+    Labels are suggested if ``text`` names a mixer of another family, resembles a mixer's name, or describes a hybrid.
+    None for any other text.
     """
     if problem := _problem_of_hybrid(text):
         return problem

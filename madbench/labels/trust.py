@@ -61,7 +61,10 @@ def is_allowed(label: str) -> bool:
 
 
 def importable_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels that name code which may be imported, sorted. For hybrids, the labels of their layers."""
+    """The labels that name code which may be imported, sorted.
+
+    Each hybrid in ``labels`` stands for the labels of its layers.
+    """
     return tuple(sorted(filter(_may_import, {part for label in labels for part in part_texts(label)})))
 
 

@@ -38,7 +38,10 @@ _UNPACKED = "archive"  # the work folder into which an archive is unpacked
 
 @dataclass
 class UnpackResult:
-    """The result of :func:`unpack`: what happened to each run in an archive. The lists have ids of runs."""
+    """The result of :func:`unpack`: what happened to each run in an archive.
+
+    ``problems`` has sentences, and the other lists have ids of runs.
+    """
 
     added: list[str] = field(default_factory=list)
     already_stored: list[str] = field(default_factory=list)

@@ -1,8 +1,9 @@
 """Columns of stored runs in the index of a store, as plain values: suite, profile, protocol and others.
 
 Tables are made from these columns, so reading a store runs no code of labels, tasks and profiles. Other programs can
-read them by SQL. For example, this command lists the runs of a profile: ``sqlite3 results/index/runs.sqlite 'SELECT
-label, seed FROM runs WHERE profile = "evening"'``.
+read them by SQL. For example, this command lists the runs of a profile::
+
+    sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'
 
 The columns of a run depend on its job, on its record, and on the files of this package (:func:`stamp`).
 """
@@ -66,7 +67,8 @@ class JobInProfile:
 class StoredProfile:
     """A shipped profile with the fields that tables of its stored runs need.
 
-    They come from the index, not from its file. It has the attributes of :class:`madbench.suites.profile.ProfileFacts`.
+    The fields come from the index, not from the profile's file. The class has the attributes of
+    :class:`madbench.suites.profile.ProfileFacts`.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -159,9 +161,9 @@ class IndexEntry:
         return numbers and numbers[shows_always]
 
     def in_profile(self, name: str) -> JobInProfile | None:
-        """The description of the run's job in the profile ``name``.
+        """The description of the run's job in the shipped profile ``name``. None if the index has none.
 
-        None if the job is not in it, or if it is not recorded.
+        The index has one for each shipped profile that contains the job, unless ``is_known`` is 0.
         """
         fields = json.loads(self.in_profiles).get(name) if self.in_profiles else None
         return fields and JobInProfile(**fields)

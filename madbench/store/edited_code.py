@@ -18,9 +18,9 @@ from madbench.suites.identity import without_code
 
 @dataclass(frozen=True)
 class EarlierRuns:
-    """The number of stored runs of one label or task that another version of one file of the user's code trained.
+    """The number of stored runs of one label or task that were trained with another version of the user's code.
 
-    Apart from this code, their jobs equal jobs that are planned.
+    Apart from this code, their jobs equal planned jobs. There is one object per changed file.
     """
 
     subject: str

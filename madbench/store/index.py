@@ -156,9 +156,10 @@ class RunIndex:
             return rows.fetchall()
 
     def _valid_runs(self, signatures: Mapping[str, str]) -> dict[str, Found]:
-        """The jobs and records of the runs whose row in the index is intact and has their signature, by name.
+        """The job and the record of each run whose index row is intact and up to date, by name.
 
-        ``signatures`` has the signature of the present files of each run, by name. Entries of these runs are set too.
+        A row is up to date if it has the run's present signature, which is in ``signatures`` by name. The entries of
+        these runs are added to :attr:`entries`.
         """
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}
@@ -215,7 +216,8 @@ def present_tick(folder: Path) -> str:
 def signature(folder: str) -> str:
     """A text of the inodes, sizes and times of change of the files in a run's folder. Empty if a file is missing.
 
-    Every change of a file changes the text, unless both happen within one tick of the file system's clock.
+    Every change of a file changes the text, unless it follows another change within one tick of the file system's
+    clock.
     """
     try:
         stats = [os.stat(f"{folder}/{name}") for name in NAMES]

@@ -238,7 +238,7 @@ class Store:
     def problems_of(self, job_id: str) -> list[str]:
         """One line per problem in the folder of a run that was unpacked from an archive (:meth:`check`).
 
-        Empty if it is sound.
+        Empty if the folder is sound.
         """
         return self.check(job_id, is_of_archive=True)[1]
 

@@ -143,7 +143,7 @@ class TarReader:
 def _pax_fields(content: bytes) -> dict[str, Any]:
     r"""The ``path`` and ``size`` that pax headers give for the next member. Headers without them give no field.
 
-    Each header has the form ``"<length> <key>=<value>\\n"``. Raises ``tarfile.ReadError`` if the headers are damaged or
+    Each header has the form ``"<length> <key>=<value>\n"``. Raises ``tarfile.ReadError`` if the headers are damaged or
     describe a sparse file.
     """
     fields: dict[str, Any] = {}

@@ -92,7 +92,7 @@ def task_problem(task: str) -> str:
 
 
 def is_built_in(task: str) -> bool:
-    """True if the task is built in, not from an installed package."""
+    """True if the task is part of madbench. False for a task of an installed package, and for an unknown name."""
     return task in REGISTRY.built_in
 
 
@@ -147,7 +147,10 @@ def _load_class(task: str, value: str) -> type[TaskSetting]:
 
 
 def task_path(task: str) -> Path:
-    """The path of the YAML file of ``task``. For an installed task, it lies next to the module of its class."""
+    """The path of the YAML file of ``task``. For an installed task, it lies next to the module of its class.
+
+    Raises ``ConfigError`` for an unknown task.
+    """
     if is_built_in(task):
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
@@ -197,7 +200,10 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 
 @functools.cache
 def load_task(task: str) -> TaskFile:
-    """Load the YAML file of ``task``. Raises ``ConfigError`` if the task's class or file cannot be loaded."""
+    """Load and validate the YAML file of ``task``.
+
+    Raises ``ConfigError`` if the task is unknown, or if its class or file cannot be loaded.
+    """
     path = task_path(task)
     with wrap_load_errors(str(path), ConfigError, own=(ConfigError,)):
         file = load_task_file(path)

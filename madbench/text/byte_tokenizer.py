@@ -65,7 +65,7 @@ class Tokenizer:
 
 
 def read_file(path: Path, where: Path | str) -> bytes:
-    """The content of the file at ``path``. ``where`` names it in error messages."""
+    """The content of the file at ``path``. Raises ``ConfigError``, which names it ``where``, if it cannot be read."""
     try:
         return files.read_file(path)
     except OSError as error:

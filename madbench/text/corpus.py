@@ -293,7 +293,8 @@ def _number_of_ids(spec: str) -> int | None:
 def window_count(split: str, n_tokens: int, seq_len: int) -> int:
     """The number of windows in a split of ``n_tokens`` tokens. A window has ``seq_len`` inputs and one token more.
 
-    ``split`` names the split in errors. Raises ``ConfigError`` if the split is too short for a window.
+    Windows overlap: each begins one token after the one before. ``split`` names the split in errors. Raises
+    ``ConfigError`` if the split is too short for a window.
     """
     if n_tokens <= seq_len:
         shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""

@@ -162,7 +162,7 @@ def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
 
 
 def _end_of_text(folder: Path, content: bytes) -> str:
-    """The end-of-text token that files in the folder name, or else the only special token that is among ``ENDS``.
+    """The end-of-text token that the folder's configuration names, or else the only special token among ``ENDS``.
 
     ``content`` is that of ``tokenizer.json``. Raises ``ConfigError`` if there is no such token.
     """

@@ -105,8 +105,8 @@ def _head(path: Path, count: int) -> bytes:
 def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
     """True if a file can hold ids of type ``dtype`` below ``vocab_size``, not all 0.
 
-    The file has ``size`` bytes and begins with ``head``. If enough ids in ``head`` fit, the size may be that of a file
-    whose end was cut off.
+    The file has ``size`` bytes and begins with ``head``. If ``head`` has many ids, ``size`` need not be a multiple of
+    the type's size, because the end of the file may be cut off.
     """
     ids = np.frombuffer(head[: len(head) // dtype.itemsize * dtype.itemsize], dtype)
     is_enough = len(ids) >= _ENOUGH or (len(ids) > 0 and size % dtype.itemsize == 0 and dtype not in _FOREIGN)

@@ -34,7 +34,7 @@ class BytePairTokenizer(Tokenizer):
     """BPE over UTF-8 bytes. In each piece of the text, the adjacent pair whose token has the lowest id is joined first.
 
     Source: GPT-2 (Radford et al. 2019), section 2.2. ``pattern``, which cuts text into pieces, comes from its released
-    code. ``content`` is the ``tokenizer.json`` of a trained tokenizer, which :meth:`save` writes. None for GPT-2's.
+    code. ``content`` is the ``tokenizer.json`` of a trained tokenizer, which :meth:`save` writes, and None for GPT-2's.
     """
 
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -113,7 +113,7 @@ def _run_without_data(job: Job, micro_batch: int) -> int:
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
-    """The number of sequences in a micro-batch of a job: ``micro_batch``, or by default what suits the job's suite.
+    """The number of sequences in a micro-batch of a job: ``micro_batch``, or by default a number for the job's suite.
 
     It is at most the number of sequences per step.
     """

@@ -115,7 +115,7 @@ def is_first() -> bool:
 
 
 def share(items: np.ndarray) -> np.ndarray:
-    """The part of ``items`` (N, ...) that this process handles: consecutive items, about N divided by the processes."""
+    """The part of ``items`` (N, ...) that this process handles: about N / :func:`size` consecutive items."""
     return np.array_split(items, size())[dist.get_rank()] if size() > 1 else items
 
 

@@ -206,7 +206,8 @@ class GroupLoop:
         make_step: MakeStep,
         finish: Callable[[GroupMember, Mapping[str, Any]], None],
     ):
-        """
+        """Prepare to train a group. Call :meth:`run` to train it.
+
         Args:
             members: the members, which may have taken different numbers of steps.
             make_step: makes the step at the start, and again whenever the set of members changes.

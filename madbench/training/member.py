@@ -139,7 +139,7 @@ class GroupMember:
 
     @property
     def has_row(self) -> bool:
-        """True if the curve gets a row after the number of steps that have been taken."""
+        """True if the curve gets a row at the present step."""
         return self.trial.has_row(self.state.step)
 
     def count_step(self, loss: Tensor) -> None:
@@ -204,7 +204,7 @@ class GroupMember:
         """Make the record of a job that is over, with metrics unless it diverged. Write its weights if they are kept.
 
         ``step_details`` are added to the record's details, and must have ``compiled``. Weights are kept if the suite
-        does so or if ``keep_weights`` is true.
+        keeps them or if ``keep_weights`` is true.
         """
         trial, state = self.trial, self.state
         provenance = self._provenance(step_details["compiled"]) | {

@@ -100,9 +100,10 @@ NOT_FOR_MUON = ("embedding", "positions", "norms", "readout", "other")
 
 
 def muon_parameters(model: nn.Module) -> set[str]:
-    """The names of the parameters that Muon trains: weights of linear layers in blocks, larger than one row or column.
+    """The names of the parameters that Muon trains: weight matrices of linear layers in the blocks.
 
-    Embeddings, positions, the output layer, convolution taps, mixing tables, biases and gains are not among them.
+    They have at least two rows and two columns. Embeddings, positions, the output layer, convolution taps, mixing
+    tables, biases and gains are not among them.
     """
     linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     named = (pair for pair in model.named_parameters() if pair[0] in linear and min(pair[1].shape) > 1)

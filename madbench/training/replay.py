@@ -297,7 +297,10 @@ def _script(name: str) -> Any:
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
-    """Return the gradient in the memory layout (strides) of its parameter, which the optimizer's kernel requires."""
+    """Return the gradient in the memory layout (strides) of its parameter, which the optimizer's kernel requires.
+
+    None stays None.
+    """
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)

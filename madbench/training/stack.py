@@ -192,7 +192,7 @@ class Stack:
     def _parts(self, matrix: Tensor) -> list[Tensor]:
         """Views of a matrix (N, P), one per parameter, each of shape (N, *shape of the parameter).
 
-        In the order of ``names``.
+        The views are in the order of ``names``.
         """
         parts = matrix.split([shape.numel() for shape in self.shapes], dim=1)
         return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
@@ -242,7 +242,7 @@ class Stack:
         """Return a function that computes ``call(network, *arguments)`` with other values of the parameters.
 
         Its first argument is a list of parameters in the order of ``names``. None stands for a parameter that ``call``
-        does not need. The other arguments are ``arguments``.
+        does not need. Its further arguments become ``arguments``.
         """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}

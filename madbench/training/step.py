@@ -23,7 +23,7 @@ has the gradient norms before clipping, or None if the trial does not clip.
 class Step(Protocol):
     """A function that takes the next training step of one or more members.
 
-    All have taken the same number of steps before.
+    All members have taken the same number of steps before.
     """
 
     details: Mapping[str, Any]  # details for the run's record
