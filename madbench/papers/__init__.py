@@ -30,10 +30,10 @@ QUICK = "quick"
 SIZES = (QUICK, "full")
 
 EVIDENCE = ("operator", "trained", "arithmetic")
-"""The kinds of evidence of a verdict: our operator, trained models, or only a formula."""
+"""The kinds of evidence for a verdict: a check of our operator, trained models, or a formula alone."""
 
 ABSENT = ("Nothing to measure", "Cannot run here")
-"""The beginnings of ``needs`` for items that madbench does not make."""
+"""The texts with which the field ``needs`` of an item begins if madbench does not make the item."""
 
 
 @dataclass(frozen=True)
@@ -42,48 +42,50 @@ class Item:
 
     id: str
     place: str
-    """The place in the paper."""
+    """The place of the item in the paper, such as ``Table 1``."""
     title: str
     kind: Literal["table", "figure", "theorem", "claim"] = "table"
     labels: tuple[str, ...] = ()
-    """The labels and sets that are trained or checked. ``@FILE.yaml`` is looked up first in the folder of the paper."""
+    """The labels, and sets of labels, that are trained or checked. ``@FILE.yaml`` is first looked up in the folder of
+    the paper."""
     checks: tuple[str, ...] = ()
-    """The names of the checks of madbench verify that decide a theorem. Nothing is trained."""
+    """The names of the checks of ``madbench verify`` that decide a theorem. Nothing is trained."""
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
     budget: Budget = "strict"
     budgets: dict[str, Budget] = field(default_factory=dict)
-    """The budgets by profile, if they differ from ``budget``, such as the budget of the paper for its own profile."""
+    """The budgets of profiles that differ from ``budget``: profile to budget."""
     profiles: dict[str, str] = field(default_factory=dict)
-    """The profile by size, quick or full: a name, or a YAML file, looked up first in the folder of the paper."""
+    """The profile of each size, ``quick`` or ``full``: a name, or a YAML file, which is first looked up in the folder
+    of the paper."""
     overrides: tuple[str, ...] = ()
-    """Changes of these profiles, as KEY=VALUE."""
+    """Changes of the profiles, as KEY=VALUE."""
     published: str = ""
     """The CSV of the published numbers in the folder of the paper, with a column ``label``."""
     published_rows: dict[str, str] = field(default_factory=dict)
-    """The values of columns that select the rows of the CSV. Empty for all rows."""
+    """Values of columns that a row of the CSV must have to be used: column to value. Empty for all rows."""
     columns: dict[str, str] = field(default_factory=dict)
-    """The column of the CSV for each column of our tables."""
+    """The columns of the item's table: our name to the name in the CSV. Empty if all names are equal."""
     claims: tuple[str, ...] = ()
-    """The names of the paper's claims that the runs decide."""
+    """The names of the paper's claims that the runs of the item decide."""
     figures: tuple[str, ...] = ()
-    """The figures of madbench plot that are drawn from the runs."""
+    """The figures of ``madbench plot`` that are drawn from the runs."""
     command: str = ""
-    """The command that makes the item, without the word madbench."""
+    """The command that makes the item, without the word madbench, if it is not ``madbench paper``."""
     measure: str = ""
-    """``module:name`` of its own measure (:class:`madbench.papers.making.Measure`). Empty for the default measure."""
+    """``module:name`` of the class that makes the item (:class:`madbench.papers.making.Measure`). Empty for the default
+    class."""
     arithmetic: bool = False
     """True if the item computes a formula or compares numbers, and calls no operator."""
     rule: str = ""
-    """The condition for the verdict "reproduced"."""
+    """The condition for the verdict "reproduced", as a sentence for the user."""
     part: str = ""
-    """The part of the item that madbench makes: at its small size, or at its only size. Empty if it makes the whole
-    item.
+    """The part of the item that madbench makes at the quick size, or at the item's only size. Empty for the whole item.
     """
     runs: tuple[str, ...] = ()
-    """The archives of its runs in results/measured, without .tar.xz."""
+    """The names of the archives in results/measured with the runs of the item, without .tar.xz."""
     seconds: float | None = None
-    """The measured seconds of one core for the whole item at the quick size."""
+    """The measured processor time of the whole item at the quick size, in seconds on one core."""
     needs: str = ""
     """The reason why madbench does not make the item, and what it would take."""
     note: str = ""
@@ -96,7 +98,7 @@ class Item:
 
     @property
     def fault(self) -> str:
-        """The reason why its fields do not fit together. Empty if they do."""
+        """The reason why the fields of the item do not fit together. Empty if they do."""
         if not self.is_made_here and not self.needs:
             return "expected labels, a command or a measure, or needs: why it is not made"
         if not self.is_made_here and self.needs.partition(":")[0] not in ABSENT:
@@ -111,12 +113,12 @@ class Item:
 
     @property
     def evidence(self) -> str:
-        """The kind of evidence, one of :data:`EVIDENCE`. An item with ``runs`` and no profiles judges stored runs."""
+        """The kind of evidence that the item gives, one of :data:`EVIDENCE`."""
         return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
 
     @property
     def availability(self) -> str:
-        """The sizes at which the item is made, or the kind of reason why it is not made, as text."""
+        """A text for lists of items: the sizes at which madbench makes the item, or why it does not make it."""
         if not self.is_made_here:
             return self.needs.partition(":")[0].lower()
         if not self.profiles:
@@ -157,26 +159,31 @@ class Paper:
     source: str
     items: tuple[Item, ...]
     claims: str = ""
-    """The name of the claims file in the folder of the paper, if it is not ``claims.yaml``. Verbs find a file with
-    another name only by the name of the paper."""
+    """The name of the file with the paper's claims, in the folder of the paper. Empty for ``claims.yaml``."""
     name: str = ""
     folder: Path = Path()
 
     @classmethod
     def load(cls, path: Path, name: str = "") -> Paper:
-        """The paper in the file ``path``. Raises ``ConfigError`` for an invalid file."""
+        """Read a paper from the file ``path``. Its name is ``name``, by default that of the folder of the file.
+
+        Raises ``ConfigError`` for an invalid file.
+        """
         paper = replace(from_mapping(cls, read_yaml(path), str(path)), name=name or path.parent.name)
         paper = replace(paper, folder=path.parent, items=tuple(_beside(item, path.parent) for item in paper.items))
         _check(paper, str(path))
         return paper
 
     def file(self, name: str) -> Path:
-        """The path of a file in the folder of the paper."""
+        """The path of the file ``name`` in the folder of the paper. The file need not exist."""
         return self.folder / name
 
     @property
     def claims_file(self) -> Path | None:
-        """The path of the claims file: the file named in ``claims``, otherwise ``claims.yaml``. None without claims."""
+        """The path of the file with the paper's claims: the one named in ``claims``, otherwise ``claims.yaml``.
+
+        None if ``claims`` is empty and there is no ``claims.yaml``.
+        """
         usual = self.folder / "claims.yaml"
         if self.claims:
             return self.file(self.claims)
@@ -192,7 +199,7 @@ class Paper:
 
 
 def _beside(item: Item, folder: Path) -> Item:
-    """The item with paths in place of the names of sets and profiles that are files of the paper."""
+    """Replace names of sets and profiles in an item by paths, if they name files in the folder of the paper."""
 
     def path_of(name: str) -> str:
         return str(folder / name) if name.endswith((".yaml", ".yml")) and (folder / name).is_file() else name
@@ -208,7 +215,10 @@ def _beside(item: Item, folder: Path) -> Item:
 
 
 def _check(paper: Paper, where: str) -> None:
-    """Raise ``ConfigError`` for an item whose fields do not fit together, or that names something unknown."""
+    """Raise ``ConfigError`` for an item whose fields do not fit together, or that names something unknown.
+
+    The message begins with ``where``. Columns of published tables are checked too.
+    """
     from madbench.analysis.claims import load_claims
 
     _check_published_columns(paper)
@@ -226,7 +236,7 @@ def _check(paper: Paper, where: str) -> None:
 
 
 def _check_published_columns(paper: Paper) -> None:
-    """Raise ``ConfigError`` for a column of the published tables that no suite has."""
+    """Raise ``ConfigError`` for a column of the paper's published tables that no suite has."""
     from madbench.analysis.quantities import suite_of_column, unknown_column
 
     tables = read_published(paper.folder).tables if paper.folder != Path() else ()
@@ -275,7 +285,10 @@ def _check_published(path: Path, item: Item, place: str) -> None:
 
 
 def load_paper(name: str) -> Paper:
-    """The paper with this name. Raises ``ConfigError`` if it does not exist or is broken."""
+    """Load the paper with this name, from madbench or an installed package.
+
+    Raises ``ConfigError`` if it does not exist or is invalid.
+    """
     if name in (files := built_in()):
         return Paper.load(files[name])
     if name not in PACKAGES.points:
@@ -291,7 +304,7 @@ def load_paper(name: str) -> Paper:
 
 
 def _refuse_taken_names(paper: Paper) -> None:
-    """Raise ``ConfigError`` if the name of a set or profile of an installed paper is taken by another file."""
+    """Raise ``ConfigError`` if another file already has the name of a set or profile of an installed paper."""
     if paper.folder == Path():
         return
     files = {path: available_sets().get(path.stem) for path in paper.folder.glob("variants/*.yaml")}
@@ -307,7 +320,7 @@ def _refuse_taken_names(paper: Paper) -> None:
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
-    """The papers that can be loaded, by name, and the reasons why other papers cannot be loaded, by name."""
+    """All papers that can be loaded, and the reasons why the others cannot be loaded, both by name of the paper."""
     papers, problems = {}, dict(PACKAGES.refused)
     for name in PACKAGES.names:
         try:

@@ -1,4 +1,4 @@
-"""The claims of a paper on a store: one family of tests for all items of the paper and for ``madbench findings``.
+"""Tests of the claims of a paper on stored runs: one family of tests for all items and for ``madbench findings``.
 
 Holm's correction depends on the claims that are tested together. So all claims of the paper are tested on all stored
 runs of a protocol, and an item shows the findings on its own claims.
@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 
 
 def judge_claims(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict and the reason of each claim on each quantity, by statement. All claims are tested together."""
+    """The verdicts on claims, and the reasons for them, both by statement: one per claim and quantity.
+
+    All claims are tested together, so that their p-values are corrected for all of them.
+    """
     from madbench.analysis.findings import findings
 
     return _lines(findings(results.scores, claims=claims))
 
 
 def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict[str, str], str]:
-    """The verdicts and reasons of the item's claims, by statement, and the command that prints the same findings.
+    """The verdicts on an item's claims, the reasons for them, and the command that prints the same findings.
 
-    All claims of the paper are tested together on all stored runs of the protocol. If the item's runs are not all of
-    one protocol, the claims are tested on the item's runs alone, and the command is empty.
+    Verdicts and reasons are by statement. All claims of the paper are tested together on all stored runs of the
+    protocol. If no protocol has all runs of the item, the claims are tested on the item's runs alone, and the command
+    is empty.
     """
     from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings
@@ -69,9 +73,9 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """Yield a selection of all stored runs, and one of the runs of the item's protocol.
+    """Yield (words, selection): first all stored runs, then the runs of the item's protocol.
 
-    Each comes with the words with which ``madbench findings`` makes the same selection.
+    ``words`` are the arguments with which ``madbench findings`` makes the same selection.
     """
     from madbench.analysis.selection import Selection
 

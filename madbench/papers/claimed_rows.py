@@ -1,4 +1,4 @@
-"""Items that are decided by claims about rows. A row is a label, or a label with settings."""
+"""Items that are decided by claims about rows. A row is a label, or a label with changed settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class ClaimedRows(PlainMeasure):
-    """Train every row of the claims in the file with the item's name, and test the claims together."""
+    """A measure that trains all rows of an item's claims, and tests the claims together.
+
+    The claims are in the file ``ID.yaml`` in the folder of the paper, where ID is the item's id.
+    """
 
     def introduction(self, request: Request) -> Sequence[str]:
         return [
@@ -46,10 +49,10 @@ class ClaimedRows(PlainMeasure):
 
 
 def claims_of_item(request: Request) -> list[Claim]:
-    """The claims of an item. Their pairs contain names of rows.
+    """The claims in the file of an item, with pairs of names of rows.
 
-    The quantities of a claim are its own, otherwise those of its file, otherwise all trained tasks. A claim without a
-    trained task is left out.
+    The quantities of a claim are its own, otherwise those of the file, otherwise all trained tasks. Quantities that are
+    tasks are kept only if the task is trained, and a claim that has no quantities left is left out.
     """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))

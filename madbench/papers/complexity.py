@@ -1,4 +1,4 @@
-"""An item that checks a table of complexities: slopes of time, memory and counted FLOPs over the length."""
+"""A check of a paper's table of complexities: the exponents of time, memory and FLOPs in the number of tokens."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 
 WIDTH, HEADS = 16, 2
 PAIRS = (512, 1024, 2048, 4096, 8192, 16384)
-"""The lengths for operators on all pairs of tokens. Below about 4,000 tokens a large part of their time is fixed."""
+"""Numbers of tokens at which operators on all pairs of tokens are timed.
+
+Below about 4,000 tokens, a large part of their time does not depend on the number of tokens.
+"""
 REPEATS = 5
 NEAR, APART = 0.4, 0.6
-"""Distances of a slope from the expected exponent: up to ``NEAR`` they agree, and from ``APART`` on they differ."""
+"""Bounds on the distance between a measured and an expected exponent: up to ``NEAR`` they agree, from ``APART`` on they
+differ.
+"""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A measured row of the table."""
+    """A row of a paper's table of complexities, with the label, path and numbers of tokens by which it is measured."""
 
     row: str
     label: str
@@ -44,17 +49,20 @@ class Case:
 
 
 def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log(value) over log(T), fitted to the upper half of the lengths."""
+    """The exponent p of values that grow as length^p: the slope of log(value) over log(length).
+
+    Only the upper half of the lengths is used.
+    """
     upper = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[upper:]), np.log(values[upper:]), 1)[0])
 
 
 class ComplexityMeasure(PlainMeasure):
-    """Checks a paper's table of complexities. Each paper has a subclass with the ``cases`` of its table.
+    """A measure that checks a paper's table of complexities. Each paper has a subclass with the ``cases`` of its table.
 
-    For each case it runs forward passes at several lengths T, and fits the exponent p with which their time grows as
-    T^p. The verdict compares p with the table's exponent (:func:`exponent_verdict`). The exponents of memory and of
-    counted FLOPs are shown beside it, without a verdict.
+    For each case it runs forward passes at several numbers of tokens T, and fits the exponent p with which their time
+    grows as T^p. The verdict compares p with the table's exponent (:func:`exponent_verdict`). The exponents of memory
+    and of counted FLOPs are shown without a verdict.
     """
 
     cases: ClassVar[Sequence[Case]] = ()
@@ -94,18 +102,24 @@ class ComplexityMeasure(PlainMeasure):
         return ItemResult([table], verdicts, {"rows": rows}, (), remarks)
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        """Further statements with their measured and expected values, from the rows of the table. Empty by default."""
+        """Further statements to decide: statement to (measured value, expected value). Empty by default.
+
+        ``rows`` are the rows of the table, results of :func:`measure_case`.
+        """
         return {}
 
 
 def exponent_verdict(actual: float, expected: float) -> str:
-    """The verdict on a slope: reproduced if it is near the expected one, contradicted if it is far away."""
+    """The verdict on a measured exponent: reproduced if it differs from the expected one by at most ``NEAR``.
+
+    Contradicted if it differs by ``APART`` or more, otherwise not decided.
+    """
     away = abs(actual - expected)
     return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN
 
 
 def measure_case(case: Case, device: str) -> dict[str, Any]:
-    """The row of a case: its slopes of time, memory and FLOPs, and the measured values."""
+    """Measure one row of a table of complexities: the exponents of time, memory and FLOPs, and the measured values."""
     passes, flops = {}, []
     for length in case.lengths:
         mixer = build(parse(case.label), WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
@@ -121,9 +135,10 @@ def measure_case(case: Case, device: str) -> dict[str, Any]:
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
-    """The seconds of a pass at each length: the shortest of several passes. Lengths take turns, to spread noise.
+    """The seconds of a pass at each length, in the order of ``passes``: the shortest of ``REPEATS`` passes.
 
-    On a CPU it is the processor time of one thread, which other processes do not increase.
+    Lengths take turns, to spread noise. On a CPU the seconds are the processor time of one thread, which other
+    processes do not increase. Raises ``TrainingError``, which names ``name``, if a pass cannot be timed on a GPU.
     """
     with torch.inference_mode():
         if device == "cpu":
@@ -141,7 +156,7 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A block in which PyTorch uses one thread."""
+    """A context in which PyTorch uses one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

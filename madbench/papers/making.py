@@ -1,4 +1,4 @@
-"""Items of papers: requests, measures, verdicts, and the states that are stored."""
+"""How items of papers are made: requests, measures, results, verdicts, and the stored states of items."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
 FAILS = "fails here"
-"""The state of an item whose operator or check is wrong here. It says nothing about the paper."""
+"""The state of an item if an operator or a check of madbench is wrong. It says nothing about the paper."""
 DIFFERS = "differs here"
-"""The state of an item whose settings differ here. It says nothing about the paper."""
+"""The state of an item if settings of madbench differ from the paper's. It says nothing about the paper's results."""
 SMALL = "not at this size"
-"""The state of an item that small models contradict, while the paper is about larger ones."""
+"""The state of an item if small models contradict it, while the paper is about larger ones."""
 PARTLY = "partly"
-"""The beginning of the state of an item of which only ``part`` is reproduced."""
+"""The beginning of the state of an item if only its field ``part`` is reproduced."""
 STATES = (REPRODUCED, CONTRADICTED, OPEN, PARTLY, SMALL, FAILS, DIFFERS)
 """The states of items with a verdict."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
@@ -46,7 +46,7 @@ _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
 
 @dataclass(frozen=True)
 class Request:
-    """An item with the options of the user."""
+    """A request to make an item of a paper, with the options that the user gave to ``madbench paper``."""
 
     paper: Paper
     item: Item
@@ -58,7 +58,7 @@ class Request:
     device: str = "auto"
     results: Path = Path("results")
     budget: Budget | None = None
-    """The budget given by the user. None for that of the item."""
+    """The budget given by the user. None for the budget of the item."""
 
     @property
     def is_small(self) -> bool:
@@ -68,75 +68,75 @@ class Request:
 
     @property
     def effective_budget(self) -> Budget:
-        """The budget of the trained labels."""
+        """The budget under which the labels are trained, for the requested profile."""
         return self.budget_at(self.profile_name)
 
     def budget_at(self, profile: str) -> Budget:
-        """The budget for a profile: that of the user, otherwise that of the item."""
+        """The budget for a profile: the one that the user gave, otherwise the item's budget for this profile."""
         return self.budget or self.item.budgets.get(profile, self.item.budget)
 
     @property
     def profile_name(self) -> str:
-        """The item's profile of the requested size, or the requested profile if it is not a size."""
+        """The item's profile for the requested size. If a profile and not a size is requested, this profile."""
         return self.item.profiles.get(self.profile, self.profile)
 
 
 @dataclass(frozen=True)
 class DrawnFigure:
-    """A figure and its numbers. ``draw`` takes a layout."""
+    """A figure of an item, as a function that draws it, and the numbers that it shows."""
 
     stem: str
     draw: Any
-    """A function from a layout to the page."""
+    """A function that takes a layout and returns the page."""
     frame: pd.DataFrame
 
 
 @dataclass(frozen=True)
 class ItemResult:
-    """The result of an item."""
+    """The result of making an item. ``verdicts`` and ``remarks`` are by statement of the paper."""
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
     content: Mapping[str, Any]
-    """The result as JSON, for programs."""
+    """The result for programs, as values that can be written as JSON."""
     figures: Iterable[DrawnFigure] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """Numbers behind a verdict."""
+    """A text with the numbers behind a verdict, for some statements."""
     heading: str = ""
-    """A sentence above the verdicts."""
+    """A sentence that is printed above the verdicts. Empty for none."""
     failed: bool = False
-    """True if a check of the item fails."""
+    """True if a check of madbench that the item runs fails."""
 
     @property
     def exit_code(self) -> int:
-        """1 if a check fails or a verdict is ``fails here``, otherwise 0."""
+        """The exit code of the command: 1 if a check fails or a verdict is ``fails here``, otherwise 0."""
         return int(self.failed or FAILS in self.verdicts.values())
 
 
 class Measure(abc.ABC):
-    """The base class of measures, which plan and decide items. Its instances are made without arguments.
+    """The base class of measures, which plan the runs of an item and decide the item from their results.
 
-    The defaults are those of a measure that needs no weights.
+    A measure is made without arguments. The defaults are those of a measure that needs no weights of trained models.
     """
 
     @property
     def operators(self) -> Sequence[str]:
-        """The labels of the operators that the measure calls.
-
-        They are needed for an item that trains nothing and names no labels.
-        """
+        """The labels of the operators that the measure calls, if the item trains nothing and names no labels."""
         return ()
 
     def keeps_weights(self, request: Request) -> bool:
-        """True if the item measures trained models, which need weights."""
+        """True if the item measures trained models, so that their weights must be kept."""
         return False
 
     def introduction(self, request: Request) -> Sequence[str]:
-        """Sentences that are printed above the result. By default the item's rule."""
+        """Lines that are printed above the result. By default the item's rule."""
         return [request.item.rule] if request.item.rule else []
 
     def quantity(self, request: Request) -> MeasuredQuantity | None:
-        """The quantity that is measured on every run and stored, so that weights are needed once. By default None."""
+        """The quantity that is measured on every run and stored with it, so that weights are needed only once.
+
+        None if nothing is measured, which is the default.
+        """
         return None
 
     @abc.abstractmethod
@@ -145,17 +145,17 @@ class Measure(abc.ABC):
 
     @abc.abstractmethod
     def decide(self, request: Request, results: Results | None) -> ItemResult:
-        """Decide the item from the results of its runs. ``results`` is None if nothing was trained."""
+        """Decide the item from the results of its runs. ``results`` is None if :meth:`plan` returned None."""
 
 
 def require_results(results: Results | None) -> Results:
-    """The results of an item whose measure plans runs. It is decided only after they are trained."""
+    """Return ``results`` in ``Measure.decide`` of a measure that plans runs, where they are never None."""
     assert results is not None
     return results
 
 
 class PlainMeasure(Measure):
-    """A base class of measures that train nothing by default."""
+    """A base class of measures that train nothing, unless they override :meth:`plan`."""
 
     def plan(self, request: Request) -> Grid | Experiment | None:
         refuse_choices(request, request.item.id)
@@ -163,14 +163,17 @@ class PlainMeasure(Measure):
 
 
 def row_of(text: str) -> Row:
-    """The row with a name such as ``R-cg-q model.gates=vo``, which is a label and its changes."""
+    """Parse the name of a row: a label and changed settings, such as ``R-cg-q model.gates=vo``."""
     label, *changes = text.split()
     overrides = parse_overrides(changes)
     return Row(str(parse(label)), overrides, overrides)
 
 
 def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:
-    """The grid of these rows and tasks, with the options of the request and the seeds and budget of the item."""
+    """The grid of rows and tasks with the profile, overrides, seeds and budget of a request.
+
+    ``tasks`` None means all tasks. ``axes`` are the keys of settings in which rows differ.
+    """
     return Grid(
         tuple(rows),
         profile=request.profile_name,
@@ -183,14 +186,14 @@ def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, 
 
 
 def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid:
-    """The grid of labels on the only task of an item. Raises ``ConfigError`` if the user gives another task."""
+    """The grid of labels on the only task of an item. Raises ``ConfigError`` if the request names another task."""
     if set(request.tasks) - {task}:
         raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {request.item.id}, of {task} alone")
     return grid_of(request, map(Row, labels), (task,))
 
 
 def item_figures(request: Request, results: Results) -> Iterator[DrawnFigure]:
-    """Yield the figures of madbench plot that the item names."""
+    """Yield the figures of ``madbench plot`` that the item names, drawn from ``results``."""
     for name in request.item.figures:
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 
@@ -205,7 +208,10 @@ def seeds_of(request: Request) -> tuple[int, ...]:
 
 
 def measure_of(item: Item) -> Measure:
-    """The measure of the item. Raises ``ConfigError`` if its own measure cannot be loaded."""
+    """The measure that makes an item: the one that the item names, otherwise the default for its kind.
+
+    Raises ``ConfigError`` if the measure cannot be loaded.
+    """
     of_tables, of_theorems = "madbench.papers.table_measure:TableMeasure", "madbench.papers.theorems:TheoremMeasure"
     name = item.measure or (of_theorems if item.checks else of_tables)
     with wrap_load_errors(f"{item.id}: measure {name}", ConfigError):
@@ -216,7 +222,10 @@ def measure_of(item: Item) -> Measure:
 
 
 def jobs_of(request: Request) -> list[Job]:
-    """The jobs of the item. Empty if nothing is trained, or if the item needs a corpus that is not prepared yet."""
+    """The jobs that the requested item trains.
+
+    Empty if nothing is trained, or if the item needs a corpus that is not prepared yet.
+    """
     item = request.item
     plan = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(plan, Grid):
@@ -228,9 +237,10 @@ def jobs_of(request: Request) -> list[Job]:
 
 
 def state_of_verdicts(verdicts: Mapping[str, str]) -> str:
-    """The state from the verdicts: ``reproduced`` if all agree with the paper, ``contradicted`` if one disagrees.
+    """The state of an item that follows from its verdicts.
 
-    ``fails here`` if an operator is wrong, ``differs here`` if a setting differs, and otherwise ``not decided``.
+    The first that applies: ``fails here`` or ``differs here`` if a verdict says so, ``contradicted`` if one contradicts
+    the paper, ``reproduced`` if all agree with the paper, otherwise ``not decided``.
     """
     values = list(verdicts.values())
     for state in (FAILS, DIFFERS):
@@ -257,12 +267,12 @@ def state_of(request: Request, outcome: ItemResult) -> str:
 
 
 def statement_verdict(request: Request, verdict: str) -> str:
-    """The printed verdict on a statement. If a small model contradicts the paper, ``at this size`` is added."""
+    """The text of a verdict on a statement. ``at this size`` is added if small models contradict the paper."""
     return f"{verdict} at this size" if request.is_small and verdict in _AGAINST else verdict
 
 
 def budget_words(request: Request) -> list[str]:
-    """The option --budget with its value, if the user gave it. Otherwise empty."""
+    """The option ``--budget`` with its value, as one text in a list. Empty if the user did not give it."""
     return [f"--budget {request.budget}"] if request.budget else []
 
 
@@ -271,9 +281,9 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note that names the sets of labels by whose published order the settings of these runs were chosen.
+    """A note if settings of these runs were chosen by the published order of some labels. It names their sets.
 
-    Empty if no settings were chosen in this way, and if ``results`` is None.
+    Empty if no settings were chosen in this way, or if ``results`` is None.
     """
     from madbench.analysis.findings import choice_note
 
@@ -281,9 +291,10 @@ def chosen_settings(results: Results | None) -> str:
 
 
 def store_verdicts(request: Request, outcome: ItemResult, runs: Sequence[str] = (), note: str = "") -> None:
-    """Store the verdicts in the results folder, under the requested size.
+    """Store the verdicts of a made item in the results folder, under the requested size or profile.
 
-    ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
+    ``runs`` are the names of shipped archives that were used, and ``note`` is a text that is printed beside the
+    verdicts.
     """
     path, states = _record(request), stored_verdicts(request)
     states[request.profile] = {
@@ -300,7 +311,10 @@ def store_verdicts(request: Request, outcome: ItemResult, runs: Sequence[str] = 
 
 
 def stored_verdicts(request: Request) -> dict[str, Any]:
-    """The entries that :func:`store_verdicts` stored for the item, by size. Empty if the item was not made."""
+    """The entries that :func:`store_verdicts` stored for the item, by size or profile. Empty if it was not made.
+
+    Raises ``StoreError`` if the file of the entries is invalid.
+    """
     try:
         states = parse_json(read_file(_record(request)))
         if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):
@@ -313,7 +327,7 @@ def stored_verdicts(request: Request) -> dict[str, Any]:
 
 
 def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
-    """The command that makes the item."""
+    """The command that makes an item with a profile. Empty if madbench does not make the item."""
     if not item.is_made_here:
         return ""
     profile_words = "" if profile == QUICK else f" --profile {profile}"
@@ -321,13 +335,19 @@ def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
 
 
 def check_profile(item: Item, profile: str) -> None:
-    """Raise ``ConfigError`` for a size at which the item is not made. A file or another profile is allowed."""
+    """Raise ``ConfigError`` if ``profile`` is a size, quick or full, at which the item is not made.
+
+    Files and names of profiles are accepted.
+    """
     if profile in (QUICK, "full") and item.profiles and profile not in item.profiles:
         raise ConfigError(f"{item.id}: made at {', '.join(item.profiles)}, not {profile}. {item.needs}".strip())
 
 
 def refuse_choices(request: Request, name: str) -> None:
-    """Raise ``ConfigError`` for an option of training if the item trains nothing."""
+    """Raise ``ConfigError`` if the request has an option of training. Called for items that train nothing.
+
+    ``name`` is the item's name in the message.
+    """
     choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
     choices |= {"--budget": request.budget}
     choices |= dict.fromkeys((*request.labels, *map(str, request.overrides)), True)

@@ -1,4 +1,4 @@
-"""Effective settings, observed on the optimizer, the schedule and the model that a job builds."""
+"""Effective settings of a job, observed on the optimizer, the schedule and the model that the job builds."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Softplus": lambda z: (1 + z.exp()).log(),
     "Identity": lambda z: z,
 }
-"""The functions of gates that can be recognized, written with elementary operations of torch."""
+"""The activation functions of gates that can be recognized, by name, written with elementary operations of torch."""
 SHAPES: dict[str, Callable[[float], float]] = {
     "Cosine Decay": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
     "Linear Decay": lambda share: 1 - share,
 }
-"""The schedules by name: functions from the elapsed share of the decay to the remaining share of the rate's range."""
+"""The decays of learning rates that can be recognized, by name.
+
+A function maps the elapsed share of the decay to the share of the distance from lowest to highest rate that is left.
+"""
 OF_TRAINING = (
     "optimizer",
     "betas",
@@ -50,20 +53,23 @@ OF_TRAINING = (
     "schedule",
     "multi_query",
 )
-"""The settings that are observed on optimizer, schedule and data. All others are observed on the model."""
+"""The names of settings that are observed on the optimizer, schedule and data. Others are observed on the model."""
 TOKENS = 12  # length of the observed sequences, longer than the reach of a short convolution
 CLOSE = 1e-3
 
 
 class ObservedSettings:
-    """The observed settings of jobs. Each public method observes one. Jobs with equal models share one built model."""
+    """The observed settings of jobs. Each public method except ``value`` observes one setting of a job.
+
+    Models are built once, and shared by jobs with equal models.
+    """
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, ...], nn.Module] = {}
         self._values: dict[tuple[str, ...], Any] = {}
 
     def value(self, job: Job, name: str) -> Any:
-        """The setting that the method ``name`` observes for a job. It is observed once and kept."""
+        """The result of the method ``name`` for a job. It is kept, so that equal jobs are observed once."""
         key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
         if (name, *key) not in self._values:
             threads = torch.get_num_threads()
@@ -78,7 +84,7 @@ class ObservedSettings:
         return type(_optimizer(job)).__name__
 
     def betas(self, job: Job) -> str:
-        """The decays of Adam's two moments."""
+        """The decays of Adam's two moments as text, such as ``(0.9, 0.98)``."""
         return "({:g}, {:g})".format(*_optimizer(job).param_groups[0]["betas"])
 
     def weight_decay(self, job: Job) -> float:
@@ -93,19 +99,19 @@ class ObservedSettings:
         return size_of(job).sequences_per_step
 
     def learning_rate(self, job: Job) -> float:
-        """The largest rate of the schedule."""
+        """The largest learning rate of the schedule: that at the end of the warm-up."""
         return _rate(job)(self._rise(job))
 
     def warmup(self, job: Job) -> int | str:
-        """The number of steps over which the rate rises, or the text ``None`` if it never rises."""
+        """The number of steps over which the learning rate rises, or the text ``None`` if it never rises."""
         return self._rise(job) or "None"
 
     def decay_end(self, job: Job) -> int:
-        """The step at which the cosine ends, also if the run ends earlier."""
+        """The step at which the decay of the learning rate ends, even if the run ends earlier."""
         return _schedule(job).decay_end
 
     def schedule(self, job: Job) -> str:
-        """The shape of the schedule after its warm-up: ``Constant``, a name in ``SHAPES``, or ``another decay``."""
+        """The learning rate after the warm-up as text: ``Constant``, a name in ``SHAPES``, or ``another decay``."""
         rate, first, last = _rate(job), self._rise(job), self.steps(job)
         highest, lowest = rate(first), rate(last)
         if math.isclose(highest, lowest):
@@ -122,7 +128,7 @@ class ObservedSettings:
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
-        """The text ``True`` if one of 12 generated test sequences asks for more than one value, otherwise ``False``."""
+        """The text ``True`` if one of 12 generated test sequences has several targets, otherwise ``False``."""
         setting = replace(setting_of(job), num_test_examples=TOKENS)
         targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
@@ -135,51 +141,51 @@ class ObservedSettings:
         return self._mixers(job)[0].n_head
 
     def key_width(self, job: Job) -> int:
-        """Width of queries over all heads."""
+        """Width of the queries of the first mixer, summed over heads."""
         return self._mixers(job)[0].q.weight.shape[0]
 
     def value_width(self, job: Job) -> int:
-        """Width of values over all heads."""
+        """Width of the values of the first mixer, summed over heads."""
         return self._mixers(job)[0].v.weight.shape[0]
 
     def key_share(self, job: Job[BlocksSettings]) -> float:
-        """The width of the queries over all heads, divided by the width of the model: ``d_qk n / d`` for n heads."""
+        """The width of the queries of the first mixer, summed over heads, divided by the width of the model."""
         return self.key_width(job) / job.model.d_model
 
     def value_share(self, job: Job[BlocksSettings]) -> float:
-        """The width of the values over all heads, divided by the width of the model: ``d_vo n / d`` for n heads."""
+        """The width of the values of the first mixer, summed over heads, divided by the width of the model."""
         return self.value_width(job) / job.model.d_model
 
     def mix_rank(self, job: Job) -> int:
-        """Rank of R(1)."""
+        """Rank of the mixing matrix R(1) of the first mixer."""
         return self._mixers(job)[0].mix1.A.shape[-1]
 
     def conv_taps(self, job: Job) -> int:
-        """Taps of the convolution of keys."""
+        """Number of taps of the first mixer's convolution of keys."""
         return self._mixers(job)[0].k_conv.weight.shape[-1]
 
     def block_rows(self, job: Job) -> int:
-        """Query rows that are computed at once by plain operators."""
+        """Number of query rows that the first mixer computes at once on the path ``chunked``."""
         return self._mixers(job)[0].chunk
 
     def start_std(self, job: Job) -> str:
-        """Standard deviation of the queries' map at the start."""
+        """Initial standard deviation of the query projection of the first mixer, as text with two digits."""
         return f"{float(self._mixers(job)[0].q.weight.detach().std()):.2g}"
 
     def embedding_std(self, job: Job) -> str:
-        """Standard deviation of the embeddings of tokens at the start."""
+        """Initial standard deviation of the token embeddings, as text with two digits."""
         tables = (module for module in self._model(job).modules() if isinstance(module, nn.Embedding))
         return f"{float(next(tables).weight.detach().std()):.2g}"
 
     def mlp(self, job: Job) -> str:
-        """Inner width of the MLP behind each mixer."""
+        """``Yes (dim = WIDTH)`` if the model has one gated MLP per mixer, all of this inner width, else ``No``."""
         widths = {mlp.up.weight.shape[0] for mlp in self._mlps(job)}
         is_interleaved = len(self._mlps(job)) == self.layers(job) and len(widths) == 1
         return f"Yes (dim = {widths.pop()})" if is_interleaved else "No"
 
     @torch.no_grad()
     def mlp_activation(self, job: Job) -> str:
-        """The function of the gated MLP, ``down(f(gate x) * up x)``."""
+        """The text ``SwiGLU`` if the first gated MLP is ``down(silu(gate x) * up x)``, else ``gated by FUNCTION``."""
         mlp = self._mlps(job)[0]
         x = torch.linspace(-40, 40, 3 * mlp.gate.in_features).view(3, -1)
         name = _recognised(lambda f: mlp.down(f(mlp.gate(x)) * mlp.up(x)), mlp(x))
@@ -187,7 +193,10 @@ class ObservedSettings:
 
     @torch.no_grad()
     def gates(self, job: Job[BlocksSettings]) -> list[str]:
-        """The names, each once, of the functions of the gates of queries, readout, R(1) and R(2)."""
+        """The activation functions of the first mixer's gates: those of the queries, the readout, R(1) and R(2).
+
+        Names are as in ``FUNCTIONS``, without duplicates, in alphabetical order.
+        """
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-40, 40, TOKENS * d_model).view(1, TOKENS, d_model)
         p, gate = mixer.project(x, 0), mixer.qk_gate(x)
@@ -206,13 +215,13 @@ class ObservedSettings:
 
     @torch.no_grad()
     def dropout(self, job: Job) -> str:
-        """The text ``None`` if two passes in training mode give the same numbers, otherwise ``some``."""
+        """The text ``None`` if two passes of the model in training mode give equal numbers, otherwise ``some``."""
         hidden = cast("TokenModel", self._model(job).train()).hidden
         return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
 
     @torch.no_grad()
     def preprocessing(self, job: Job[BlocksSettings]) -> str:
-        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``.
+        """The short convolution of queries and keys of the first mixer as text, such as ``ShortConv (dim = 4)``.
 
         The text is ``None`` for a mixer without a convolution. If queries and keys have convolutions of different
         sizes, both texts are joined by "and". The size is measured: it is the number of tokens whose query, or key,
@@ -228,9 +237,9 @@ class ObservedSettings:
         return " and ".join(names)
 
     def block(self, job: Job) -> str:
-        """The design of the block as text.
+        """The design of the blocks as text, from their first mixer.
 
-        ``Gated DeltaNet style (Type 2)`` if the first mixer has a convolution of queries and a gated, normed output.
+        ``Gated DeltaNet style (Type 2)`` if the mixer has a convolution of queries and a gated, normed output.
         ``Transformer style (Type 1)`` if it has neither, and ``neither type`` if it has only one.
         """
         mixer = self._mixers(job)[0]
@@ -281,7 +290,7 @@ def _gated(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _schedule(job: Job) -> Schedule:
-    """The learning-rate schedule of a job. The suite of an observed paper has to state it."""
+    """The learning-rate schedule of a job. Its suite must define one."""
     schedule = suite_of(job).schedule(job)
     assert schedule is not None
     return schedule
@@ -300,9 +309,10 @@ def _repeated(job: Job) -> Tensor:
 
 
 def _recognised(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
-    """The name in ``FUNCTIONS`` of the function f for which ``gated(f)`` equals the measured values, up to ``CLOSE``.
+    """The name in ``FUNCTIONS`` of the function f for which ``gated(f)`` equals ``measured``.
 
-    The text ``another function`` if there is none.
+    ``CLOSE`` is the largest difference, relative to the largest value. The text ``another function`` if no function
+    fits.
     """
     for name, function in FUNCTIONS.items():
         expected = gated(function)

@@ -1,4 +1,4 @@
-"""Checks of the operators of an item against loops. A broken operator says nothing about a paper."""
+"""Checks of an item's operators against loops over their definition. A wrong operator says nothing about a paper."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from madbench.suites import checks_of
 
 
 def operators_of(request: Request, measure: Measure, plan: Grid | Experiment | None) -> list[str]:
-    """The labels whose operators the item uses: labels that it trains or checks, or that its measure names.
+    """The labels whose operators an item uses: those that it trains or checks, otherwise those that its measure names.
 
-    Empty if the item is arithmetic.
+    ``plan`` is the result of ``measure.plan``. Empty if the item calls no operator (``arithmetic``).
     """
     if request.item.arithmetic:
         return []
@@ -31,7 +31,7 @@ def operators_of(request: Request, measure: Measure, plan: Grid | Experiment | N
 
 
 def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
-    """The first failed check of each operator, by label. Empty if every operator matches its definition."""
+    """The first check against loops that each label's operator fails, by label. Other labels are left out."""
     failing = {}
     for label in labels:
         failed = [outcome for outcome in run_checks(label, checks_of, of_loops=True) if outcome.verdict == "fail"]
@@ -41,7 +41,7 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
 
 
 def outcome_by_loops(check: Check) -> CheckResult | None:
-    """The outcome of a check in which loops over the definition, in float64, compute the mixers.
+    """The result of a check if its mixers are computed by loops over their definition, in float64.
 
     None if the check calls no mixer that has such loops.
     """
@@ -52,9 +52,9 @@ def outcome_by_loops(check: Check) -> CheckResult | None:
 
 @contextmanager
 def by_loops() -> Iterator[list[str]]:
-    """A context in which mixers are computed by float64 loops over their definition, if they have such loops.
+    """A context in which mixers that have a method ``reference`` are computed by it: by loops in float64.
 
-    Yield a list to which the class name of every mixer computed by loops is added.
+    Yield a list, to which the class name of a mixer is added at each such call.
     """
     from torch.nn.modules.module import register_module_forward_hook
 
@@ -74,7 +74,7 @@ def by_loops() -> Iterator[list[str]]:
 
 
 def fails_here(failing: dict[str, CheckResult]) -> ItemResult:
-    """The result of an item whose operators fail: a verdict and the measured values per label."""
+    """The result of an item whose operators fail their checks: the verdict ``fails here`` and the values, per label."""
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():
         statement = f"{typed_label(label)} is the operator that its label names: {outcome.check.name}"

@@ -1,6 +1,7 @@
-"""Numbers of trained models that decide items. They are measured once and stored with the run.
+"""Numbers measured on trained models, by which items of papers are decided.
 
-Only the first measurement needs weights, so an archive without weights decides the same items.
+They are stored with the run. Only the first measurement needs weights, so an archive without weights decides the same
+items.
 """
 
 from __future__ import annotations
@@ -16,26 +17,29 @@ from madbench.store.format import Measurement
 from madbench.store.runs import Store
 
 Values = tuple[Mapping[str, float], Mapping[str, Any]]
-"""The numbers of a measurement by name, and its details."""
+"""The result of a measurement: its numbers by name, and details that can be written as JSON."""
 
 
 @dataclass(frozen=True)
 class MeasuredQuantity:
-    """A kind of measurement of trained models, by its name and the settings under which it is made.
+    """A kind of measurement of trained models: its name, and the settings under which it is made.
 
-    A stored measurement is used only if its name and its settings equal these.
+    A stored measurement is used only if it has the same name and settings.
     """
 
     name: str
     settings: Mapping[str, Any]
 
     def stored(self, store: Store, job_id: str) -> Measurement | None:
-        """The stored measurement of the run. None if there is none."""
+        """The measurement of this kind that is stored with a run. None if there is none."""
         matching = [measurement for measurement in store.measurements(job_id) if measurement.name == self.name]
         return next((measurement for measurement in matching if measurement.settings == dict(self.settings)), None)
 
     def of_run(self, store: Store, job: Job, measure: Callable[[Path], Values]) -> Measurement:
-        """The measurement of a run: the stored one, otherwise one from its weights, which is then stored."""
+        """The stored measurement of a run. If there is none, ``measure`` the weights of the run, and store the result.
+
+        ``measure`` takes the path of the weights. Raises ``StoreError`` if the run has neither.
+        """
         if (measurement := self.stored(store, job.id)) is not None:
             return measurement
         if not store.has_weights(job.id):
@@ -47,7 +51,7 @@ class MeasuredQuantity:
         return Measurement(self.name, dict(values), dict(details), dict(self.settings))
 
     def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
-        """Advice if finished runs in ``job_ids`` have neither weights nor this measurement. Empty if there are none."""
+        """A message if finished runs among ``job_ids`` have neither weights nor this measurement. Empty otherwise."""
         finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not (count := sum(self.stored(store, job_id) is None for job_id in without_weights)):

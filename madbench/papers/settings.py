@@ -1,4 +1,4 @@
-"""The settings of a paper compared with those of jobs at the size of the paper, of profiles, and of the code.
+"""Published settings of a paper, compared with the settings of madbench's jobs, profiles and code.
 
 ``settings.csv`` in the folder of the paper has one line per ``setting`` of a ``table``: the ``published`` value, the
 ``source`` of our value and the ``field`` of the source. Several values are separated by ``; ``, and a range is written
@@ -42,11 +42,11 @@ SETTINGS = "settings.csv"
 CODE = "code"
 """The source of settings that are constants of the code and not part of a job."""
 EQUAL, DIFFERENT, INCOMPARABLE = "equal", "different", "not comparable"
-"""The states of a row."""
+"""The states of a published setting in comparison with ours."""
 
 
 class SettingsMeasure(PlainMeasure):
-    """Compares published settings with ours. Trains nothing."""
+    """A measure that compares published settings with ours. It trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         rows = list(compare_settings(request))
@@ -67,7 +67,11 @@ class SettingsMeasure(PlainMeasure):
 
 
 def compare_settings(request: Request) -> Iterator[dict[str, Any]]:
-    """Yield one row per published setting: our values, the state, and the reason if it cannot be compared."""
+    """Yield one mapping per published setting.
+
+    Its keys are ``table``, ``task``, ``setting``, ``published`` (the value in the paper), ``here`` (our values),
+    ``state`` and ``reason``: why the setting cannot be compared, or empty.
+    """
     from madbench.papers.observed import ObservedSettings
 
     observed, jobs = ObservedSettings(), {}
@@ -102,7 +106,7 @@ def _jobs_of_source(request: Request, source: str) -> list[Job]:
 
 
 def _value(job: Job, field: str, observed: ObservedSettings) -> Any:
-    """The value of a field such as ``training.epochs``, ``setting.seq_len`` or ``observed.optimizer``."""
+    """The value of a field of a job such as ``training.epochs``, ``setting.seq_len`` or ``observed.optimizer``."""
     section, name = field.split(".")
     if section == "observed":
         return observed.value(job, name)
@@ -116,7 +120,7 @@ def _flat(values: list[Any]) -> Iterator[Any]:
 
 
 def _is_equal(published: str, our_values: list[str]) -> bool:
-    """True if the values are equal, or all within a published range."""
+    """True if ``published`` has the same values as ours, or is a range such as ``1 to 4`` that contains all of ours."""
     low, _, high = published.partition(" to ")
     if high:
         return bool(our_values) and all(float(low) <= float(value) <= float(high) for value in our_values)

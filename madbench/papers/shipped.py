@@ -1,4 +1,4 @@
-"""The shipped evidence: one verdict per item, and in a clone of the repository the archives of its runs."""
+"""The shipped evidence for a paper: one verdict per item, and in a clone of the repository archives of stored runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from madbench.jobs import Job
 
 VERDICTS = "verdicts.json"
-"""The file with the states of made items in the folder of a paper. ``docs/filled.py --verdicts`` writes it."""
+"""The name of the file in a paper's folder with the verdict on each item. ``docs/filled.py --verdicts`` writes it."""
 MEASURED = Path(__file__).parents[2] / "results" / "measured"
-"""The folder of the archives in a clone of the repository."""
+"""The folder with archives of stored runs in a clone of the repository. Other installations do not have it."""
 RECORD = "record.json"
 
 
 @functools.cache
 def _verdicts(folder: Path) -> Mapping[str, str]:
-    """The shipped verdicts of a paper, by item. Empty if the paper's folder has none.
+    """The shipped verdicts of the paper in a folder, by id of the item. Empty if the folder has no file of verdicts.
 
-    Raises ``ConfigError`` if the file of the verdicts is invalid.
+    Raises ``ConfigError`` if the file is invalid.
     """
     path = folder / VERDICTS
     if folder == Path() or not path.is_file():  # a paper that was not read from a file has no folder
@@ -57,18 +57,18 @@ def shipped_state(paper: Paper, item: Item) -> str:
 
 
 def archive_names(item: Item) -> list[str]:
-    """The paths of the archives of the item's runs in the repository."""
+    """The paths of the archives with the item's runs, relative to the root of the repository."""
     return [f"results/measured/{name}{SUFFIX}" for name in item.runs]
 
 
 def has_archives(item: Item) -> bool:
-    """True if the item's runs are shipped and the archives exist, as in a clone of the repository."""
+    """True if the item has archives of runs and all of them exist, as in a clone of the repository."""
     return bool(item.runs) and all((MEASURED / f"{name}{SUFFIX}").exists() for name in item.runs)
 
 
 @contextmanager
 def shipped_store(paper: Paper) -> Iterator[Path]:
-    """A temporary results folder with the shipped runs of all items of a paper."""
+    """A context with a temporary results folder that has the shipped runs of all items of a paper."""
     names = dict.fromkeys(name for item in paper.items if has_archives(item) for name in item.runs)
     with tempfile.TemporaryDirectory(prefix="madbench-") as folder:
         results = Path(folder, "results")
@@ -79,7 +79,7 @@ def shipped_store(paper: Paper) -> Iterator[Path]:
 
 
 def shipped_ids(item: Item) -> set[str]:
-    """The ids of the runs in the item's archives."""
+    """The ids of the runs in the item's archives, which must exist."""
     ids = set()
     for name in item.runs:
         with tarfile.open(MEASURED / f"{name}{SUFFIX}") as archive:
@@ -88,14 +88,17 @@ def shipped_ids(item: Item) -> set[str]:
 
 
 def complete_seeds(request: Request, jobs: Iterable[Job], stored_ids: Container[str]) -> list[int]:
-    """The seeds whose jobs are all stored. Empty if a requested seed is not among them."""
+    """The seeds of ``jobs`` whose jobs are all in ``stored_ids``, in order.
+
+    Empty if the user requested seeds and a job is not stored.
+    """
     jobs = list(jobs)
     missing = {job.seed for job in jobs if job.id not in stored_ids}
     return [] if missing and request.seeds else sorted({job.seed for job in jobs} - missing)
 
 
 def results_in(request: Request, measure: Measure) -> Results | None:
-    """The results of the runs of the item. None if one of them is not stored."""
+    """The results of the runs that ``measure`` plans for the request. None if one of the runs is not stored."""
     from madbench.analysis.scores import Results
 
     experiment = _prepare(request, measure)
@@ -112,9 +115,10 @@ def _prepare(request: Request, measure: Measure) -> Experiment:
 
 @contextmanager
 def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Request, Results] | None]:
-    """The request for the shipped runs, by default with all of their seeds, and their results.
+    """A context with the shipped results of an item, and the request changed so that it is about them.
 
-    None if no seed has all runs of the item.
+    The changed request names a temporary results folder and the seeds of which all runs are shipped. The value is None
+    if there is no such seed, or if a requested seed is not among them.
     """
     jobs = jobs_of(request)  # empty for a language model whose text is missing
     if jobs and not complete_seeds(request, jobs, shipped_ids(request.item)):

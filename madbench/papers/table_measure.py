@@ -1,4 +1,4 @@
-"""Items with labels and columns: our numbers beside the published ones for each stored budget, and claims."""
+"""The default way to make an item: train labels, show our numbers beside the published ones, and test claims."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TableMeasure(PlainMeasure):
-    """Trains the labels of an item, shows our numbers beside the published ones, and tests the item's claims."""
+    """The default measure: it trains an item's labels, shows our and the published numbers, and tests its claims."""
 
     def plan(self, request: Request) -> Grid:
         item, changed_paths = request.item, {override.path for override in request.overrides}
@@ -49,9 +49,9 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same rows under each other budget that counts parameters (``COUNTINGS``).
+    """The stored results of the same labels and tasks under the other budgets in ``COUNTINGS``, one per budget.
 
-    Budgets without stored runs are left out, and so are budgets that a suite does not have or that a label cannot meet.
+    A budget is left out if no run is stored, if a suite does not have the budget, or if a label cannot meet it.
     """
     others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.grid.budget)
     return [stored for stored in others if stored]
@@ -74,9 +74,10 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
 
 
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
-    """The table of an item: our means with intervals, and below each label the published numbers.
+    """The table of an item: our means with intervals, and the published numbers below each label.
 
-    Each of ``parts`` has one budget. If there are several, the rows name their budget.
+    ``parts`` has the results of each budget, first those that were requested. If there are several, the rows name their
+    budget.
     """
     import numpy as np
 
@@ -120,10 +121,10 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item by name of the row and name of the column. Empty if the item has none.
+    """The published numbers of an item: name of the row to name of our column to number. Empty if the item has none.
 
-    A row of the item's CSV file is named by its label and, if there is a column ``overrides``, by the changes in it.
-    Cells that are not numbers are left out.
+    The name of a row of the item's CSV file consists of its label and, if there is a column ``overrides``, of the
+    changes in this column. Cells that are not numbers are left out.
     """
     item = request.item
     if not item.published:

@@ -1,4 +1,4 @@
-"""Theorems as items of papers: the checks that measure them, and the verdicts on the printed statements."""
+"""Theorems as items of papers: checks of operators decide them, and give verdicts on the printed statements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TheoremMeasure(PlainMeasure):
-    """Runs the item's checks on the labels of the item, or on labels given by the user."""
+    """A measure that runs an item's checks on the labels of the item, or on labels given by the user."""
 
     def plan(self, request: Request) -> None:
         refuse_choices(replace(request, labels=()), request.item.id)
@@ -52,7 +52,11 @@ class TheoremMeasure(PlainMeasure):
 
 
 def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
-    """The outcomes of the item's checks by label and name. Raises ``ConfigError`` for a check that no label has."""
+    """The results of the item's checks: label to name of the check to result.
+
+    The labels are those of the user, otherwise those of the item. Raises ``ConfigError`` for a check that none of them
+    has.
+    """
     item = request.item
     labels = expand(request.labels or item.labels)
     by_label = {
@@ -72,10 +76,10 @@ def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
 
 
 def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
-    """The outcome of a failed check when mixers are computed by float64 loops.
+    """The result of a failed check when its mixers are computed by loops in float64 instead.
 
-    None if the check passed, raised an error or calls no mixer with loops. Also None if both ways fail and the operator
-    fails its own checks against loops.
+    None if the check passed, raised an error, or calls no mixer that has such loops. Also None if the check fails with
+    the loops too, and the operator does not agree with the loops, so that the failure says nothing about the paper.
     """
     if outcome.verdict != "fail" or outcome.error:
         return None
@@ -85,11 +89,11 @@ def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
 
 
 def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
-    """The verdict on the printed source of a check.
+    """The verdict on the printed statement that a check tests. ``outcome`` is the result of the check.
 
-    A check that passes confirms its source, or contradicts it if the check is marked with ``contradicts``. A failed
-    check without this mark contradicts the source if it fails by float64 loops too (``loops``). Every other failed
-    check ``fails here``.
+    A check that passes reproduces the statement, or contradicts it if the check has the mark ``contradicts``. A failed
+    check without this mark contradicts the statement if it also fails with loops in float64, whose result is ``loops``.
+    For every other failed check the verdict is ``fails here``, and for one that does not apply ``not decided``.
     """
     if outcome.verdict == "not applicable":
         return OPEN
@@ -100,7 +104,7 @@ def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
 
 
 def check_table(request: Request, by_label: Mapping[str, Mapping[str, CheckResult]]) -> Listing:
-    """The table with one line per check and label: the measured value and its bound."""
+    """The table of an item's checks, one line per label and check: the measured value and its bound."""
     from madbench.analysis.rendering import Listing
 
     cells = [{"label": label} | outcome.row for label, named in by_label.items() for outcome in named.values()]

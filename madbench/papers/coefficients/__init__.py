@@ -1,8 +1,8 @@
-"""Types of the experiments on the design principles of the paper: principles, studies, contrasts and decisions.
+"""Types for experiments on the design principles of a paper: principles, studies, contrasts and decisions.
 
-*Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is one claim of the
-paper. Its study names the labels and tasks that test it under a profile, and the contrasts, which are pairs of labels
-to compare. Runs are trained and stored by :mod:`madbench.experiment` and compared by
+The paper is *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is one
+claim of the paper. Its study names the labels and tasks that test it under a profile, and the contrasts, which are
+pairs of labels to compare. Runs are trained and stored by :mod:`madbench.experiment` and compared by
 :mod:`madbench.analysis.inference`, as for every other verb.
 """
 
@@ -32,29 +32,33 @@ DecisionMethod = Literal["contrasts", "rank", "spread", "time", "count"]
 
 @dataclass(frozen=True)
 class ExpectedContrast:
-    """A pair of labels of which the paper expects ``better`` to have the larger value than ``worse``."""
+    """A pair of labels to compare. The paper expects a larger value for ``better`` than for ``worse``.
+
+    The value is the accuracy, or for ``Study.shares`` the share of coefficients near zero.
+    """
 
     group: str
-    """The subject of the verdict, such as a readout."""
+    """The subject of the verdict that this and other contrasts decide together, such as a readout."""
     better: str
     worse: str
 
 
 @dataclass(frozen=True)
 class Study:
-    """The labels, tasks and settings that test a principle of the paper under one profile, with the contrasts."""
+    """The labels, tasks, settings and contrasts that test a principle of the paper under one profile."""
 
     patterns: tuple[str, ...]
     """Labels and sets of labels."""
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None
-    """Values of each setting in which rows differ."""
+    """The values of each setting that rows of one label combine: key to values. None if no setting varies."""
     contrasts: tuple[ExpectedContrast, ...] = ()
+    """Contrasts of accuracy."""
     shares: tuple[ExpectedContrast, ...] = ()
-    """Contrasts in which the better label is expected to have more coefficients near zero."""
+    """Contrasts of the share of coefficients near zero."""
     shown: tuple[str, ...] = ()
-    """Panels of the figure: quantities drawn against accuracy, or ``readout``. Empty for all panels."""
+    """The panels of the figure: names of quantities that are drawn against accuracy, or ``readout``. Empty for all."""
 
     @property
     def labels(self) -> list[str]:
@@ -63,7 +67,7 @@ class Study:
 
 
 def coefficient_label(text: str) -> Label:
-    """Parse the text of a label of the family ``cd``."""
+    """Parse the text of a label of the family ``cd``, such as ``cd:exp-sum``."""
     label = parse(text)
     assert isinstance(label, Label)
     return label
@@ -75,19 +79,19 @@ class Principle:
 
     number: str
     title: str
-    """Title of its figure."""
+    """The title of the principle's figure."""
     claim: str
     source: str
     expected: str
-    """Result of the paper."""
+    """The paper's result, as a text."""
     decision_method: DecisionMethod
-    """The method of the verdicts (:mod:`madbench.papers.coefficients.decisions`)."""
+    """How runs decide the principle (:func:`madbench.papers.coefficients.decisions.decide`). ``time`` needs no runs."""
     studies: Mapping[str, Study]
     """The studies by profile."""
     limits: str = ""
-    """Labels that cannot differ, and differences from the experiment of the paper."""
+    """A note on labels that cannot differ, and on differences from the experiment of the paper."""
     keeps_weights: bool = False
-    """True if the principle measures trained models."""
+    """True if trained models are measured, so that their weights must be kept."""
 
     @property
     def heading(self) -> str:
@@ -95,18 +99,18 @@ class Principle:
         return f"Principle {self.number}: {self.title}"
 
     def study(self, profile: str) -> Study:
-        """The study for a profile. If the principle has no study for it, the study for :data:`QUICK`."""
+        """The study for a profile, or the study for :data:`QUICK` if the principle has none for the profile."""
         return self.studies.get(profile, self.studies[QUICK])
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper, which consists of some panels of our figure for one principle."""
+    """A figure of the paper that we draw as some panels of the figure of a principle."""
 
     principle: str
-    """Number of the principle whose runs it shows."""
+    """The number of the principle whose runs the figure shows."""
     shown: tuple[str, ...] = ()
-    """Panels, as in :class:`Study`."""
+    """The panels of the figure, as in ``Study.shown``. Empty for all."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +119,15 @@ class Decision:
 
     table: TextTable
     verdicts: Mapping[str, str]
-    """The verdicts by their subject."""
+    """The verdicts: subject, such as the group of a contrast, to text."""
     frame: pd.DataFrame
     """The data of the figure."""
     draw: Callable[..., Page]
-    """Draws the figure in a layout."""
+    """A function that draws the figure in the layout that it is given, or without an argument in the default layout."""
     measured: TextTable | None = None
-    """A second table, of measured numbers."""
+    """A second table with numbers measured on the runs. None if there is none."""
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """Numbers behind a verdict, by its subject."""
+    """A text with the numbers behind a verdict, by the subject of the verdict."""
 
     @property
     def figure(self) -> Page:
@@ -132,10 +136,10 @@ class Decision:
 
 
 def key_width(job: Job) -> int:
-    """The key width n of one head: the key width of all heads, divided by the number of heads.
+    """The key width n of one head of a ``cd`` mixer: the key width of all heads, divided by the number of heads.
 
-    The key width of all heads is the setting ``qk_rank``, or d_model if it is not set. The budget of the job must not
-    choose ranks.
+    The key width of all heads is the setting ``qk_rank``, or d_model if it is not set. This holds only for budgets that
+    do not choose ranks, such as ``paper``.
     """
     assert has_blocks(job)
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

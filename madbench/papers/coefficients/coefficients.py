@@ -1,4 +1,4 @@
-"""Principles 2 and 2.1: accuracy against the shares of a trained model's coefficients near zero and near one."""
+"""Principles 2 and 2.1: the accuracy of trained models against their shares of coefficients near zero and near one."""
 
 from __future__ import annotations
 
@@ -35,28 +35,29 @@ from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # number of test sequences that are measured
 SHARES = MeasuredQuantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
-"""The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
+"""The stored measurement of a run of principles 2 and 2.1: its shares of coefficients near zero and near one."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
-"""The quantities whose correlation with accuracy is computed, and their names on the axes of the figure."""
+"""The quantities that are correlated with accuracy: name to text on the axis of the figure."""
 COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
 COLUMNS |= {"near_one": ("Near one", "{:.4f}"), "ratio": ("Ratio", "{:.3g}")}
-"""Heading and format of each column of numbers in the table, by quantity."""
+"""The columns of numbers in the table: quantity to (heading, format)."""
 READOUT, READOUT_PANEL = "readout", "φ near zero"
-"""The panel that plots the readouts phi(s): its name in ``Study.shown``, and its title."""
+"""The panel that plots the readout functions phi(s) of labels: its name in ``Study.shown``, and its title."""
 
 
 def measure_coefficients(results: Results) -> pd.DataFrame:
-    """One row per trained model: label, task, seed, accuracy in percent, and shares of normalized coefficients a_ij.
+    """Measure the shares of normalized coefficients a_ij near zero and near one in trained models.
 
-    The shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads.
-    The first row is left out, because its only coefficient is 1 if coefficients are divided by their sum.
+    Return one row per model, with the columns ``label``, ``task``, ``seed``, ``accuracy`` in percent, and:
 
     - ``near_zero``: the share with |a_ij| <= 0.001;
     - ``near_one``: the share with 0.9 <= a_ij <= 1;
-    - ``ratio``: ``near_one`` over ``near_zero``;
-    - ``raw_near_zero``: the share near zero of alpha_ij, before normalization.
+    - ``ratio``: ``near_one`` divided by ``near_zero``;
+    - ``raw_near_zero``: the share with |alpha_ij| <= 0.001 of coefficients alpha_ij before normalization.
 
-    Raises the errors of :func:`measured_runs`.
+    Shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads. The
+    first row is left out, because its only coefficient is 1 if coefficients are divided by their sum. Measurements are
+    stored with the runs. Raises the errors of :func:`measured_runs`.
     """
     rows = []
     for run, _, measured in measured_runs(results, SHARES, lambda weights, job: (coefficient_shares(weights, job), {})):
@@ -70,7 +71,7 @@ def measured_runs(
 ) -> Iterator[tuple[Any, Job, Measurement]]:
     """Yield (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
 
-    A row is the ``row`` of a :class:`madbench.suites.scoring.JobOutcome`. ``measure`` is called with the weights file
+    ``row`` has the label, column, seed and value of the run as attributes. ``measure`` is called with the weights file
     and the job of a run for which ``quantity`` is not stored yet.
 
     Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
@@ -90,7 +91,7 @@ def measured_runs(
 
 
 def coefficient_shares(weights: Path, job: Job) -> dict[str, float]:
-    """The shares of one trained model by name, as :func:`measure_coefficients` defines them."""
+    """The shares of coefficients of one trained model, by the names that :func:`measure_coefficients` lists."""
     model, inputs = load_model(weights)[0], first_examples(job)
     rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
@@ -103,14 +104,15 @@ def coefficient_shares(weights: Path, job: Job) -> dict[str, float]:
 
 
 def first_examples(job: Job) -> Tensor:
-    """The inputs (B, T) of the first B = 64 test sequences of a job."""
+    """The token ids (64, T) of the first 64 test sequences of a job."""
     return suite_of(job).Trial.examples(job, EXAMPLES, {})
 
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
-    """Decide a principle by Spearman's correlation of accuracy with the shares.
+    """Decide a principle by Spearman's correlation of accuracy with shares of coefficients near zero and near one.
 
-    There is one correlation per seed, over labels.
+    There is one correlation per seed, over labels, and one verdict per task and share. The contrasts of ``study``, of
+    accuracies and of shares, get verdicts too.
     """
     rows, panels = measure_coefficients(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listings = [], [], {}, []
@@ -154,9 +156,9 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
-    """Spearman's correlation of a quantity with accuracy over labels, one value per seed that has all labels.
+    """Spearman's correlation over labels between ``quantity`` and accuracy, one value per seed that has all labels.
 
-    ``rows`` are those of :func:`measure_coefficients` for one task.
+    ``rows`` are rows of one task of the result of :func:`measure_coefficients`.
     """
     from scipy.stats import spearmanr
 
@@ -166,10 +168,11 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
 
 
 def correlation_verdict(sample: Sample) -> str:
-    """The verdict on correlations, one per seed.
+    """The verdict on a positive correlation. ``sample`` has one correlation per seed.
 
     Supported if the correlations of all seeds are positive and the interval of their mean is above 0. Contradicted if
-    all are negative and the interval is below 0.
+    all are negative and the interval is below 0. ``too few seeds`` and ``no variation`` (a correlation is not defined)
+    are other verdicts; otherwise it is open.
     """
     if sample.n < LEAST_SEEDS:
         return "too few seeds"

@@ -1,4 +1,4 @@
-"""The decision of a principle from its runs, by its :attr:`madbench.papers.coefficients.Principle.decision_method`."""
+"""The decision of a principle from its runs, by the method that the principle names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from madbench.papers.coefficients.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
-    """Decide a principle from its runs. Trained models are measured first if the method needs measurements.
+    """Decide a principle from its runs, by its ``decision_method``.
 
-    Raises ``StoreError`` if no seed of any label is complete, for example while another process trains all of them.
+    Trained models are measured first if the method needs measurements. Raises ``StoreError`` if no seed of any label is
+    complete, for example while another process trains all of them.
     """
     if whole_seeds(results.scores).empty:
         raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")

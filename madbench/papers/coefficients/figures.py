@@ -1,4 +1,4 @@
-"""Figures of the principles. Each is drawn from a frame that is also written as CSV."""
+"""Figures of the principles. Each is drawn from a data frame, which is also written as CSV."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from madbench.papers.coefficients import Decision, Principle, coefficient_label
 
 BAR_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
-"""Columns and types of the data of a bar figure: one mean or one seed per row, accuracy in percent.
+"""Columns and types of the data of a bar figure. A row is the mean of a bar or the accuracy of one seed, in percent.
 
-``state`` is ``diverged`` in the row of a mean if every seed diverged, and empty otherwise.
+``mark`` is ``mean`` or ``seed``. ``state`` is ``diverged`` in the row of a mean if every seed diverged, otherwise
+empty.
 """
 POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(
     ("x", "y"), float
@@ -33,9 +34,10 @@ POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`.
+    """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`. ``protocol`` is a text for the figure.
 
-    Labels are grouped by readout. If all labels have the same readout, they are grouped by their gate and mirror.
+    Labels are grouped by readout or, if all have the same readout, by gate and mirror. The rest of a label is its
+    variant within the group.
     """
     labels = {label: coefficient_label(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
@@ -57,9 +59,9 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 @style()
 def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layout()) -> Page:
-    """Bars of accuracy in percent, one panel per task.
+    """Draw bars of accuracy in percent, one panel per task. ``frame`` is the result of :func:`bar_frame`.
 
-    A bar is hatched if every seed diverged. Diverged seeds count as the accuracy of chance.
+    A bar is hatched if every seed diverged. Diverged seeds count with the accuracy of chance.
     """
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
@@ -95,9 +97,9 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
 
 
 def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
-    """The distance of each row's bar from the middle of its group, in bar widths.
+    """The distance of each row's bar from the middle of its group, in widths of a bar.
 
-    The bars of a group are centered. Variants without a bar in the group take no room.
+    The bars of a group are centered. Variants without a bar in the group take no space.
     """
     rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
@@ -113,9 +115,10 @@ def point_decision(
     remarks: Mapping[str, str] | None = None,
     **look: Any,
 ) -> Decision:
-    """A decision whose figure is the :func:`point_figure` of ``points``, which are rows of :data:`POINT_COLUMNS`.
+    """A decision whose figure is a :func:`point_figure`.
 
-    ``look`` has further arguments of :func:`point_figure`.
+    ``points`` are the points of the figure, with the columns of :data:`POINT_COLUMNS` other than ``protocol``.
+    ``axes_of`` and ``look`` are arguments of :func:`point_figure`, and the others are fields of the decision.
     """
     frame = frame_of(points, POINT_COLUMNS, protocol)
     draw = functools.partial(point_figure, frame, principle, axes_of, **look)
@@ -132,10 +135,11 @@ def point_figure(
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
 ) -> Page:
-    """Points or lines of each series, in panels. ``axes_of`` maps a panel to Matplotlib's settings of its axes.
+    """Draw the points or lines of each series in panels.
 
-    ``bands`` maps panels to distances. Such a panel has lines, and a shaded band up to its distance from y = 0. Its y
-    axis is linear in the band and logarithmic beyond.
+    ``frame`` has the columns :data:`POINT_COLUMNS`. ``axes_of`` maps each panel that is drawn to Matplotlib's settings
+    of its axes. ``bands`` maps some panels to a distance: such a panel has lines, and a shaded band from -distance to
+    +distance on the y axis, which is linear in the band and logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

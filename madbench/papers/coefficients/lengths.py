@@ -1,4 +1,4 @@
-"""Figure 9 by length of the task: the number of coefficients per row that a kernel sets to zero."""
+"""Figure 9 at two sequence lengths: the number of coefficients per row that a kernel suppresses."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""The scale of counts of coefficients in significance tests. A count is a mean over 64 sequences.
+"""The scale of numbers of suppressed coefficients in significance tests. A number is a mean over 64 sequences.
 
 The scale has no limits, because with limits the test would assume a larger spread over seeds.
 """
 
 
 def decide_lengths(request: Request, results: Results) -> ItemResult:
-    """The result of the item: the number of suppressed coefficients of every run, and a verdict for each kernel."""
+    """The result of the item figure9_lengths: suppressed coefficients of every run, and a verdict for each kernel."""
     rows, points = [], []
     for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         length = int(job.setting["seq_len"])
@@ -58,8 +58,9 @@ def decide_lengths(request: Request, results: Results) -> ItemResult:
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """Test for each label whether more coefficients of a row are suppressed in the longest task than in the shortest.
 
-    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. Return
-    the verdicts and the numbers behind them, both by statement. p-values are adjusted over labels by Holm's method.
+    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. p-values
+    are corrected for all labels by Holm's method. Return the verdicts and the numbers behind them, both by statement.
+    Labels without rows of both lengths are left out.
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}

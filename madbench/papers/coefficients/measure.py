@@ -1,4 +1,4 @@
-"""Measures of the items about principles. A measure plans the runs of its item and decides the item from them."""
+"""Measures of the items about design principles. A measure plans the runs of an item and decides the item from them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from madbench.papers.quantities import MeasuredQuantity
 
 LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
-"""The two sequence lengths, in tokens, of the item figure9_lengths, by profile. Their ratio is 4, as in Figure 9."""
+"""The two sequence lengths in tokens of the item figure9_lengths, by profile. Their ratio is 4, as in Figure 9."""
 
 
 class PrincipleMeasure(Measure):
-    """Plans and decides the principle of an item such as ``principle3``, or of a figure of it, such as ``figure1``."""
+    """A measure of an item that is a principle, such as ``principle3``, or a figure of one, such as ``figure1``."""
 
     @property
     def operators(self) -> list[str]:
@@ -118,7 +118,7 @@ class PrincipleMeasure(Measure):
 
 
 class LengthsMeasure(PlainMeasure):
-    """Trains both kernels of Figure 9 on one task at two lengths and compares their suppressed coefficients."""
+    """A measure that trains the two kernels of Figure 9 at two sequence lengths, and counts suppressed coefficients."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -145,7 +145,7 @@ class LengthsMeasure(PlainMeasure):
 
 
 def principle_of(request: Request) -> Principle:
-    """The principle of the requested item. The item is a principle or one of its figures."""
+    """The principle of the requested item, which is a principle or a figure of one."""
     figure = FIGURES.get(request.item.id)
     return principle(figure.principle if figure else request.item.id.removeprefix("principle"))
 
@@ -153,7 +153,8 @@ def principle_of(request: Request) -> Principle:
 def study_of(request: Request) -> Study:
     """The study of the item's principle for the requested profile.
 
-    Tasks of the request, or else of the item, replace the tasks of the study. For a figure, only its panels are shown.
+    Tasks of the request, or else of the item, replace the tasks of the study. If the item is a figure, its panels
+    replace those of the study.
     """
     study, tasks = principle_of(request).study(request.profile_name), request.tasks or request.item.tasks
     if request.item.id in FIGURES:
@@ -162,6 +163,6 @@ def study_of(request: Request) -> Study:
 
 
 def rows_of(study: Study) -> tuple[Row, ...]:
-    """One row per label of the study and combination of values in ``Study.vary``."""
+    """The rows of a study's grid: one per label and combination of the values in ``Study.vary``."""
     axes = [[Override.of(key, value) for value in values] for key, values in (study.vary or {}).items()]
     return tuple(Row(label, changes, changes) for label in study.labels for changes in itertools.product(*axes))

@@ -1,6 +1,6 @@
-"""Verdicts on the two comparisons of Appendix D.2, which are about shares of coefficients near zero.
+"""Verdicts on the two comparisons of shares of coefficients near zero in Appendix D.2.
 
-The paper expects smaller shares of kernels than of exp, and larger shares of all kernels but krelu than of id.
+The paper expects that kernels have smaller shares than exp, and that all kernels but krelu have larger shares than id.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from madbench.papers.coefficients import ExpectedContrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
-"""The scale of shares in significance tests. It has no limits.
+"""The scale of shares in significance tests: without limits, although shares are between 0 and 1.
 
-With limits, the test would assume a spread over seeds in proportion to the range, as for an accuracy. Shares are means
-over many pairs of tokens and vary less.
+With limits, the test would assume that the spread over seeds is in proportion to the range, as for an accuracy. Shares
+are means over many pairs of tokens and vary less.
 """
 
 
 def compare_shares(contrasts: Sequence[ExpectedContrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """Test contrasts of the share of coefficients near zero, by task and group.
+    """Test contrasts of the share of coefficients near zero: ``better`` is expected to have the larger share.
 
-    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure_coefficients`. The better label of a
-    contrast is expected to have the larger share. A group is supported if all its contrasts are, and contradicted if
-    one is. A group is left out if one of its labels has no finished run. p-values are adjusted by Holm's method within
-    a task and group.
+    ``rows`` is the result of :func:`madbench.papers.coefficients.coefficients.measure_coefficients`. There is one
+    verdict per task and group of contrasts. A group is supported if all its contrasts are, and contradicted if one is.
+    It is left out if one of its labels has no finished run. p-values are corrected by Holm's method within a task and
+    group.
 
-    Return the verdicts and the numbers behind them, both by task and group.
+    Return the verdicts and the numbers behind them. The keys of both are texts such as ``TASK, GROUP``.
     """
     verdicts, remarks = {}, {}
     for task, of_task in groups_of(rows, "task"):

@@ -1,4 +1,4 @@
-"""Figure 4: outputs of untrained mixers for two value vectors in a plane, by the class of their coefficients."""
+"""Figure 4: outputs of untrained mixers for two value vectors in a plane, one panel per class of coefficients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ CLASSES: Mapping[str, tuple[str, bool, bool]] = {
     "affine": ("cd:id-sum", False, True),
     "linear": ("cd:deltanet", False, False),
 }
-"""Classes of coefficients (Table 2): name to (label, True if coefficients are at least 0, True if they add up to 1)."""
+"""The classes of coefficients (Table 2), each with a label of a mixer that has such coefficients.
+
+Name to (label, True if coefficients are at least 0, True if they sum to 1).
+"""
 VALUES = np.array([[1.0, 0.2], [0.3, 1.0]])
-"""The two value vectors of which every output is a combination, (2 tokens, 2 channels)."""
+"""The two value vectors (2 tokens, 2 channels). Every output is a combination of them."""
 SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 
 
 class SpacesMeasure(PlainMeasure):
-    """Plots outputs of untrained mixers of each class of Table 2, and checks the restrictions on their coefficients."""
+    """A measure that plots outputs of untrained mixers, one per class of Table 2, and checks their coefficients.
+
+    The coefficients must have the restrictions of the class and no others.
+    """
 
     operators = tuple(label for label, _, _ in CLASSES.values())
 
@@ -48,9 +54,9 @@ class SpacesMeasure(PlainMeasure):
 
 
 def sample_coefficients(label: str) -> np.ndarray:
-    """Normalized coefficients (rows, 2) of the second token in random sequences, for an untrained mixer.
+    """Normalized coefficients (rows, 2) of the second token in sequences of two random tokens, for an untrained mixer.
 
-    There are 300 sequences. There is one row per sequence and head. Rows of zeros, which ReLU can give, are left out.
+    There is one row for each of 300 sequences and each head. Rows of zeros, which ReLU can give, are left out.
     """
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers
@@ -61,9 +67,10 @@ def sample_coefficients(label: str) -> np.ndarray:
 
 
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """One row per point: class, label and output (x, y). ``of_class`` maps a class to coefficients (rows, 2).
+    """The points of the figure, one per row, with the columns ``class``, ``label``, ``x`` and ``y``.
 
-    Outputs of classes whose coefficients have no fixed sum are scaled to the panel.
+    ``of_class`` maps a class to coefficients (rows, 2). (x, y) is the output for the values :data:`VALUES`. Outputs are
+    scaled to the panel if the coefficients of their class have no fixed sum.
     """
     parts = []
     for name, a in of_class.items():
@@ -75,10 +82,9 @@ def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
-    """The figure of the output spaces: one panel per class of coefficients (:data:`CLASSES`).
+    """Draw the outputs of each class of coefficients (:data:`CLASSES`) as points in a panel.
 
-    ``frame`` is the result of :func:`space_frame`. Its outputs are drawn as points, and the two value vectors
-    (:data:`VALUES`) as arrows.
+    ``frame`` is the result of :func:`space_frame`. The two value vectors (:data:`VALUES`) are drawn as arrows.
     """
     from madbench.analysis.figures.panels import Layout, Panels
     from madbench.analysis.figures.style import PALETTE, style

@@ -1,4 +1,4 @@
-"""Principle 5: the spread of accuracy over seeds for each scale b, by initial standard deviation and key width."""
+"""Principle 5: the spread of accuracy over seeds, for labels that scale scores by different factors b."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED,
 from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
-"""For the letters of each scale b in a label: True if b has the factor 1/sqrt(n), where n is the key width."""
+"""Letters of the scale b in a label: True if b has the factor 1/sqrt(n), where n is the key width."""
 SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
-"""The names of scales in figures, by their letters in a label."""
+"""The names of scales b in figures, by the letters of the scale in a label."""
 
 
 def spread_rows(results: Results) -> pd.DataFrame:
-    """One row per label, ``init_std``, key width and task, with the accuracies of its seeds in percent.
+    """The accuracies over seeds in percent, one row per label, ``init_std``, key width and task.
 
-    ``values`` has all accuracies, ``low`` and ``high`` the lowest and the highest. ``scaling`` is the scale of the
-    label, and ``group`` the label without its scale. ``init_std`` is the initial standard deviation of the weights of
-    q, k, v, o.
+    The column ``values`` has the accuracies of all seeds, ``low`` and ``high`` the lowest and the highest, and
+    ``seeds`` their number. ``scaling`` has the letters of the scale b in the label, and ``group`` the label without
+    them. ``init_std`` is the initial standard deviation of the weights of q, k, v and o.
     """
     scores = whole_seeds(results.scores)
     rows = []
@@ -48,11 +48,12 @@ def spread_rows(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """Compare the spread over seeds of labels whose scale b has the factor 1/sqrt(n), and of labels without it.
+    """Compare the spread of accuracy over seeds of labels whose scale b has the factor 1/sqrt(n), and of other labels.
 
-    ``rows`` are those of :func:`spread_rows`. Each accuracy enters as its difference from the median of its row. Return
-    (difference, p): the pooled standard deviation without the factor minus that with the factor, and the p-value of
-    Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. p is NaN if no accuracy varies.
+    ``rows`` are rows of the result of :func:`spread_rows`. Each accuracy enters as its difference from the median of
+    its row. Return (difference, p): the pooled standard deviation of labels without the factor minus that of labels
+    with it, and the p-value of Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. If no
+    accuracy varies, the result is (0, NaN).
     """
     from scipy.stats import levene
 
@@ -70,8 +71,8 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 def decide_spread(principle: Principle, results: Results) -> Decision:
     """Decide principle 5: the factor 1/sqrt(n) in the scale b makes the spread of accuracy over seeds smaller.
 
-    The test is Brown and Forsythe's. There is one test for each task, each initial standard deviation, and each group
-    of labels that differ only in their scale. A group on which the scale has no effect gets a verdict that says so.
+    There is one test (:func:`brown_forsythe`) for each task, each initial standard deviation, and each group of labels
+    that differ only in their scale. A group on which the factor has no effect gets a verdict that says so.
     """
     rows = spread_rows(results)
     tests, verdicts, remarks = [], {}, {}

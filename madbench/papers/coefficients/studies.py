@@ -178,9 +178,9 @@ FIGURES: Mapping[str, Figure] = {
     "figure10": Figure("5"),
     "figure11": Figure("6"),
 }
-"""Figures of the paper that show data, by id of their item.
+"""The figures of the paper that show data, by id of their item in ``paper.yaml``.
 
-An item names its tasks if its principle has other tasks.
+An item names its own tasks if they differ from those of the principle.
 """
 
 

@@ -1,4 +1,4 @@
-"""Principle 2.2: the number of states of a kernel that one query suppresses, and the rank of these states."""
+"""Principle 2.2: the number of states that one query of a kernel suppresses, and the rank of these states."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ ZERO = 1e-6
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = MeasuredQuantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
-"""The largest number of suppressed coefficients of a row, and the largest rank of their states, for every run."""
+"""The stored measurement of a run: its largest number of suppressed coefficients in a row, and their largest rank."""
 
 
 def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
-    """Return the number of suppressed coefficients of each row, (layers, H, T), and the largest rank of their states.
+    """Return the number of suppressed coefficients in each row, (layers, H, T), and the largest rank of their states.
 
-    A coefficient a_ij with j <= i is suppressed if |a_ij| <= 1e-6. The number is a mean over 64 test sequences. The
-    states of a row's suppressed coefficients are the keys of their tokens j, because the labels have no gates and
-    mirrors. The rank is the largest over the rows of 8 sequences, all layers and all heads.
+    A coefficient a_ij of row i and token j <= i is suppressed if |a_ij| <= 1e-6. Numbers are means over 64 test
+    sequences. The states of the suppressed coefficients of a row are the keys of the tokens j, because the labels have
+    no gates or mirrors. The rank is the largest over the rows of 8 sequences, all layers and all heads.
     """
     counts, largest = [], 0
     for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
@@ -58,27 +58,28 @@ def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
 
 def measure_suppressed(weights: Path, job: Job) -> Values:
-    """Measure a run by :func:`count_suppressed`.
+    """Measure the suppressed coefficients of a trained model by :func:`count_suppressed`. Return numbers and details.
 
-    ``suppressed`` is the largest mean number of suppressed coefficients in a row, over layers, heads and rows. ``rank``
-    is the largest rank of the states of the suppressed coefficients of one row. The details have the list ``of_rows``,
-    with the largest number over layers and heads for each row.
+    The number ``suppressed`` is the largest number of suppressed coefficients in a row, over layers, heads and rows, as
+    a mean over sequences. ``rank`` is the largest rank of the states of one row's suppressed coefficients. The details
+    have the list ``of_rows``: the largest number over layers and heads for each row.
     """
     counts, rank = count_suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
 def count_row(label: str, seed: int, job: Job, measured: Measurement, **place: Any) -> dict[str, Any]:
-    """The numbers of one run as a row of a table, with the paper's bound n - 1.
+    """A row of the table of suppressed coefficients, for one run.
 
-    ``place`` has further cells, which distinguish the rows of one label and seed.
+    Its ``bound`` is the paper's, n - 1 for the key width n. ``place`` has further cells, such as the task, which
+    distinguish the rows of one label and seed.
     """
     numbers = {"suppressed": measured.values["suppressed"], "rank": int(measured.values["rank"])}
     return {"label": label, **place, "seed": seed, **numbers, "bound": key_width(job) - 1}
 
 
 def count_points(label: str, seed: int, measured: Measurement, panel: str) -> list[dict[str, Any]]:
-    """The points of one run in a figure: x is the row i, y the number of its suppressed coefficients."""
+    """The points of one run in a figure: x is the row i from 1 on, and y its number of suppressed coefficients."""
     place = {"panel": panel, "series": f"seed {seed}", "label": label}
     return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
 
@@ -110,7 +111,11 @@ def count_table(
 
 
 def decide_count(principle: Principle, results: Results) -> Decision:
-    """Decide principle 2.2: do the suppressed coefficients of a row stay below the key width n, for every seed?"""
+    """Decide principle 2.2, one verdict per label and task.
+
+    It is supported if for every seed the number of suppressed coefficients in a row, a mean over sequences, is at most
+    n - 1 for the key width n. Otherwise it is contradicted.
+    """
     rows, points, verdicts, remarks = [], [], {}, {}
     for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         rows.append(count_row(run.label, run.seed, job, measured, task=run.column))

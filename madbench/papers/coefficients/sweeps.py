@@ -1,4 +1,4 @@
-"""The test accuracy of a sweep of rates by two choices: the best validation accuracy, and the best test accuracy."""
+"""Test accuracies of a sweep of learning rates, with the rate chosen by validation accuracy and by test accuracy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from madbench.suites.mad.suite import MAD
 
 
 def both_choices(results: Results) -> Listing | None:
-    """A table of the mean test accuracy of sweeps in percent, by label and task.
+    """A table of the mean test accuracy of sweeps in percent, one line per label and task.
 
-    One column has the accuracy at the rate that validation chooses, the other the best accuracy of all rates. None if
-    no label has a sweep of rates or decays. Both columns use the same seeds. A seed that chooses the rate for other
-    seeds is in neither column.
+    One column has the accuracy at the learning rate and weight decay that validation chooses, the other the best test
+    accuracy of the sweep. Both columns use the same seeds. A seed that chooses the rate for other seeds is in neither.
+    None if no label has a sweep.
     """
     scores = results.scores[results.scores.value.notna()]
     chosen = {key: dict(zip(rows.seed, rows.value)) for key, rows in groups_of(scores, ["label", "column"])}

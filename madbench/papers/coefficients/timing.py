@@ -1,4 +1,7 @@
-"""Principle 1: the time of a forward pass by length, with and without recurrence, and of the kernels of Figure 5."""
+"""Principle 1: how the time of a forward pass grows with the length, with a recurrence and without one.
+
+Layers and the two kernels of Figure 5 are timed.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +27,25 @@ FORMS = {
     "cd:id-sm-bd dense": ("cd:id-sm-bd", "dense", 2.0),
     "cd:exp-sum sdpa": ("cd:exp-sum", "sdpa", 2.0),
 }
-"""Timed forms of a layer: name to (label, path, expected slope of log time on log T for long sequences)."""
+"""The layers that are timed: name to (label, path, expected exponent p of the time, which grows as T^p)."""
 LENGTHS = {"cpu": (256, 512, 1024, 2048, 4096), "cuda": tuple(2**i for i in range(9, 17))}
 WIDTH, HEADS = 64, 2
 FLASH, SSD = "FlashAttention-2 kernel", "SSD kernel"
-"""The names of the kernels of Figure 5, which are timed without projections.
+"""The names of the two kernels of Figure 5. They are timed alone, without a layer's projections.
 
-FlashAttention-2 is PyTorch's. SSD is that of flash-linear-attention and needs a GPU.
+The FlashAttention-2 kernel is PyTorch's. The SSD kernel is that of flash-linear-attention and needs a GPU.
 """
 KERNELS = {FLASH: 2.0, SSD: 1.0}
-"""The expected slope of log time on log T, by kernel."""
+"""The expected exponent p of each kernel's time, which grows as T^p for T tokens."""
 NEAR = 0.35
-"""The largest difference between a measured slope and the expected slope at which they count as equal."""
+"""The largest difference between a measured and an expected exponent at which they count as equal."""
 
 
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
-    """Decide principle 1 from times of forward passes: of one layer (d 64, 2 heads, batch 1), and of available kernels.
+    """Decide principle 1 by the time of forward passes of single layers, and of the kernels that can run here.
 
-    ``lengths`` are numbers of tokens. If None, the default lengths of the device.
+    There is one verdict per layer or kernel, on the exponent with which its time grows with the number of tokens.
+    ``lengths`` are these numbers; None means the default lengths of the device.
     """
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []
@@ -66,7 +70,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 
 
 def _measure(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
-    """Yield (name, seconds at each length, expected slope) for each form and available kernel."""
+    """Yield (name, seconds at each length, expected exponent) for each layer in ``FORMS`` and each available kernel."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected
@@ -87,9 +91,10 @@ def has_ssd(device: str) -> bool:
 
 
 def kernel_runner(name: str, length: int, device: str) -> Callable[[], Tensor]:
-    """A function that runs the named kernel on random q, k and v (1, H, T, d / H), with T = ``length``.
+    """A function that runs a kernel, :data:`FLASH` or :data:`SSD`, once on random q, k and v of ``length`` tokens.
 
-    The inputs are bfloat16 on a GPU and float32 on a CPU. SSD has one random decay per head and token.
+    There are 2 heads of width 32, and one sequence. The inputs are bfloat16 on a GPU and float32 on a CPU. SSD has one
+    random decay per head and token.
     """
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     q, k, v = torch.randn(3, 1, HEADS, length, WIDTH // HEADS, device=device, dtype=dtype)

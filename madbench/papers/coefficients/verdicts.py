@@ -1,4 +1,4 @@
-"""Verdicts on contrasts of accuracy between two labels of a principle, one per group of contrasts."""
+"""Verdicts on a principle from contrasts: differences of accuracy between two labels. One verdict per group."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
-"""Verdicts on a contrast, and on a group of contrasts."""
+"""The verdicts on a contrast, and on a group of contrasts."""
 Outcome = tuple[ExpectedContrast, Comparison]
-"""A contrast, and the comparison of its labels on one task.
+"""A contrast, and the comparison of its two labels on one task.
 
-Its ``p_holm`` is adjusted over all comparisons in the group of the contrast.
+The comparison's ``p_holm`` is corrected for all comparisons in the contrast's group.
 """
 
 
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
-    """The table of a principle. ``lines`` has the texts of its lines. A line with a single text is a heading.
+    """The table of a principle.
 
-    ``cells`` has the numbers of the table as mappings for JSON.
+    ``lines`` has the texts of each line, which may be fewer than ``headings``. ``cells`` has the numbers of the table
+    for programs, as mappings that can be written as JSON.
     """
     padded_lines = [line + [""] * (len(headings) - len(line)) for line in lines]
     return Listing(cells, headings, padded_lines, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
 def compare_contrasts(contrasts: Sequence[ExpectedContrast], scores: pd.DataFrame) -> list[Outcome]:
-    """Compare the labels of every contrast on every task for which ``scores`` have both labels.
+    """Compare the two labels of every contrast on every task for which ``scores`` have both labels.
 
-    p-values are adjusted by Holm's method within a group of contrasts.
+    p-values are corrected by Holm's method within each group. Contrasts of a group must follow each other.
     """
     samples = samples_of(scores)
     rows = [
@@ -62,9 +63,9 @@ def compare_contrasts(contrasts: Sequence[ExpectedContrast], scores: pd.DataFram
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
-    """Decide a principle from the differences of accuracy between the labels of the contrasts in ``study``.
+    """Decide a principle by its contrasts: the differences of accuracy between pairs of labels in ``study``.
 
-    The figure of the decision shows the accuracies as bars. Only the tasks of ``study`` count.
+    Only results on the tasks of ``study`` count. The figure of the decision shows accuracies as bars.
     """
     scores = results.scores[results.scores.column.isin(study.tasks)]
     decisions = compare_contrasts(study.contrasts, scores)
@@ -86,7 +87,7 @@ def _contrast_table(decisions: Sequence[Outcome]) -> Listing:
 
 
 def _growth(results: Results) -> Listing | None:
-    """A table of the largest |a_ij| of each label and seed. None if no run has recorded it in its curve."""
+    """A table of the largest coefficient |a_ij| of each label and seed. None if no run has recorded it in its curve."""
     seeds = sorted({job.seed for row in results.rows_of(MAD) for job in row.jobs})
     largest: dict[str, list[float]] = {}
     for row in results.rows_of(MAD):
@@ -111,10 +112,10 @@ def _growth(results: Results) -> Listing | None:
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
-    """The verdict on each group of contrasts.
+    """The verdict on each group of contrasts, by name of the group.
 
-    Supported if every contrast of the group is, contradicted if one is. Otherwise the verdicts of all contrasts that
-    are not supported, joined by semicolons.
+    Supported if every comparison of the group is supported, contradicted if one is contradicted. Otherwise the distinct
+    verdicts on the comparisons that are not supported, joined by semicolons.
     """
     verdict_of: dict[str, str] = {}
     for group in dict.fromkeys(contrast.group for contrast, _ in rows):
@@ -125,9 +126,9 @@ def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _verdict(row: Comparison) -> str:
-    """Supported if the label expected to be better is higher, contradicted if it is lower.
+    """The verdict on a contrast: supported if the label expected to be better is higher, contradicted if it is lower.
 
-    Otherwise the verdict of the comparison, such as the reason why nothing is tested.
+    If neither is significant, the comparison's own verdict, such as the reason why nothing is tested.
     """
     return {"higher": SUPPORTED, "lower": CONTRADICTED}.get(row.verdict, row.verdict)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TASK = "digits"
 SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
-"""The linear maps with adapters, by side. The paper expects adapters of the first side to be more accurate."""
+"""The names of the linear maps of a side that get adapters. The paper expects the first side to be more accurate."""
 CHANGES = ("turned images", "renamed classes")
 RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
@@ -47,13 +47,13 @@ LEVEL = 0.05
 ADAPTED = MeasuredQuantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )
-"""The stored quantity of a run: accuracies with adapters of both sides on both changes."""
+"""The stored measurement of a run: the accuracies on both changed tasks with adapters of each side."""
 
 
 class LowRank(nn.Module):
-    """A low-rank adapter: W + B A for a frozen weight W (out, in).
+    """A low-rank adapter that maps a frozen weight W (out, in) to W + B A.
 
-    A (r, in) starts from N(0, 1 / in), and B (out, r) from zero.
+    A (rank, in) starts from N(0, 1 / in), and B (out, rank) from zero.
     """
 
     def __init__(self, weight: Tensor, rank: int):
@@ -69,7 +69,7 @@ class LowRank(nn.Module):
 
 @dataclass(frozen=True)
 class AdapterAccuracy:
-    """The accuracy on a changed task, before and after training adapters of one side and rank."""
+    """The accuracy of one run on a changed task, before and after training adapters of one side and rank."""
 
     label: str
     change: str
@@ -77,13 +77,15 @@ class AdapterAccuracy:
     rank: int
     seed: int
     before: float
-    """Accuracy of the frozen model, in percent."""
+    """Accuracy of the frozen model without adapters, in percent."""
     after: float
+    """Accuracy with trained adapters, in percent."""
     parameters: int
+    """Number of parameters of the adapters."""
 
 
 def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[nn.Parameter]:
-    """Freeze the model and add adapters to the linear maps ``names`` of every mixer.
+    """Freeze a model, and add adapters of rank ``rank`` to the linear maps ``names`` of each of its mixers.
 
     Return the parameters of the adapters.
     """
@@ -99,10 +101,10 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
 
 
 def change_examples(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Return patches (N, T, C) and classes (N,) after a change, which is one of :data:`CHANGES`.
+    """Return the images x (N, T, C), as T patches, and their classes (N,) after ``change``, one of :data:`CHANGES`.
 
-    Images are rotated by a quarter turn, or classes are renamed to the next class. ``patch`` is the width of a patch in
-    pixels.
+    Images are rotated by a quarter turn, or each class is renamed to the next. ``patch`` is the width of a square patch
+    in pixels.
     """
     if change == "renamed classes":
         return x, (classes + 1) % 10
@@ -113,9 +115,9 @@ def change_examples(change: str, x: Tensor, classes: Tensor, patch: int) -> tupl
 
 
 def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, classes: Tensor, seed: int) -> None:
-    """Train only ``parameters``, with AdamW and a cosine schedule to zero.
+    """Train only ``parameters`` of a model for ``STEPS`` steps, with AdamW and a cosine schedule to zero.
 
-    ``seed`` draws the batches, with replacement.
+    Batches are drawn from x and ``classes`` by ``seed``, with replacement.
     """
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
@@ -134,15 +136,15 @@ def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
 
 
 def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, change: str) -> tuple[Tensor, Tensor]:
-    """The inputs and classes of a split of the task after a change."""
+    """The inputs and classes of a split of the image task ``setting`` after ``change``, one of :data:`CHANGES`."""
     x, classes = map(torch.from_numpy, setting.data(split, seed))
     return change_examples(change, x, classes, setting.patch)
 
 
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[AdapterAccuracy]:
-    """Yield the accuracies with adapters of one run, whose weights are at ``path``.
+    """Train adapters of the model whose weights are at ``path``, and yield their accuracies.
 
-    There is one result for each change of the task, each side with adapters and each rank. Each starts from the same
+    There is one result for each change of the task, each side of a mixer and each rank. Each starts from the same
     frozen model.
     """
     for change in CHANGES:
@@ -168,7 +170,7 @@ def _measure(weights: Path) -> Values:
 
 
 class AdaptationMeasure(PlainMeasure):
-    """Trains models of the image task and adapters of these models, and compares the accuracies of both sides."""
+    """A measure that trains models of the image task, then adapters of both sides, and compares their accuracies."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -196,7 +198,10 @@ class AdaptationMeasure(PlainMeasure):
 
 
 def judge_sides(rows: Sequence[AdapterAccuracy]) -> tuple[dict[str, str], dict[str, str]]:
-    """Verdicts and remarks by label, change and rank: are adapters of V and O more accurate than those of Q and K?"""
+    """Test for each label, change and rank whether adapters of V and O are more accurate than those of Q and K.
+
+    Return the verdicts and the numbers behind them, both by a text that names the label, change and rank.
+    """
     better, worse = SIDES
     verdicts, remarks = {}, {}
     for label, change, rank in dict.fromkeys((row.label, row.change, row.rank) for row in rows):

@@ -1,4 +1,4 @@
-"""Section 2.6 and eq. 57: the parameters of HyperMLP and HyperGLU by part, counted in the mixers."""
+"""Section 2.6 and eq. 57 of the HyperMLP paper: numbers of weights by part of a mixer, printed and counted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
 HEADS, RANK = 2, 16
 SIZES = {"GPT-2": (768, 1024), "MAD": (128, 128)}
-"""The width d and the length T (in tokens) of the experiments, by name."""
+"""The width d and the length T in tokens of the paper's experiments: name to (d, T)."""
 SHARES = (8, 4)
-"""Two values of ``share`` in d_qk = d / (share n_head): 8 in section 2.6 and Appendix L, 4 in eq. 57."""
+"""The two values of ``share`` in the paper, where d_qk = d / (share n_head): 8 in Section 2.6, 4 in eq. 57."""
 
 
 def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
@@ -49,12 +49,15 @@ def built_count(mixer: DynamicMLP) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The number of weights besides those of V, O and their gate, in units of d^2."""
+    """The number of weights of all parts but V, O and their gate, in units of d^2. ``counts`` are by part."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 
 class AllocationMeasure(PlainMeasure):
-    """Counts the weights of HyperMLP and HyperGLU at the sizes of the experiments. Trains nothing."""
+    """A measure that counts the weights of HyperMLP and HyperGLU at the sizes of the paper's experiments.
+
+    It trains nothing.
+    """
 
     operators = tuple(LABELS)
 

@@ -1,6 +1,6 @@
-"""Table 3 of the HyperMLP paper: the exponent of the length in the cost of a pass, with and without sequence mixing.
+"""Table 3 of the HyperMLP paper: how the cost of a pass grows with the length, with and without sequence mixing.
 
-Also the exponents of the rank and of the length in the cost that mixing adds.
+Also how the cost that mixing adds grows with its rank and with the length.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MIXED, PLAIN = "R-12o!", "R"
 
 
 class Table3Measure(ComplexityMeasure):
-    """Measures how the time of softmax attention, ReLU attention and HyperMLP grows with the length.
+    """A measure of how the time of softmax attention, ReLU attention and HyperMLP grows with the length.
 
-    Also counts the FLOPs that sequence mixing adds, by rank and by length.
+    It also counts the FLOPs that sequence mixing adds, for several ranks and lengths.
     """
 
     cases = (
@@ -35,7 +35,7 @@ class Table3Measure(ComplexityMeasure):
             return solve(label, WIDTH, HEADS, length, "paper", **settings)
 
         def overhead(rank: int, length: int) -> float:
-            """The FLOPs that mixing of this rank adds per row, with (T + 1) / 2 visible tokens on average."""
+            """The FLOPs that mixing of this rank adds per token of a sequence of ``length`` tokens."""
             mixed, plain = allocated(MIXED, length, mix_rank=rank), allocated(PLAIN, length)
             return mixed.flops_per_token(length) - plain.flops_per_token(length)
 

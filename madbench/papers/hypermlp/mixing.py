@@ -1,4 +1,4 @@
-"""The shares of shifts and of averages in the learned kernels of HyperMLP, which Appendix I.3 predicts.
+"""The shares of shifts and averages in the learned mixing of HyperMLP, which Appendix I.3 of the paper predicts.
 
 A kernel is the part A Diag(s) B^T of a mixing matrix R(1) or R(2), for one head of a layer.
 """
@@ -32,12 +32,12 @@ STRUCTURE = {
     "compression": ("best_window", "an average over a window", "I.3.2"),
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
-"""The structure that the paper predicts for kernels, by task: (name of its share, description, section)."""
+"""The structure of kernels that the paper predicts, by task: (name of the share, description, appendix)."""
 KERNELS = MeasuredQuantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
-"""The stored quantity of a run: the shares of each structure in every learned kernel."""
+"""The stored measurement of a run: the share of each structure in every learned kernel."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
-"""Bounds on the share of a seed's kernels that have the structure.
+"""Bounds on the share of kernels in a run that have the predicted structure.
 
 The prediction is reproduced if the share is above ``MOST`` for every seed, and contradicted if it is at most
 ``BY_CHANCE`` for every seed.
@@ -45,9 +45,10 @@ The prediction is reproduced if the share is above ``MOST`` for every seed, and 
 
 
 class LearnedMixing(TableMeasure):
-    """Inspects the kernels of the run with the chosen learning rate, for every label, task and seed.
+    """A measure that looks for the predicted structure in the mixing kernels of trained models.
 
-    Plots the kernels of the first seed.
+    For every label, task and seed, the run with the chosen learning rate is inspected. The kernels of the first seed
+    are plotted.
     """
 
     def keeps_weights(self, request: Request) -> bool:
@@ -87,7 +88,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
 
 
 def inspection_of(weights: Path, job: Job) -> Inspection:
-    """The measurements of a trained model on the first sequences of its test set."""
+    """The measurements of ``madbench inspect`` of a trained model on the first sequences of its test set."""
     from madbench.analysis.inspection import examples_for, inspect
     from madbench.training.checkpoints import load_model
 
@@ -106,8 +107,9 @@ def _measure(weights: Path, job: Job) -> Values:
 def shares_verdict(shares: list[float]) -> str:
     """The verdict on a predicted structure of kernels.
 
-    ``shares`` has one number per seed: the share of its kernels that have more of the structure than random tables.
-    Open with fewer than three seeds, or if only some kernels have the structure; see :data:`MOST`.
+    ``shares`` has one number per seed: the share of kernels that have more of the structure than random tables have.
+    Reproduced if all are above ``MOST``, contradicted if all are at most ``BY_CHANCE``. Otherwise, and with fewer than
+    three seeds, not decided.
     """
     if len(shares) < LEAST_SEEDS:
         return OPEN
@@ -115,7 +117,11 @@ def shares_verdict(shares: list[float]) -> str:
 
 
 def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
-    """The table with one row per label and task: mean shares, and by seed the share of kernels above random tables."""
+    """The table of structures in kernels, one row per label and task.
+
+    It has the mean share of the predicted structure, the mean 95% quantile for random tables, and for each seed the
+    share of kernels above this quantile. ``kernels`` has one row per kernel.
+    """
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []
@@ -137,7 +143,7 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
 
 
 def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[DrawnFigure]:
-    """Yield the figures of the kernels of each label and task, for runs with weights."""
+    """Yield one figure of mixing kernels per label and task, from the run in ``first`` unless it has no weights."""
     for (label, task), job in first.items():
         if not store.has_weights(job.id):
             continue

@@ -1,4 +1,4 @@
-"""Table 2: benchmarks of language models with Avg Rank and #Top1, published and ours.
+"""Table 2 of the HyperMLP paper: benchmarks of language models with Avg Rank and #Top1, published and ours.
 
 Our numbers are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two
 small models are trained and answer questions on their own validation text. The sixteen benchmarks of the paper are
@@ -37,7 +37,7 @@ REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not enough data"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A column of the table: a task of lm-evaluation-harness, its metric, and the number of few-shot examples."""
+    """A column of Table 2: a task of lm-evaluation-harness, its metric, and the number of few-shot examples."""
 
     heading: str
     task: str
@@ -46,7 +46,7 @@ class Benchmark:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings under which measurements of this column are stored."""
+        """The settings under which measurements of this benchmark are stored with a run."""
         return {"task": self.task, "shots": self.shots}
 
 
@@ -73,7 +73,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A printed row of the table."""
+    """A printed row of Table 2: the results of one model at one scale."""
 
     scale: str
     profile: str
@@ -81,13 +81,13 @@ class PublishedRow:
     model: str
     label: str
     values: dict[str, float]
-    """The printed values of the benchmarks, by heading of their column."""
+    """The printed values of the benchmarks, by heading of the column."""
     average_rank: float
     top1: int
 
 
 def published_rows(request: Request) -> list[PublishedRow]:
-    """All rows of the printed table, from the item's file of published numbers."""
+    """All rows of Table 2, from the item's file of published numbers."""
     with open(request.paper.file(request.item.published), newline="", encoding="utf-8") as file:
         return [
             PublishedRow(
@@ -104,7 +104,10 @@ def published_rows(request: Request) -> list[PublishedRow]:
 
 
 def published_mismatches(rows: Sequence[PublishedRow]) -> list[str]:
-    """One text per printed Avg Rank or #Top1 that differs from the value computed from the columns."""
+    """One text per printed Avg Rank or #Top1 that differs from the value computed from the printed columns.
+
+    ``rows`` are all rows of one scale. Empty if all agree.
+    """
     texts = []
     for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
         exact, printed_rank = standing.average_rank, row.average_rank
@@ -116,7 +119,7 @@ def published_mismatches(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
-    """One text per model whose Avg Rank is halfway between two numbers of two digits and is printed rounded down."""
+    """One text per model whose printed Avg Rank was rounded down from halfway between two numbers of two decimals."""
     exact = standings({row.model: [*row.values.values()] for row in rows})
     return [
         f"{row.model} {exact[row.model].average_rank:.3f} is printed {row.average_rank:.2f}"
@@ -126,9 +129,9 @@ def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 class Table2(Measure):
-    """Trains small models, measures their answers to questions, and compares printed with stored benchmarks.
+    """A measure that trains small language models, scores their answers to questions, and checks the printed table.
 
-    Language models always keep their weights.
+    Printed benchmarks are shown beside those of stored runs.
     """
 
     def introduction(self, request: Request) -> Sequence[str]:
@@ -164,10 +167,7 @@ class Table2(Measure):
 
 
 def _labels(request: Request) -> list[str]:
-    """The requested labels.
-
-    If there are none: the table's labels for a profile of the table, else the item's labels.
-    """
+    """The labels of the request; by default those of the printed table for its profile, else those of the item."""
     if request.labels:
         return expand(request.labels)
     labels = [row.label for row in published_rows(request) if row.profile == request.profile_name]
@@ -175,7 +175,7 @@ def _labels(request: Request) -> list[str]:
 
 
 def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
-    """Labels whose library is not installed, each with a message that says how to install it."""
+    """The labels that need a library that is not installed: label to a message that says how to install it."""
     model = LanguageProfile.load(request.profile_name, request.overrides).model_config()
     lacking = {}
     for label in labels:
@@ -187,10 +187,10 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
 
 
 def answer_shares(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
-    """The shares of right answers, from 0 to 1, by label and task, with one number per finished run.
+    """The shares of right answers, from 0 to 1: label to task to one number per finished run.
 
-    Our own tasks are measured and stored if they are not stored yet. Tasks of the paper are included, by heading, if
-    ``madbench lm evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores
+    Our own tasks are measured and stored if they are not stored yet. Benchmarks of the paper are included, by heading,
+    if ``madbench lm evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores
     threads wait for each other.
     """
     import torch
@@ -229,7 +229,7 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
 
 
 def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
-    """The paper's benchmarks among the measurements of a run: heading of the column to value."""
+    """The values of the paper's benchmarks among the measurements of a run, by heading. Missing ones are left out."""
     from madbench.store.benchmarks import value_of
 
     values = {column.heading: value_of(measured, column.settings, column.metric) for column in COLUMNS}
@@ -237,11 +237,11 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
-    """The stored benchmarks of language models that an unchanged profile has trained, by label: one mapping per run.
+    """The stored benchmarks of the language models that ``profile`` has trained without changes.
 
-    A mapping has values by heading. Runs without benchmarks are left out. All runs have the budget of the item for this
-    profile, a vocabulary of the profile's size, and the same text. If there are runs on several texts, those on the
-    text with the most runs are used.
+    Return label to one mapping per run, from heading to value. Runs without benchmarks are left out. All runs have the
+    budget of the request for this profile, a vocabulary of the profile's size, and the same text. If there are runs on
+    several texts, those on the text with the most runs are used.
     """
     from madbench.text.corpus import imagined_corpus
 
@@ -267,15 +267,19 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _complete_scores(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
-    """The mean over runs in each column (:data:`COLUMNS`), by label. Labels that lack a column are left out."""
+    """The means over runs of all benchmarks in the order of :data:`COLUMNS`, by label.
+
+    Labels that lack a benchmark are left out.
+    """
     means = {label: _means(runs) for label, runs in ours.items()}
     return {label: [*of_label.values()] for label, of_label in means.items() if len(of_label) == len(COLUMNS)}
 
 
 def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[str, str]:
-    """The verdict and remark on whether :data:`BEST` has the best Avg Rank of our models at the scale of ``group``.
+    """The verdict on the statement that :data:`BEST` has the best Avg Rank of our models at a scale, and a remark.
 
-    Not decided if a model has too few seeds or lacks a benchmark.
+    ``group`` has the printed rows of the scale, and ``ours`` the stored benchmarks by label. Not decided if a model has
+    fewer than ``FEWEST_SEEDS`` runs or lacks a benchmark.
     """
     complete = {label: values for label, values in _complete_scores(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
@@ -293,17 +297,20 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
-    """The command that measures the columns that stored runs lack. If no runs are stored, it measures all columns."""
+    """The command that measures the benchmarks that stored runs of ``labels`` lack: all if no run is stored.
+
+    If none are lacking, the text ``train the others``.
+    """
     runs = [run for label in labels for run in ours.get(label, ())] or [{}]
     tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))
     return f"madbench lm evaluate RUN... --tasks {','.join(tasks)}" if tasks else "train the others"
 
 
 def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
-    """The table of stored runs, one row per label: share of right answers per task, Avg Rank and #Top1.
+    """The table of trained models, one row per label: share of right answers per task, Avg Rank and #Top1.
 
-    ``answers`` has for each label and task one share per run. A task is left out if some run has no answer to it. So
-    the table has our own tasks, and those tasks of the paper that all runs were scored on.
+    ``answers`` is the result of :func:`answer_shares`. A task is left out if some run has no score on it. So the table
+    has our own tasks, and those of the paper's benchmarks on which all runs were scored.
     """
     from madbench.analysis.rendering import Listing, without_nan
 
@@ -337,9 +344,10 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
 def _published_table(
     item: Item, group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> Listing:
-    """The table of the printed rows of one scale, with recomputed Avg Rank and #Top1.
+    """The table of the printed rows of one scale, with Avg Rank and #Top1 computed from the columns.
 
-    If there are stored runs, a row with our numbers for the same label is above each printed row.
+    ``ours`` has the stored benchmarks by label. If it is not empty, a row with our numbers for the same label is above
+    each printed row.
     """
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 

@@ -1,4 +1,4 @@
-"""The parts of Table 5 that need no timing: FLOPs of the mixers that madbench has, and ratios of printed latencies."""
+"""The parts of Table 5 that need no timing: FLOPs of models that madbench has, and ratios of printed latencies."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ PRINTED = "table5_l40s.csv"
 WIDTH = 768
 ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
 ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}
-"""By printed row: name and label in our count, number of heads, and r_qk of eq. 57.
+"""The rows of Table 5 that madbench counts: printed name to (our name, label, number of heads, r_qk of eq. 57).
 
 If r_qk is 0, the budget chooses it.
 """
 NEAR = 0.002
 """The largest relative difference between our count and the printed number at which they count as equal."""
 ORDER = 10.0
-"""The largest ratio of two latencies of the same order of magnitude."""
+"""The largest ratio of two latencies that count as being of the same order of magnitude."""
 
 
 class Table5Measure(PlainMeasure):
-    """Counts FLOPs by formula and compares printed numbers. Measures no time."""
+    """A measure that compares printed FLOPs with counted ones, and printed latencies with each other.
+
+    It times nothing.
+    """
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         with open(request.paper.file(PRINTED), newline="", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""The talk on HyperMLP: its slides as items, and its numbers compared with the tables of the paper."""
+"""The talk on HyperMLP: its slides as items, and the numbers on them compared with the tables of the paper."""

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Rows = dict[tuple[str, ...], dict[str, str]]
 
 GAINS = ("ARC-C", "HS", "PIQA", "COPA", "OBQA", "SciQ")
-"""The columns in which HyperGLU improves over SoftmaxAttn at 340M according to the talk."""
+"""The benchmarks on which, according to the talk, HyperGLU improves over SoftmaxAttn at 340M: columns of Table 2."""
 SMALL, LARGE = "340M", "1.3B"
 
 
 class SlideNumbers(PlainMeasure):
-    """Compares the numbers on the slides with the published tables. Trains nothing."""
+    """A measure that compares the numbers on the slides with the published tables. It trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         of_labels, of_models = (
@@ -43,7 +43,7 @@ def _rows(name: str, *keys: str) -> Rows:
 def _printed_numbers(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
     """Yield (statement, verdict, remark) for every number on a slide.
 
-    ``of_labels`` has the rows of Table 1, and ``of_models`` those of Table 2.
+    ``of_labels`` has the rows of Table 1 by (label,), and ``of_models`` those of Table 2 by (scale, model).
     """
     for (scale, name), row in _rows("talk/slides.csv", "scale", "name").items():
         printed_numbers, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
@@ -66,9 +66,9 @@ def _gains(of_models: Rows) -> Iterator[tuple[str, str, str]]:
 
 
 def _at_scale(of_models: Rows) -> tuple[str, str, str]:
-    """The statement that the lead of HyperGLU is larger at 1.3B than at 340M, its verdict, and a remark.
+    """(statement, verdict, remark) on whether HyperGLU leads SoftmaxAttn by more at 1.3B than at 340M.
 
-    Not decided if the lead in Avg Rank and the mean lead over the columns disagree.
+    The lead is measured in Avg Rank, and as a mean over the columns. Not decided if the two disagree.
     """
     distances = []
     for scale in (SMALL, LARGE):

@@ -1,4 +1,4 @@
-"""The lemmas, corollaries and Table 1 of the paper as the checks V3, V5 to V13 and V16 of ``cd:`` labels."""
+"""The lemmas, corollaries and Table 1 of the paper as checks of ``cd:`` labels, named V3, V5 to V13 and V16."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from madbench.papers.coefficients.theorems import statements
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """The checks of the paper's statements for a label. Empty for a label of another family."""
+    """The checks of the paper's lemmas, corollaries and Table 1 for a label. Empty for a label of another family.
+
+    A check is marked as not applicable if its quantities overflow float64.
+    """
     if not isinstance(label, grammar.Label):
         return
     for check in statements.checks(SampleMixers(family_of(label), label)):
@@ -24,7 +27,7 @@ def checks(label: Label) -> Iterator[Check]:
 
 
 def _is_beyond_float64(label: grammar.Label, check: str) -> bool:
-    """True if the quantities that a check compares overflow float64 at the length of its sequences."""
+    """True if quantities of a check, given by its name, overflow float64 at the length of the check's sequences."""
     if check.startswith("V11"):
         return label.norm not in ("sum", "max") and growth(label, LONGER) > FLOAT64_EXPONENT
     return check.startswith("V8") and leaves_float64(label, LENGTH)

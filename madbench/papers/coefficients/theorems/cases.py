@@ -20,7 +20,10 @@ BIASED = (0.001, 0.1)  # range of the initial Delta of Mamba-2 (Example 2)
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of these cases for a label, in the order of their numbers, V5 and V8 to V12."""
+    """The checks of cases that the lemmas leave open, or in which they fail, for the label of ``samples``.
+
+    They are named V5 and V8 to V12, like the checks of the lemmas, and come in this order.
+    """
     yield _rank(samples.label)
     yield from _positions(samples)
     yield from _mirrors(samples)
@@ -30,7 +33,10 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _rank(label: Label) -> Check:
-    """The check V5 (Lemma 1): the size of the smallest linear state from which every query can read its output."""
+    """The check V5 rank (Lemma 1) of the size of the smallest linear state from which every query can read its output.
+
+    The size is measured by the rank of a matrix of coefficients.
+    """
 
     def excess() -> float:
         generator = torch.Generator().manual_seed(0)
@@ -48,7 +54,10 @@ def _rank(label: Label) -> Check:
 
 
 def _positions(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V8 (Lemma 3, Remark 3): equal tokens that have equal coefficients although they differ in position."""
+    """The checks V8 (Lemma 3, Remark 3) of equal tokens at different positions that have equal coefficients.
+
+    They apply to some labels with a mirror or a convolution.
+    """
     label = samples.label
 
     def mirrored_back(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -74,13 +83,13 @@ def _positions(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _mirrors(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9 (Lemma 4 c, Remark 4): two mirrors can rotate keys, and one with a long vector w stretches them."""
+    """The checks V9 (Lemma 4 c, Remark 4): two mirrors can rotate keys, and one with a long vector stretches them."""
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of the eigenvalues of A_(t+1) A_t.
+        """The largest imaginary part of the eigenvalues of A_(t+1) A_t, for each pair of rows and each head.
 
-        A_t is the matrix by which row t changes the state. The result has one number per pair of rows and head.
+        A_t is the matrix by which row t changes the state.
         """
         a = mixer.evolution(x)[0]
         return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
@@ -104,7 +113,7 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _start(samples: SampleMixers) -> Iterator[Check]:
-    """The check V10 (Example 2): the step size Delta of Mamba-2 starts within [0.001, 0.1]."""
+    """The check V10 start (Example 2): the initial step size Delta of Mamba-2 is within [0.001, 0.1]."""
 
     def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         assert mixer.decay is not None  # of a label with the gate sm
@@ -117,9 +126,10 @@ def _start(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _limit(samples: SampleMixers) -> Iterator[Check]:
-    """The check V11 (Lemma 6): the coefficient of the first token tends to the bound L / m.
+    """The check V11 limit (Lemma 6): the coefficient of the first token tends to the lemma's bound L / m.
 
-    With g(s) = s, the limit L = lim phi(s) / s is 1, and m = lim lambda^i / s_i is the gate lambda.
+    L = lim phi(s) / g(s) is 1 for g(s) = s, and m is the gate lambda. The check applies to labels with a growing gate,
+    its power as normalization, and a readout phi that grows as s.
     """
     label = samples.label
 
@@ -138,7 +148,7 @@ def _limit(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _beyond(samples: SampleMixers) -> Iterator[Check]:
-    """The check V12 (Corollary 6.1): coefficients of both signs that are divided by their sum leave [0, 1]."""
+    """The check V12 beyond 1 (Corollary 6.1): coefficients of both signs that are divided by their sum leave [0, 1]."""
 
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         a = mixer.coefficients(x).a

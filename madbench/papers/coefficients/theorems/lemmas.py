@@ -1,4 +1,4 @@
-"""The paper's lemmas and corollaries as checks, V5 to V13 and V16."""
+"""The paper's lemmas and corollaries as checks of ``cd:`` labels, named V5 to V13 and V16."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRID = 200_000  # number of quantiles of a normal score; even, so that 0 is not 
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V5 to V13 of a label, with V16 after V6."""
+    """The checks of the lemmas and corollaries for the label of ``samples``: V5 to V13, with V16 after V6."""
     yield from _linearity(samples)
     yield from _zeros(samples)
     yield from zero_sets.checks(samples.label)
@@ -38,7 +38,10 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _linearity(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V5 (Lemma 1): a linear readout and a kernel have a state of fixed size, other readouts do not."""
+    """The check V5 linear (Lemma 1): a linear readout or a kernel has a state of fixed size, and other readouts do not.
+
+    For a kernel, scores must be bilinear in the features. For other labels, the readout phi must be additive or not.
+    """
     label, source = samples.label, "Lemma 1"
     if label.is_kernel:
 
@@ -71,7 +74,10 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _zeros(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V6 (Lemma 2, Corollary 2.1): the share of random scores whose coefficient is 0 or near 0."""
+    """The checks V6 (Lemma 2, Corollary 2.1) of the share of normally distributed scores with a coefficient of 0.
+
+    Pointwise readouts also have a check of coefficients within 0.001 of 0.
+    """
     label = samples.label
     source = "Principle 2.1, Corollary 2.1" if label.is_kernel else "Lemma 2"
     if label.is_kernel:
@@ -112,9 +118,10 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _example(edge: float) -> Iterator[Check]:
-    """The checks V6 against Example 1: exp(q.h) is not near 0 for all negative scores, and its angle is not as printed.
+    """The checks V6 that contradict Example 1, which is about the readout exp.
 
-    ``edge`` is the largest score whose coefficient is at most 0.001.
+    Not all negative scores q.h have coefficients near 0, and the angles are not those printed. ``edge`` is the largest
+    score whose coefficient is at most 0.001.
     """
     source = "against Example 1"
     scores = torch.linspace(edge, 0, 102, dtype=torch.float64)[1:-1]
@@ -135,11 +142,14 @@ def _example(edge: float) -> Iterator[Check]:
 
 
 def _suppression(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V7 (Corollary 2.2): one query can give coefficient 0 to n - 1 tokens but not to n, the key width."""
+    """The checks V7 (Corollary 2.2): a query can give the coefficient 0 to n - 1 tokens, but not to n tokens.
+
+    n is the key width.
+    """
     label, source = samples.label, "Principle 2.2, Corollary 2.2"
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The states h_Tj of all tokens j as the last row sees them, (H, T, n), scaled to length 1."""
+        """The states (H, T, n) of all tokens as the last row sees them, each scaled to length 1."""
         state, evolutions = mixer.ingredients(x)[0].k[0], mixer.evolution(x)[0]
         for t in range(1, LENGTH):
             state = torch.cat((state[:, :t] @ evolutions[t].mT, state[:, t:]), dim=1)
@@ -166,7 +176,10 @@ def _suppression(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _positions(samples: SampleMixers) -> Check:
-    """The check V8 (Lemma 3): equal tokens have equal coefficients unless A, RoPE or a convolution separates them."""
+    """The check V8 positions (Lemma 3): equal tokens at different positions have equal coefficients if A = I.
+
+    They have different coefficients if the label has a gate, a mirror, RoPE or a convolution.
+    """
     label = samples.label
 
     def difference(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -183,7 +196,7 @@ def _positions(samples: SampleMixers) -> Check:
 
 
 def _evolution(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9 (Lemma 4): the structure of A, and its largest singular value."""
+    """The checks V9 (Lemma 4) of the matrix A by which a token changes states: its structure, and if it contracts."""
     label, source = samples.label, "Lemma 4"
 
     def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -220,7 +233,7 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _variance(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V10 (Lemma 5): the variance of a score of random tokens, and its growth with the key width n."""
+    """The checks V10 (Lemma 5): the variance of the scores of random tokens, and its growth with the key width n."""
     label, source = samples.label, "Principle 5, Lemma 5"
     exponent = 1 if label.scaling == "b1" else 0
     formula = "The variance of a score of tokens from N(0, Sigma) is b^2 tr(W_q Sigma W_q^T W_k Sigma W_k^T)."
@@ -230,7 +243,7 @@ def _variance(samples: SampleMixers) -> Iterator[Check]:
 
     @functools.cache
     def variances(n: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The measured and the predicted variance of the scores of each head, (H,) each, for key width ``n``."""
+        """The measured and the predicted variances of the scores of each head, (H,) each, for the key width ``n``."""
         mixer, x = samples.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
         root = 1 + torch.randn(len(x.mT[0]), generator=torch.Generator().manual_seed(seed), dtype=x.dtype) / 4
         x = x * root
@@ -270,7 +283,10 @@ def _has_other_variance(label: Label) -> str:
 
 
 def _boundedness(samples: SampleMixers) -> Check:
-    """The check V11 (Lemma 6, Remark 5): does the coefficient of the first token stay bounded as the sequence grows?"""
+    """The check V11 bounded (Lemma 6, Remark 5): as a sequence grows, the first token's coefficient grows or does not.
+
+    The label decides which of the two is expected.
+    """
     label, name, source = samples.label, "V11 bounded", "Principle 6, Lemma 6, Remark 5"
     log_lambda = math.log(1.05) if label.gate == "se" else math.log(float(label.gate)) if label.is_constant else 0.0
     # growth is slow for a constant gate close to 1
@@ -284,7 +300,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         reason = "mirrors shrink or rotate the key, regardless of eta"
 
     def first() -> Tensor:
-        """The coefficients a_i1 of the first token in all rows i, (3 seeds, H, T)."""
+        """The coefficients a_i1 of the first token in all rows i, (seeds, H, T)."""
         coefficients = []
         for seed in CHECK_SEEDS:
             mixer, x = samples.sample(seed, length=LONGER)
@@ -292,7 +308,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         return torch.stack(coefficients)
 
     def slope() -> float:
-        """The largest slope of log |a_i1| over i, in the second half of the rows."""
+        """The largest mean slope of log |a_i1| over the second half of the rows i, of all seeds and heads."""
         logs = first().abs().clamp(min=1e-12).log()[..., LONGER // 2 :]
         return float((logs[..., -1] - logs[..., 0]).max()) / (LONGER // 2 - 1)
 
@@ -332,7 +348,10 @@ def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
 
 
 def _geometry(samples: SampleMixers) -> Check:
-    """The check V12 (Corollary 6.1, Table 2): outputs are convex, conical, affine or linear combinations of values."""
+    """The check V12 geometry (Corollary 6.1, Table 2): the kind of combination of values that outputs are.
+
+    The label decides if it is a convex, conical, affine or linear combination.
+    """
     label, name, source = samples.label, "V12 geometry", "Corollary 6.1, Table 2"
 
     def below_zero(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -360,7 +379,10 @@ def _geometry(samples: SampleMixers) -> Check:
 
 
 def _invisible_scale(samples: SampleMixers) -> Check:
-    """The check V13 (eq. 2): a constant factor of the scale b has no effect on labels that divide by it."""
+    """The check V13 invisible b (eq. 2): a constant factor of the scale b has no effect if the label divides by it.
+
+    Labels with a sum or an RMSNorm do so.
+    """
     label, name, source = samples.label, "V13 invisible b", "eq. 2"
     other = rescaled(label)
     statement = f"The factor between b and {other.scaling or '1/sqrt(n)'} has no effect."

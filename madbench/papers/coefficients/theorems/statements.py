@@ -1,4 +1,4 @@
-"""The paper's statements on coefficient dynamics as checks of a label, and the labels for which they are worked out."""
+"""The paper's statements as checks of a label, and the values of labels for which the statements were worked out."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ WORKED_OUT = {
     "rank": ("v",),
     "over": (True,),
 }
-"""The values of a label's fields for which the statements were worked out, besides constant gates and absent values.
+"""The values of each field of a label for which the paper's statements were worked out, by name of the field.
 
-The list is not derived from the grammar. A lemma may not hold for a value that is new in the grammar, so labels with
-such a value have no applicable statements until it is checked and added here.
+Empty values and constant gates are worked out too. The list is not derived from the grammar, because a lemma may not
+hold for a value that is new there. No statement applies to a label with such a value until the value is added here.
 """
 FIRST_LEMMA = 7
-"""The number of the paper's lemma on the first preset.
+"""The number of the paper's lemma on the first preset, which is the first row of Table 1.
 
-The lemmas on the other presets follow in the order of Table 1.
+The lemmas on the other presets follow in the order of the table.
 """
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of Table 1, of the lemmas, and of cases that the lemmas leave open.
+    """The checks of Table 1, of the lemmas, and of cases that the lemmas leave open, for the label of ``samples``.
 
     If the label has a value outside :data:`WORKED_OUT`, the checks are those of softmax attention, all marked as not
     applicable.
@@ -54,7 +54,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def why_not_worked_out(label: Label) -> str:
-    """The reason why the statements do not apply to a label. Empty if they apply."""
+    """The reason why the paper's statements were not worked out for a label. Empty if they were."""
     words = ((field.name, getattr(label, field.name)) for field in fields(label))
     unknown = [
         f"{name} {word!r}"

@@ -13,14 +13,20 @@ from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
 
 
 def row_of(label: Label) -> str | None:
-    """The name of the preset, a row of Table 1, that equals the label apart from its budget. None if there is none."""
+    """The name of the preset, such as ``gla``, that equals the label apart from its budget. None if there is none.
+
+    Presets are the rows of the paper's Table 1.
+    """
     same = replace(label, rank="", over=False)
     parsed = ((name, read(PREFIX + name)) for name in PRESETS)
     return next((name for name, letters in parsed if letters is not None and Label(**letters) == same), None)
 
 
 def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:
-    """The output (T, D) of a preset for one sequence ``x`` (T, D). ``p`` is the state dict of the preset's mixer."""
+    """The output (T, D) of a row of Table 1 for one sequence x (T, D), computed by the formulas of the row's own paper.
+
+    ``preset`` is the name of the row, such as ``gla``, and ``p`` the state dict of a mixer of this preset.
+    """
     q, k, v = (_heads(x @ p[f"{side}.weight"].T, n_head) for side in "qkv")  # (H, T, n or V)
     scale = q.shape[-1] ** -0.5
     if preset == "softmax":
@@ -60,10 +66,10 @@ def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) ->
 def _states(
     k: Tensor, v: Tensor, decay: Tensor | None = None, erased: Tensor | None = None, beta: Tensor | None = None
 ) -> Tensor:
-    """The states S_t = decay_t S_(t-1) + k_t v_t^T of all tokens, (H, T, n, V).
+    """The states S_t = decay_t S_(t-1) + k_t v_t^T after each token t, (H, T, n, V), for keys k (H, T, n).
 
-    With ``beta`` (the delta rule), beta_t times the value that the decayed state holds at the key ``erased``_t is
-    subtracted before k_t v_t^T is added.
+    If ``beta`` is given (the delta rule), beta_t ``erased``_t times the value that the decayed state holds at the key
+    ``erased``_t is subtracted before k_t v_t^T is added.
     """
     state, states = torch.zeros(*k.shape[::2], v.shape[-1], dtype=k.dtype), []
     for t in range(k.shape[1]):

@@ -1,4 +1,4 @@
-"""Lemma 2 as the checks V16: the size |T| = c |Z| of the set T of transformations that suppress a token.
+"""Lemma 2 as checks named V16: the size |T| = c |Z| of the set T of transformations that suppress a token.
 
 Z is the set of scores whose coefficient is 0. T is the set of pairs of matrices (T_q, T_h) that map two tokens x_i and
 x_j to a score in Z. The paper measures T by volume. The volume is infinite for every Z of positive length, because T_q
@@ -28,7 +28,7 @@ NARROW, WIDE = 0.004, 0.4  # widths of Z around 0 for scalars (Remark 2)
 
 @functools.cache
 def scores() -> Tensor:
-    """The scores z = (T_q x_i) . (T_h x_j) of 200,000 random pairs (T_q, T_h) and one pair of tokens, (200,000,)."""
+    """The scores z = (T_q x_i) . (T_h x_j) of one pair of tokens for 200,000 random pairs of matrices, (200,000,)."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
     sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
@@ -36,7 +36,10 @@ def scores() -> Tensor:
 
 
 def share(low: float, high: float) -> float:
-    """The size |T| for Z = [low, high]: the share of the random pairs (T_q, T_h) whose score is in Z."""
+    """The share of random pairs of matrices (T_q, T_h) whose score is between ``low`` and ``high``.
+
+    This is the size |T| of Lemma 2 for Z = [low, high].
+    """
     z = scores()
     return float(((z >= low) & (z <= high)).double().mean())
 
@@ -44,8 +47,8 @@ def share(low: float, high: float) -> float:
 def narrowing() -> float:
     """The relative decrease of |T| / |Z| from a narrow to a wide interval Z around 0, for scalars (Remark 2).
 
-    |T| is the share of random pairs (a, b) of normally distributed scalars whose score a b is in Z. |Z| is the length
-    of Z.
+    |T| is the share of random pairs (a, b) of normally distributed scalars whose product is in Z. |Z| is the length of
+    Z. By Lemma 2 the ratio would be constant.
     """
     a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
@@ -53,9 +56,10 @@ def narrowing() -> float:
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """The checks V16 of a label (Lemma 2), which do not apply to kernels.
+    """The checks V16 of Lemma 2 for a label. They do not apply to kernels.
 
-    They compare the share of random transformations that give a token the coefficient 0 with the share of such scores.
+    They compare the share of random transformations that give a token the coefficient 0 with the share of scores that
+    have this coefficient, and test whether their ratio is constant.
     """
     reason = "a kernel's coefficient is not a function of one score" if label.is_kernel else ""
     expected = 0.5 if label.readout == "relu" else 0.0
