@@ -34,7 +34,8 @@ class Plan(Generic[J]):
     def checked(self) -> list[J]:
         """Return the jobs.
 
-        Raises ``ConfigError`` if an override has no effect on any of the jobs, or if its value is not canonical.
+        Raises ``ConfigError`` if an override has no effect on any of the jobs, or if another, canonical value trains
+        the same.
         """
         for override in self.without_effect:
             check_effect(override.key, [self])
@@ -42,7 +43,7 @@ class Plan(Generic[J]):
         return self.jobs
 
     def check_spelling(self) -> None:
-        """Raise ``ConfigError`` if the value of an override is not canonical. The message names the canonical one."""
+        """Raise ``ConfigError`` if another, canonical value of an override trains the same. The message names it."""
         for override, other in self.canonical.items():
             raise ConfigError(f"{override} trains the same as {other}; use {other}")
 

@@ -35,7 +35,10 @@ class SuiteProfiles(Generic[P, J]):
     default: ClassVar[str]
     """The name of the default profile."""
     file_key: ClassVar[str] = ""
-    """A YAML key that only profiles of this suite have. If empty, a profile's file has to name its suite."""
+    """A YAML key by which the file of a profile is recognized, unless it has the key of an earlier suite.
+
+    If empty, the file has to name its suite.
+    """
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
     """The note below the list of the suite's profiles. It explains a column of the list."""
 

@@ -172,7 +172,7 @@ class InteractionRow:
 
 @dataclass(frozen=True)
 class StatementVerdict:
-    """A statement of the paper, and the verdict on it by the runs of rows."""
+    """A statement of the paper, and the verdict of the stored runs on it."""
 
     task: str
     statement: str

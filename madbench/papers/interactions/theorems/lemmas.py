@@ -124,7 +124,7 @@ def of_descent() -> Iterator[Check]:
 
 
 def of_rank() -> Iterator[Check]:
-    """The check of Theorem E.2 on data that satisfy its assumption: the counts of each symbol are independent."""
+    """The check of Theorem E.2 on data that satisfy its assumption: the counts of different symbols are independent."""
 
     def squared() -> float:
         shares = {samples: deficient(samples) for samples in (4, 8, 16)}

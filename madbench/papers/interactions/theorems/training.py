@@ -40,7 +40,7 @@ class Descent:
     w: Array  # (d',)
     effects: Array  # T
     losses: Array  # the paper's loss before each step
-    drift: float  # largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 in the domain base
+    drift: float  # largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 over symbols mu, in the domain base
     least: float  # smallest value of a symbol during training
 
 

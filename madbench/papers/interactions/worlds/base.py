@@ -83,7 +83,10 @@ class World:
         return generator.integers(self.symbols, size=(count, length))
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """Return the training samples (N, L). A world may replace some of their symbols by empty places."""
+        """Return the training samples (N, L).
+
+        A world may replace some of their symbols by empty places. By default they are unchanged.
+        """
         return symbols
 
     def values(self, symbols: Array) -> Array:
