@@ -238,9 +238,9 @@ def repeat(
 ) -> list[RepeatedRun]:
     """Train the jobs of the stored runs in ``groups`` again and return each run with its new record.
 
-    The new runs are written to ``store``, which is not the store of ``groups``. A job that it already has is not
-    trained. Each group trains together, with the number of threads in its records. Runs whose records name no library
-    of matrix products were trained with MKL, so MKL is used for them.
+    The new runs are written to ``store``, which is not the store of ``groups``. A job whose run is already in ``store``
+    is not trained. Each group trains together, with the number of threads in its records. Runs whose records name no
+    library of matrix products were trained with MKL, so MKL is used for them.
     """
     by_machine = defaultdict(list)
     for group in groups:

@@ -229,7 +229,7 @@ def _suites_of(figures: Sequence[str]) -> list[Suite]:
 
 
 def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
-    """Raise ``ConfigError`` if the figures show no results of the suites of ``tasks``."""
+    """Raise ``ConfigError`` if one of ``tasks`` belongs to a suite whose results the figures do not show."""
     owners, names_text = _suites_of(figures), ", ".join(figures)
     if not owners:
         return

@@ -127,8 +127,8 @@ def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
 def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
     """Return a copy of ``mapping``, a profile with nested mappings, in which ``override`` sets one value.
 
-    The parts of its dotted key are keys of nested mappings, which are added if missing. Raises ``ConfigError`` if a
-    part of the key holds a value and no mapping.
+    The parts of the override's dotted key are keys of nested mappings, which are added if missing. Raises
+    ``ConfigError`` if a part of the key holds a value and no mapping.
     """
     copied = copy.deepcopy(dict(mapping))
     node, names = copied, override.path.split(".")

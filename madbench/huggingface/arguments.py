@@ -41,10 +41,10 @@ ADVICE |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_
 
 
 def check_no_effect(arguments: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an argument without effect on the model, unless its value asks for nothing.
+    """Raise ``ValueError`` if an argument is given that has no effect on the model.
 
-    ``arguments`` has only arguments without effect. Harmless values are None, False, True for ``is_causal``, and zeros
-    for ``token_type_ids``.
+    ``arguments`` has only such arguments, by name. Values that ask for nothing are accepted: None, False, True for
+    ``is_causal``, and zeros for ``token_type_ids``.
     """
     for name, value in arguments.items():
         is_harmless = value is None or value is (name == "is_causal")

@@ -247,7 +247,7 @@ class CodeSearch:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: ReachedFile, statement: Statement) -> None:
-        """Mark what a used statement refers to as used: the definitions of the names in it.
+        """Mark the definitions of all names in ``statement``, which is used, as used too.
 
         If the statement makes names at run time, all of its file is marked.
         """

@@ -93,8 +93,8 @@ def own(*paths: Path) -> Own:
 def events_for(own: Own) -> list[FileEvent]:
     """The files that users' code has opened or run in this process so far, made from :data:`notes`.
 
-    Users' code is every file outside of libraries, and every library file in ``own``. A note is left out if its file is
-    no such file, or if no such file is on its call stack.
+    Users' code is every file outside of libraries, and every library file in ``own``. A note counts only if its file is
+    users' code and if users' code is on its call stack.
     """
     events = []
     for note in notes:
@@ -106,7 +106,7 @@ def events_for(own: Own) -> list[FileEvent]:
 
 @functools.lru_cache(maxsize=100_000)
 def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
-    """True if a file is users' code: it is in ``own``, or it is neither of a library nor of Python nor of madbench."""
+    """True if a file is users' code: it is in ``own``, or it belongs to no library, nor to Python, nor to madbench."""
     if not file or file.startswith("<"):
         return False
     path = os.path.realpath(file)

@@ -234,7 +234,7 @@ def _content(measurement: Measurement) -> dict[str, Any]:
 def _standings(rows: Mapping[str, Sequence[Measurement]]) -> dict[str, Any]:
     """The average rank and the number of first places of each model, by name. Empty for a single model.
 
-    ``rows`` has the scores of each model, one measurement per task. Its main metric counts.
+    ``rows`` has the scores of each model, one measurement per task. The main metric of each task counts.
     """
     from madbench.store.benchmarks import main_metric
 

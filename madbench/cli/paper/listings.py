@@ -23,7 +23,10 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item that was made on this machine: size (``quick`` or ``full``) to state. Otherwise empty."""
+    """The states of an item on this machine: size (``quick`` or ``full``) to state.
+
+    Empty if the item was not made here.
+    """
     return {size: entry["state"] for size, entry in stored_verdicts(Request(paper, item, results=results)).items()}
 
 

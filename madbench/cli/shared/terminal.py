@@ -26,8 +26,8 @@ OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC
 class ClosedOutput(io.StringIO):
     """A standard output in place of a closed one.
 
-    If something was printed to it, :func:`finish_output` raises an error. ``stream`` is an open file that keeps the
-    number of the closed one.
+    If something was printed to it, :func:`finish_output` raises an error. ``stream`` is an open file that has the
+    descriptor of the closed output, so that no other file gets it.
     """
 
     def __init__(self, stream: Any):

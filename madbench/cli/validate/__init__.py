@@ -51,11 +51,12 @@ def validate(
     """Check YAML files, a results folder, or this machine.
 
     Every problem of a file is listed, without training. A file with the key task
-    is a task, one with vary, set, mode, rows, seeds or another key of a grid a
-    grid, any other with labels a set of variants. A profile belongs to the suite
-    that it names, else to that of the profile under like, else to MAD if it has
-    learning_rates, to language models if it has training, or to a suite that
-    recognizes another key. Exit code 2 when anything is wrong.
+    is a task. A file with vary, set, mode, rows, seeds or another key of a grid
+    is a grid. Any other file with labels is a set of labels. A profile belongs to
+    the suite that it names. If it names none, it belongs to the suite of the
+    profile under like, else to MAD if it has learning_rates, to language models
+    if it has training, or to a suite that recognizes another key. The exit code
+    is 2 if anything is wrong.
 
     --store reads every file of a results folder to its last bit: records, curves,
     weights, measurements, checkpoints, corpora, index, journals. It names damaged
@@ -174,7 +175,7 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 
 def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
-    """The suite of a file of a profile that is based on another profile, which the key ``like`` names.
+    """The suite to which a profile belongs if its file names another profile under the key ``like``.
 
     It is a suite with a profile of this name, preferably one that has all tasks of the file. None if no suite has such
     a profile.
