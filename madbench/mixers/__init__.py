@@ -78,9 +78,9 @@ def build(
 
 
 def families_that_see_all() -> str:
-    """The prefixes of the labels whose mixers accept ``causal=False``, for messages.
+    """A text for messages with the label prefixes of all families that accept ``causal=False``, separated by commas.
 
-    They are one text, separated by commas, with ``no prefix`` for S/R/G. The text is ``no family`` if there are none.
+    ``no prefix`` stands for the S/R/G family. The text is ``no family`` if no family accepts it.
     """
     able = (name for name, family in loaded_families().items() if family.is_bidirectional)
     return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
@@ -98,7 +98,7 @@ def solve(
 ) -> Allocation:
     """Return the allocation (ranks and costs) of the mixer that :func:`build` would build for the same arguments.
 
-    Raises the same errors as :func:`build`.
+    Raises ``LabelError``, ``BudgetError`` and ``ConfigError`` as :func:`build` does.
     """
     label, family, own = _resolve(label, settings)
     return _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
@@ -129,7 +129,7 @@ def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Trai
     """The traits that a family states for the mixers of a label. Default traits if the family states none.
 
     ``family`` is the label's family. If None, it is looked up. Raises ``FamilyError`` if the family's method ``traits``
-    does not return :class:`Traits`, or if these name a setting that the family does not have.
+    does not return :class:`Traits`, or returns traits that name a setting that the family does not have.
     """
     family = family or family_of(label)
     traits = family.traits(label)

@@ -184,9 +184,9 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple[Any, ...], kwargs: Any) -> str:
-        """The text ``over tokens`` or ``over features`` if an operation reduces this axis. Empty for other operations.
+        """The text ``over tokens`` or ``over features`` if an operation reduces the axis of tokens or of features.
 
-        An axis is recognized by its length.
+        Empty for other operations. An axis is recognized by its length.
         """
         x = args[0] if args and isinstance(args[0], Tensor) else None
         place = 2 if name in ("norm", "linalg_vector_norm") else 1

@@ -116,7 +116,7 @@ def _check_without_mixer(error: Exception) -> Check:
 def run_check(check: Check) -> CheckResult:
     """Run one check and return its result, which has the error as a text if the check raises one.
 
-    Raises only the errors of the label itself, such as ``LabelError`` for a missing module.
+    Raises only ``LabelError``, if the label itself is at fault, for example because its module is missing.
     """
     if check.run is None:
         return CheckResult(check)
@@ -203,7 +203,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
 
 
 def _state_checks(mixer: Mixer, x: Tensor) -> Iterable[Check]:
-    """Yield a check that a cache has as many numbers as the mixer's allocation states, after the tokens of x (1, T, D).
+    """Yield a check that a cache has as many numbers as the mixer's allocation states, after each token of x (1, T, D).
 
     Yield nothing if the allocation does not state a number.
     """

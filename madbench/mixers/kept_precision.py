@@ -47,7 +47,7 @@ def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[],
     The check passes if the residual is at most ``tolerance``. After a failure or an error, ``run`` is called again,
     with the module's conversions from float64 to fewer bits skipped. If the check passes then, these conversions are
     mentioned in the attribute ``where`` of the returned residual, or in the message of a ``TrainingError`` that
-    replaces the error.
+    replaces the error. Otherwise the failure or the error stays as it is.
     """
 
     def measure() -> float:

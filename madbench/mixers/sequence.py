@@ -143,9 +143,9 @@ def build_blocks(
 def _parts(
     label: str | Label, count: int, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Label, Layer, dict[str, Any]]]:
-    """The label, the layer and the settings of each block's mixer.
+    """The label, the place in the model and the settings of each block's mixer.
 
-    The layer is the default if the mixer does not use it.
+    The place is the default if the mixer does not use it.
     """
     label = as_label(label)
     labels: Sequence[Label] = block_labels(label, count)

@@ -1,4 +1,4 @@
-"""Values that the first mixer of a label passes to later mixers of the same label, in one pass of a model.
+"""Values that the first mixer of a label shares with later mixers of this label, in one forward pass of a model.
 
 A model makes an empty mapping for each pass. It gives this mapping to every mixer with the trait ``shares_values``, in
 the order of the blocks.

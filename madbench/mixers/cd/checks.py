@@ -112,7 +112,6 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
-    """Yield the checks of :func:`madbench.mixers.ordinary.ordinary_checks`, at an ordinary model size."""
     label = samples.label
     reason = OVERFLOW if leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):

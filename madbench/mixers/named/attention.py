@@ -151,7 +151,7 @@ class Attention(Operator):
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: those of the scores and of the weighted sums of values.
+        """FLOPs per token for scores and weighted sums of values, not counting the two per parameter.
 
         They are two for each channel of each key and two for each channel of each value that the token sees. In a
         sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms are

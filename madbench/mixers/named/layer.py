@@ -44,7 +44,7 @@ class ConvTaps(nn.Module):
 
 
 class NormGain(nn.Module):
-    """The gain ``weight`` (width,) of a norm, and ``bias`` (width,) or None."""
+    """The parameters of a norm: the gain ``weight`` (width,), and ``bias`` (width,) or None."""
 
     def __init__(self, part: Gain):
         super().__init__()

@@ -98,7 +98,10 @@ class Operator(ABC):
 
     @abstractmethod
     def flops(self, dims: Dims, length: int) -> float:
-        """Approximate forward FLOPs per token of a sequence of ``length`` tokens, besides two per parameter."""
+        """Approximate forward FLOPs per token, not counting the two per parameter.
+
+        ``length`` is the number of tokens of the sequence. A multiply-add counts as two.
+        """
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
         """The widths of a layer at this place in a model. By default ``dims``, unchanged.

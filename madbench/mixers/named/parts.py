@@ -37,7 +37,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Taps:
-    """A depthwise causal convolution with a weight (channels, 1, taps)."""
+    """A depthwise causal convolution with a weight (channels, 1, taps), and a bias (channels,) if ``bias`` is true."""
 
     channels: int
     bias: bool = False

@@ -83,7 +83,7 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter.
+        """FLOPs per token, not counting the two per parameter.
 
         To those of softmax attention, the corrected values add two per channel of each earlier key and value.
         """

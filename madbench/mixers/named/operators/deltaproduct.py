@@ -30,7 +30,7 @@ class DeltaProduct(Recurrent):
     """The named operator Gated DeltaProduct: ``n`` steps of the delta rule per token.
 
     The equations are in the docstring of this module. If ``ungated`` is true, the state does not decay. With ``n`` = 1
-    it equals ``GDN(neg)``.
+    and decay it equals ``GDN(neg)``.
     """
 
     n: int = integer(default=2, least=1, most=4)

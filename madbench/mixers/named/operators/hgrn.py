@@ -64,7 +64,10 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
         return {"h": dims.value}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: for each channel, 1 for the decay and 2 for what is written."""
+        """FLOPs per token, not counting the two per parameter.
+
+        Each channel takes 1 for the decay and 2 for what is written.
+        """
         return 3 * dims.value
 
     def outputs(

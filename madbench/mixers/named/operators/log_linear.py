@@ -101,10 +101,10 @@ class LogLinearMamba2(SelfContained):
         return {**super().carried(dims), "buckets": (LEVELS - 1) * dims.value_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: for each number of one state, 5, and 3 per bucket that is read.
+        """FLOPs per token, not counting the two per parameter.
 
-        The 5 are those of Mamba-2. The 3 are 1 for the decay of a bucket and 2 for its read-out. A token reads half of
-        log2 T buckets on average, where T is ``length``.
+        Each number of one state takes 5, as in Mamba-2, and 3 for each bucket that the token reads: 1 for its decay and
+        2 for its read-out. A token reads half of log2 T buckets on average, where T is ``length``.
         """
         from math import log2
 

@@ -75,10 +75,10 @@ class MesaNet(Recurrent):
         return {**super().carried(dims), "squares": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter: 5 for each number of S, and 5 + 2 K / 3 for each number of P.
+        """FLOPs per token, not counting the two per parameter.
 
-        S is (K, V) and P is (K, K) per head. Of the FLOPs for P, 3 are for its recurrence, and 2 + 2 K / 3 for solving
-        the linear system by elimination.
+        Each number of S, which is (K, V) per head, takes 5. Each number of P, which is (K, K) per head, takes 3 for the
+        recurrence, and 2 + 2 K / 3 for solving the linear system by elimination.
         """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 

@@ -152,7 +152,7 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides two per parameter.
+        """FLOPs per token, not counting the two per parameter.
 
         They are those of softmax attention, and four per channel of each key that the token sees, for the mirror of the
         token, which rewrites all keys before it.
