@@ -46,16 +46,16 @@ class Effect:
     """
 
     contrasts: tuple[Contrast, ...]
-    """One for an effect, two for an interaction."""
+    """The contrast of an effect, or the two contrasts of an interaction."""
     quantity: str
     """The name of the column, such as a task, ``mad_average`` or ``loss_l5``."""
     estimate: Difference
     cases: Mapping[LabelPair | Square, Difference | None]
-    """The pairs of labels of an effect, each with its difference, or the squares of an interaction, each with None."""
+    """The pairs of labels of an effect, each with its difference. For an interaction, its squares of four labels, each
+    with None."""
     p_holm: float = math.nan
-    """The p-value after Holm's correction over all effects of the table, or over all its interactions.
-
-    NaN without a test."""
+    """The p-value after Holm's correction over all effects, or over all interactions, of the table. NaN without a test.
+    """
 
     @property
     def is_significant(self) -> bool:
@@ -230,7 +230,6 @@ def left_out_sentences(count: int) -> list[str]:
 
 
 def _notes(rows: Sequence[Effect]) -> str:
-    """The sentences below the table of effects, on intervals, tests and interactions."""
     effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
     test_count = sum(bool(effect.estimate.test) for effect in effects)
     notes = (

@@ -56,7 +56,8 @@ class ColumnAudit:
     seconds: float
     """The mean seconds of training per seed and label, over all runs that the column needs."""
     correlations: Mapping[str, Agreement]
-    """The rank correlation with every other column, by its name. An average is not correlated with its own tasks."""
+    """The rank correlation with each other column, by the name of that column. Averages are not correlated with the
+    tasks that they include."""
     published: Agreement
     """The rank correlation with the published numbers of the same column."""
     outcome: Agreement
@@ -76,7 +77,7 @@ class ColumnAudit:
     def bits(self) -> float:
         """The bits of information of a run about its label: -log2(1 - reliability) / 2, as for a Gaussian channel.
 
-        0 if seeds do not agree. NaN if the reliability is unknown.
+        0 if seeds do not agree about the labels (:attr:`separates_labels`). NaN if the reliability is unknown.
         """
         if math.isnan(self.reliability.value):
             return math.nan
@@ -93,7 +94,7 @@ class ColumnAudit:
         """The number of seeds per label whose mean has the reliability :data:`RELIABLE` (Spearman-Brown formula).
 
         With this number of seeds, the order of the means is reliable. A test of two labels needs at least
-        ``LEAST_SEEDS`` seeds of each. None if seeds do not agree.
+        ``LEAST_SEEDS`` seeds of each. None if seeds do not agree about the labels (:attr:`separates_labels`).
         """
         share = self.reliability.value
         if not self.separates_labels:
@@ -247,10 +248,11 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The name of the outcome that the audit predicts from the column ``name``, a column of another suite.
+    """The name of the column that the audit uses as the outcome of the column ``name``. Empty if there is none.
 
-    For a MAD task, it is the loss of the language model. In general, it is the first main column, among the suites that
-    are trained by default, that belongs to another suite than ``name``. Empty if there is no such column.
+    The outcome of a MAD task is the loss of the language model. In general, it is the first main column of another
+    suite, among the suites that are trained by default. The audit measures how well the column ``name`` predicts its
+    outcome.
     """
     suite_here = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not suite_here), "")

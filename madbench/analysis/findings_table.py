@@ -203,7 +203,7 @@ def _published_text(row: Finding) -> str:
 
 
 def _ours(row: Finding) -> str:
-    """The measured gain as text: ``+12.3 ±4.1``, or ``(+12.3)`` without an interval. Empty without a number."""
+    """The measured gain as text: ``+12.3 ±4.1``, or ``(+12.3)`` without an interval. Empty if no pair is stored."""
     return difference_text(row.ours, row.quantity) if row.ours else ""
 
 

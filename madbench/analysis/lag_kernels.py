@@ -56,11 +56,17 @@ def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Return the N offsets n = 1, -1, 2, -2, ..., and the shares (..., N) of shifts by n tokens.
+    """Return the offsets n = 1, -1, 2, -2, ..., and the share of each shift by n tokens in a kernel.
 
-    The shares are those in the sum of squares of a kernel. The kernel ``k`` has the shape (..., L, L). A share is
-    divided by the largest share that a kernel of this ``rank`` can have. The absolute value of n is at most
-    ``MOST_SHIFT``, and at most L - 1.
+    The share is the sum of squares of the best multiple of the shift, divided by the sum of squares of the kernel, and
+    then by the largest share that a kernel of this rank can have.
+
+    Args:
+        k: the kernel, (..., L, L).
+        rank: the rank of the kernel.
+
+    Returns:
+        The N offsets, with absolute values of at most ``MOST_SHIFT`` and L - 1, and the shares, (..., N).
     """
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
@@ -69,11 +75,16 @@ def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
-    """Return the M widths m = 2, 4, 8, ..., L, and the shares (..., M) of averages over the m newest tokens.
+    """Return the widths m = 2, 4, 8, ..., L, and the share of averages over the m newest tokens in a kernel.
 
-    The shares are those in the sum of squares of a kernel. The kernel ``k`` has the shape (..., L, L). An average has
-    the same weight for all m tokens in each column, and zero for older tokens. L is the last width, even if it is not a
-    power of two.
+    An average has the same weight for all m tokens in each column, and zero for older tokens. The share is the sum of
+    squares of the best average, divided by the sum of squares of the kernel.
+
+    Args:
+        k: the kernel, (..., L, L).
+
+    Returns:
+        The M widths, with L as the last one even if it is not a power of two, and the shares, (..., M).
     """
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]

@@ -70,7 +70,10 @@ def suite_of_known(name: str) -> Suite:
 
 
 def heading(name: str) -> str:
-    """The heading of the column ``name`` in a table. For steps to a loss, the longer title, which says what counts."""
+    """The heading of the column ``name`` in a table.
+
+    For a column of steps to a loss, it is the longer title, which also says that steps are counted.
+    """
     quantity = column(name)
     return quantity.title if quantity.is_steps else quantity.heading
 

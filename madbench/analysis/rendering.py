@@ -47,7 +47,7 @@ class TextTable(ABC):
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     notes_explain: str = "how the numbers were computed"
-    """The words for the subject of the notes in the sentence that advises --notes on a terminal."""
+    """The words at the end of the hint ``--notes explains ...``, which a terminal shows below the table."""
     latex_name: str = r"\texttt{%s}"
     """The LaTeX format of the first cell of a row."""
     latex_label: str = "tab:results"
@@ -64,7 +64,7 @@ class TextTable(ABC):
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Return the headings, and the rows as lists of text. A row of published numbers follows its label's row."""
+        """Return the headings, and the rows as lists of text. A label's published numbers are in a row below it."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:

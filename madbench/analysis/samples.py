@@ -81,7 +81,7 @@ def select_columns(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.Da
 
 
 def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``scores`` in which all jobs of the seed are done and there is a number."""
+    """The rows of the frame ``scores`` with a number and with all jobs done. A row has the score of one seed."""
     return scores[(scores.done > 0) & (scores.done == scores.expected)].dropna(subset="value")
 
 

@@ -198,9 +198,10 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors of the suites that the user asked for, among the errors of all suites in ``missing``, by name.
+        """Those errors in ``missing`` that belong to suites which the user asked for.
 
-        The user asks for a suite by one of its tasks or, if no task is requested, by the profile or an override.
+        ``missing`` has the error of each suite without matching runs, by the name of the suite. The user asks for a
+        suite by one of its tasks or, if no task is requested, by the profile or an override.
         """
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 

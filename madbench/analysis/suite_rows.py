@@ -152,7 +152,7 @@ def _trains(query: Query, profile: ProfileFacts, job: Job) -> bool:
 
 
 def _rows_by_precision(query: Query, suite: Suite, profile: ProfileFacts) -> list[list[SuiteRow]]:
-    """The rows of ``suite`` under ``profile``, as one list for each precision that stored runs have."""
+    """The rows of ``suite`` under ``profile``, as one list for each precision in which runs are stored."""
     suite_overrides, stored_jobs = query.own_overrides(suite), query.jobs_of(suite)
     tasks = tasks_in_order(suite, suite_overrides, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
@@ -213,7 +213,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 
 def _jobs_by_label(query: Query, profile: ProfileFacts, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """The ``stored_jobs`` that ``profile`` trains and whose label is requested, by label."""
+    """Those of ``stored_jobs`` that ``profile`` trains, by label. If labels are requested, only these are included."""
     unread = [f"model.{name}" for name in SOMETIMES_UNUSED]
     kept_overrides = tuple(change for change in profile.overrides if change.key not in unread)
     fewer = profile.loaded.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None

@@ -34,12 +34,12 @@ class TableOptions:
     thresholds: Sequence[float] | None = None
     """The losses x, in nats per token, of the columns "to x", which count the steps until the loss is x.
 
-    None for the default thresholds of each suite.
+    None stands for the default thresholds of each suite.
     """
     is_brief: bool | None = None
     """True to show only the main results, the steps to thresholds and the budget of each suite.
 
-    None for True if there are several suites, else False.
+    None stands for True if there are several suites, and otherwise for False.
     """
     has_baseline: bool = False
     """True to compare all rows with the first row."""

@@ -101,7 +101,10 @@ def leaderboard(
 
 
 def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """Return the runs whose protocol can be determined, and a line per reason, such as an unknown task, for others."""
+    """Return the runs whose protocol is known, and one line per reason why other runs are left out.
+
+    A reason is, for example, a task that is not installed.
+    """
     known_runs, reasons = [], Counter[str]()
     for run in runs:
         try:

@@ -78,8 +78,9 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:
 def data_column(values: Sequence[Any]) -> DataColumn:
     """The values of a field, one per run, as a column of the page's data.
 
-    The column is ``{"values": [value]}`` if all values are equal. If at most half of the values are distinct, it is
-    ``{"values": [...], "index": [...]}`` with an index into the distinct values for each run. Otherwise it is a list.
+    If all values are equal, the column is ``{"values": [value]}``. If there are at most half as many distinct values as
+    runs, it is ``{"values": [...], "index": [...]}`` with an index into the distinct values for each run. Otherwise, it
+    is a list with one value per run.
     """
     keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))

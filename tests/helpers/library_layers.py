@@ -17,7 +17,7 @@ NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.ma
 """Marks of a module of tests that compare with a library. The fixture ``library`` of the module skips the tests if the
 library is not installed."""
 SIZES = ((32, 2), (48, 3), (128, 4), (256, 8))
-"""Widths of the model and numbers of heads."""
+"""Pairs of the width of a model and its number of heads."""
 
 
 def in_float64(module, function):

@@ -120,7 +120,10 @@ class Claim:
         return -1 if self.expectation(quantity) == "no gain" else 1
 
     def labels(self, cases: Iterable[int]) -> tuple[str, ...]:
-        """The labels of the pairs with the indices ``cases``, and the labels of the rivals of these pairs."""
+        """The labels of the pairs with the indices ``cases`` in :attr:`pairs` and in each of :attr:`rivals`.
+
+        Each label is listed once.
+        """
         pairs_of_cases = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
         return tuple(dict.fromkeys(label for pair in pairs_of_cases for label in pair))
 
@@ -200,7 +203,10 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
 
 
 def load_claims_file(source: str | Path) -> ClaimsFile:
-    """The content of a file of claims, with complete claims. ``source`` and errors are those of :func:`load_claims`."""
+    """The content of a file of claims, with the pairs, titles and columns of all claims filled in.
+
+    ``source`` and the errors are those of :func:`load_claims`.
+    """
     path = _path_of(source)
     file = from_mapping(ClaimsFile, read_yaml(path), str(path))
     paper = file.retells or _paper_of(path)

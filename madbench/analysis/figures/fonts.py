@@ -55,7 +55,7 @@ def font_settings() -> dict[str, Any]:
 def _of_file(path: str) -> str:
     """Register the font file ``path`` with Matplotlib, and return the name of its font.
 
-    Raises ``ConfigError`` if the file is not a font.
+    Raises ``ConfigError`` if the file cannot be read as a font.
     """
     try:
         font_manager.fontManager.addfont(path)

@@ -180,13 +180,19 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 
 def _about(results: Results, suite: Suite) -> str:
-    """Sentences for the notes on the runs of a suite: the meaning of its numbers, the protocol, and other code."""
+    """Sentences for the notes on the runs of a suite.
+
+    They give the meaning of the numbers, the protocol, and the runs that used other code than the present code.
+    """
     meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on the runs of one suite, by default of all suites: the protocol, and runs of other code than now."""
+    """Sentences on the runs of one suite, by default of all suites.
+
+    They give the protocol, and the runs that used other code than the present code.
+    """
     of_suites = results.suites_with_result if suite is None else [suite]
     return [
         *results.sentences(suite),

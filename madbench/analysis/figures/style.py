@@ -224,7 +224,7 @@ class Highlights:
     def from_results(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
         """Choose the labels in color: all if there are at most eight, otherwise ``REFERENCE`` and the best others.
 
-        ``results`` has one number per panel for each label. The best are those of :func:`best_first`.
+        ``results`` has one number per panel for each label. Labels are ranked by :func:`best_first`.
         """
         labels = [*results]
         if len(results) > MOST_IN_COLOR:

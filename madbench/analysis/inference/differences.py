@@ -16,7 +16,7 @@ NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 class Difference:
     """A difference between means of labels, or another weighted sum of them, with its interval and test.
 
-    ``low``, ``high`` and ``p`` are NaN if there is no interval or no test.
+    ``low`` and ``high`` are NaN if there is no interval, and ``p`` is NaN if there is no test.
     """
 
     estimate: float
@@ -80,7 +80,7 @@ def combination(
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Two one-sided tests: that a difference is above minus the margin, and that it is below the margin.
+    """The result of two one-sided tests: that a difference is above minus the margin, and that it is below the margin.
 
     The p-values are NaN if nothing is tested.
     """
@@ -115,7 +115,7 @@ def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
     """The reason why a difference or sum of the means of ``samples`` is not tested. Empty if it is tested.
 
-    With ``tests_solved``, that all seeds solve the task is no such reason.
+    If ``tests_solved`` is True, labels that solve the task in all seeds are tested, too.
     """
     n = min(sample.n for sample in samples)
     if n < LEAST_SEEDS:

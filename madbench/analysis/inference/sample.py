@@ -172,7 +172,7 @@ class Sample:
 
     @functools.cached_property
     def has_learned(self) -> bool:
-        """True if the label has learned the task, so that its mean is better than that of the heuristic.
+        """True if the label has learned the task, so that its mean is better than the score of the heuristic.
 
         The mean must exceed the score of the heuristic, the best answer that ignores the context, by more than the
         share :data:`UNLEARNED_SHARE` of the distance to the ceiling. If the score of the heuristic is unknown, the mean
@@ -192,8 +192,8 @@ class Sample:
         """The terms of the variance of :attr:`mean`. There must be at least two seeds.
 
         For an average, these are the terms of the tasks divided by the squared number of tasks, as if tasks were
-        independent. If the mean of the averages of the seeds has a larger sample variance than their sum, this variance
-        is the only term.
+        independent. If the sample variance of the values of the average, divided by n, is larger than the sum of these
+        terms, it is the only term.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
