@@ -45,8 +45,8 @@ class RunOptions:
     """The options that decide on which machine and how jobs run. The command line passes them on as one object.
 
     By default jobs train on this machine. On the CPU, jobs of all suites share the same slots
-    (:func:`madbench.execute.slots.plan_batches`). Under torchrun, all processes train one job together. No option
-    changes the result of a run, except that the text of some options announces a change by rounding.
+    (:func:`madbench.execute.slots.plan_batches`). Under torchrun, all processes train one job together. Options do not
+    change the result of a run, except by rounding if an option's help says so.
     """
 
     slots: Annotated[

@@ -150,7 +150,7 @@ class LeftJob:
 
 
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own_ids: Collection[str]) -> list[LeftJob]:
-    """The Slurm jobs that drivers which have ended left in ``parent``, and that train any of the jobs ``job_ids``.
+    """The Slurm jobs in ``parent`` that train any of the jobs ``job_ids`` and whose drivers have ended.
 
     ``own_ids`` has the ids of this driver's Slurm jobs, which are left out. All other drivers of these jobs have ended,
     because this driver holds the locks of the jobs. Slurm jobs with an outcome come first. ``name`` is the name under

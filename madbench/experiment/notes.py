@@ -170,9 +170,10 @@ def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
-    """Notes on rows whose training FLOPs differ from those of softmax attention, although the budget chose the steps.
+    """Notes on rows with the budget ``compute`` whose training FLOPs still differ from those of softmax attention.
 
-    One note per row, with the number of steps and the difference. Empty for other budgets.
+    This budget chooses the number of steps so that the FLOPs agree as far as whole steps allow. One note per row, with
+    the number of steps and the difference. Empty for other budgets.
     """
     notes: dict[str, None] = {}
     for row in rows:

@@ -110,7 +110,10 @@ class BudgetRule:
         return MEASURES[self.quantity].amount(allocation)
 
     def target(self, allocation: Allocation) -> float:
-        """The limit: the quantity of softmax attention of the same size, once per layer for a hybrid's pattern."""
+        """The limit: the quantity of softmax attention of the same size.
+
+        For a hybrid, it is multiplied by the number of layers in the hybrid's pattern.
+        """
         return MEASURES[self.quantity].target(allocation)
 
     def room(self, allocation: Allocation) -> float:

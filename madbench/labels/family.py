@@ -300,13 +300,13 @@ class Family(Generic[L, A]):
         """
 
     def labels(self) -> Sequence[L | str]:
-        """All labels, parsed or as text. Empty if they cannot be listed."""
+        """All labels of the family, parsed or as text. Empty if they cannot be listed."""
         return ()
 
     def begins(self, text: str) -> bool:
         """True if some label of the family begins with ``text``, which includes the family's name and the colon.
 
-        It decides whether an error message may suggest a label of another family. The default compares ``text`` with
+        If False, an error message may suggest a label of another family. The default compares ``text`` with
         :meth:`labels`.
         """
         return any(str(label).startswith(text) for label in self.labels())
@@ -335,7 +335,7 @@ class Family(Generic[L, A]):
         return Traits()
 
     def effective(self, allocation: A, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part of ``settings`` that changes the mixer of an allocation, given its ranks. By default all settings.
+        """The part of ``settings`` that still changes the mixer when its ranks are given. By default all settings.
 
         ``settings`` are the settings that the label uses, by name. Two jobs train the same model if their ranks and
         this part are equal.
@@ -351,7 +351,7 @@ class Family(Generic[L, A]):
         return (label,) * count
 
     def block_period(self, label: L) -> int:
-        """The number of blocks after which the labels that :meth:`blocks` returns repeat."""
+        """The number of blocks after which the sequence of labels from :meth:`blocks` starts again."""
         return 1
 
     def takes_layer(self, label: L) -> bool:
@@ -408,7 +408,7 @@ class ListedFamily(Family[L, A]):
 
     @abstractmethod
     def labels(self) -> Sequence[L]:
-        """All labels, parsed."""
+        """All labels of the family, parsed."""
 
     def neighbours(self, label: L) -> tuple[L, ...]:
         """All labels that differ from ``label`` in exactly one factor, by factor and then as in :meth:`labels`."""

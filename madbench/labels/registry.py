@@ -94,7 +94,7 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def mixer_names() -> tuple[str, ...]:
     """The names of mixers that are labels without a prefix, such as ``HyperGLU`` and ``KDA``.
 
-    Labels ignore their case.
+    In labels, these names may be in upper or lower case.
     """
     return tuple(name for family in ("", OF_NAMES) for name in REGISTRY.load(family).mixers)
 

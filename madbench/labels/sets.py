@@ -78,8 +78,6 @@ def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
 
 
 class _NameCollector:
-    """A collector of the display names that are found while specs are expanded."""
-
     def __init__(self, names: DisplayNames | None = None):
         names = names or DisplayNames()
         self.typed = dict(names.typed)

@@ -113,9 +113,9 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
 
 
 def allow_labels_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allow the labels and sets ``specs`` that the file ``path`` lists, unless it lies in a data folder.
+    """Allow importing the code of labels that a file lists, unless the file lies in a data folder.
 
-    The file is one that the user named.
+    ``specs`` are the labels and sets of labels in the file ``path``, which the user has named.
     """
     if not is_data_folder(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)

@@ -180,8 +180,8 @@ _NUMBERS = ("seed", "is_known", "is_present", "is_over_budget")
 def read_entry(values: Sequence[Any]) -> IndexEntry:
     """The index entry of a run from the values in a row of the index.
 
-    Raises ``TypeError`` if a value does not have the type of its column, and ``ValueError`` if a column of JSON has
-    something else.
+    Raises ``TypeError`` if a value does not have the type of its column, and ``ValueError`` if a column that has JSON
+    cannot be parsed.
     """
     entry = IndexEntry(*values)
     for name, value in vars(entry).items():

@@ -246,7 +246,7 @@ class Store:
         """Read and verify every file in a run's folder. Return the run, and one line per problem, with a remedy.
 
         The run is None if its job or record cannot be read. The index of the store is not used. If ``is_of_archive`` is
-        true, no command is named that repairs a run that cannot be read, because it would repair a run of a store only.
+        true, the line for a run that cannot be read has no remedy, because the remedy only works in a store.
         """
         folder = self._runs / job_id
         try:

@@ -165,7 +165,7 @@ def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarr
 
     Column 0 is the probe, and the other M - 1 columns are the random pairs. The probe is appended last, and is also
     inserted before the first pair that would start at or after ``insertion``. It is not inserted if an earlier pair has
-    the probe's key. The entry before the last then repeats a column.
+    the probe's key. The entry before the last then repeats the column of a pair, for which the sequence has no room.
 
     Args:
         pair_len: number of tokens of each pair (N, M).

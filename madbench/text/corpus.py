@@ -49,9 +49,9 @@ class Corpus:
     cache: Path | None = field(default=None, compare=False)  # folder with a record of verified files
 
     def verify(self) -> None:
-        """Verify that the token files match the manifest. Read them, unless ``cache`` says that they were verified.
+        """Verify that the token files match the manifest. Files that ``cache`` records as verified are not read again.
 
-        Raises ``StoreError`` if they changed or are not on this machine.
+        Raises ``StoreError`` if a file has changed or is not on this machine.
         """
         for path in (self.folder / f"{split}.bin" for split in SPLITS):
             if not path.exists():

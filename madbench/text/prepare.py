@@ -287,7 +287,7 @@ def _encode_all(
 ) -> Generator[tuple[DocumentBatch, Encoded], None, None]:
     """Yield every batch with its ids, in order. ``workers`` threads encode at the same time.
 
-    This is parallel because a BPE encodes without holding Python's lock.
+    Threads save time because a BPE encodes without holding Python's lock.
     """
     waiting: deque[tuple[DocumentBatch, Future[Encoded]]] = deque()
     with ThreadPoolExecutor(workers) as pool:

@@ -92,10 +92,11 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
 def is_measured_faster(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """The result ``is_faster`` of a stored measurement in ``folder``, or else of ``measure()``, which is then stored.
+    """True if a measurement shows that members train faster in the way ``what``: ``together`` or ``compiled``.
 
-    ``what`` names the measurement: ``together`` or ``compiled``. False if ``measure()`` returns None. If ``folder`` is
-    None, nothing is looked up or stored.
+    An earlier measurement is looked up in ``folder``. If there is none, ``measure()`` is called and its result is
+    stored there. The result of a measurement is its entry ``is_faster``, or False if ``measure()`` returns None. If
+    ``folder`` is None, nothing is looked up or stored.
     """
     first = members[0]
     question = {

@@ -164,9 +164,9 @@ class Replayed:
             return None
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Compute a pass both without and with its program, and return the outputs of the former.
+        """Compute a pass with and without its program, and return the outputs computed without it.
 
-        The program is discarded unless its outputs are equal, bit for bit.
+        The program is discarded unless its outputs are equal to these, bit for bit.
         """
         expected = self.plain(*inputs)
         try:

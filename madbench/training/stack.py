@@ -94,7 +94,7 @@ class Stack:
     member's gradient.
 
     Raises ``TrainingError`` if the models differ in more than the values of their parameters, if a mixer cannot be
-    stacked or not at this sequence length, or if the optimizer is not AdamW.
+    stacked, in general or at this sequence length, or if the optimizer is not AdamW.
     """
 
     warm_up = 1
@@ -332,8 +332,8 @@ def _take_stackable_path(mixer: Mixer, traits: Traits, trial: Trial, heads: int)
     """Make a mixer accept a leading axis over models. Return the name of the path that it has to use for that.
 
     Empty if the mixer keeps its usual path. ``heads`` is the number of heads, for an estimate of memory. Raises
-    ``TrainingError`` if the mixer cannot be stacked, and if it can be only on its dense path but needs too much memory
-    for these sequences.
+    ``TrainingError`` if the mixer cannot be stacked, or if only its dense path can be, which needs too much memory for
+    these sequences.
     """
     if traits.trains_alone:
         raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")
