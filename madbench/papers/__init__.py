@@ -38,7 +38,7 @@ ABSENT = ("Nothing to measure", "Cannot run here")
 
 @dataclass(frozen=True)
 class Item:
-    """A table, figure, theorem or claim of a paper."""
+    """A table, figure, theorem or claim of a paper, and how ``madbench paper`` makes it."""
 
     id: str
     place: str
@@ -153,7 +153,7 @@ effect on an item, and words for the error message otherwise.
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper with its items."""
+    """A paper with its items, as ``paper.yaml`` in its folder describes them."""
 
     title: str
     source: str

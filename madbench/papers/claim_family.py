@@ -101,7 +101,7 @@ def _job_ids(results: Results) -> set[str]:
 
 
 def _quantities(results: Results) -> set[str]:
-    """The columns of the results, including averages."""
+    """The names of the columns of the results, including averages."""
     scores = results.scores
     names = set(scores.column)
     for suite in results.suites_with_result:

@@ -281,7 +281,7 @@ def _model_key(job: Job) -> tuple[str, ...]:
 
 
 def _optimizer(job: Job) -> torch.optim.Optimizer:
-    """The optimizer of a job, for a small model."""
+    """An optimizer with the settings of a job, for a model of a single linear map."""
     return member.make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
 
 

@@ -50,7 +50,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the parameter count of a mixer. ``formula`` and ``tensors``, the names that it counts, are texts."""
+    """One term of the parameter count of a mixer. ``formula`` and ``tensors`` (names of tensors) are for display."""
 
     formula: str
     tensors: str
@@ -113,7 +113,7 @@ class MlpAllocation:
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
-        """The number of parameters of each term of the parameter count, by name. Only terms that the label has."""
+        """The numbers of parameters of the terms that the label has, by name of the term (:data:`TERMS`)."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
         absent = {
             term for (name, value), terms in ABSENT_TERMS.items() if getattr(self, name) == value for term in terms
@@ -123,9 +123,9 @@ class MlpAllocation:
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """The formula of each of the :attr:`terms`, and the names of the tensors that it counts, by name of the term.
+        """Texts for display: the formula of each term in :attr:`terms`, and the names of the tensors that it counts.
 
-        Both are texts for display.
+        The keys are names of terms.
         """
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
@@ -232,7 +232,7 @@ class MlpAllocation:
 
     @property
     def query_heads(self) -> int:
-        """H_q: twice ``n_head`` for G and D."""
+        """The number of query heads, H_q: twice ``n_head`` for the bases G and D, otherwise ``n_head``."""
         return self.label.query_heads(self.size.n_head)
 
     @property
@@ -266,7 +266,7 @@ class MlpAllocation:
         return self.length if is_limited else math.inf
 
     def pairs_per_token(self, length: int, causal: bool = True) -> float:
-        """The mean number of visible slots (tokens and registers) per row of a sequence of ``length`` tokens."""
+        """The mean number of slots (tokens and registers) that a row of a sequence of ``length`` tokens sees."""
         seen = min(length, self.window) if self.window else length
         earlier = seen - seen * (seen - 1) / (2 * length)  # the first rows see fewer
         return (earlier if causal else 2 * earlier - 1) + self.registers
@@ -325,7 +325,10 @@ class MlpAllocation:
 
 
 def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
-    """Convert the rank of ``of_heads`` heads to that of ``heads`` heads of the same width, as an exact fraction."""
+    """Convert the total width of ``of_heads`` heads to that of ``heads`` heads of the same width.
+
+    The result is an exact fraction if it is not a whole number.
+    """
     share = Fraction(rank * heads, of_heads)
     return share if share.denominator > 1 else operator.index(share.numerator)
 

@@ -50,7 +50,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Cache:
-    """The state of decoding after some tokens. It is immutable: a step returns a new cache."""
+    """The state of decoding B sequences after some tokens. It is immutable: a step returns a new cache."""
 
     storage: Storage
     rows: slice  # rows of the storage

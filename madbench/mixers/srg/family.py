@@ -50,7 +50,7 @@ class Settings:
     position_rows: Literal["from_start", "from_end"] = field(default="from_start", metadata=NOT_AT_DEFAULT)
     """Mixing without o: short inputs use the first rows of the tables, or the last rows as in the paper's code."""
     gates: Literal["both", "qk", "vo"] = field(default="both", metadata=NOT_AT_DEFAULT)
-    """Labels with g: sides that the current token gates. The other side has no gate and saves its parameters."""
+    """Labels with g: the sides of the mixer, QK, VO or both, that the current token gates."""
     registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Labels with k: number of learned rows before the tokens."""
     register_place: Literal["first", "last"] = field(default="first", metadata=NOT_AT_DEFAULT)

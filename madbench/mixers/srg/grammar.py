@@ -9,9 +9,9 @@
     mixing   = ("1" | "2" | "12"), ["o"]
 
 Three rules hold besides the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each other. A
-label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where they are saved: ``q``, ``v`` or ``!``.
-``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1, for which
-``is_in_table1`` is true.
+label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say which side shrinks for them (``q`` or ``v``), or
+that they exceed the budget (``!``). ``!`` is an error if nothing adds parameters. 504 labels use only letters of the
+HyperMLP paper's Table 1, for which ``is_in_table1`` is true.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
 ``LETTERS``. A source that names no other paper is a place in the HyperMLP paper (arXiv 2602.12601).
@@ -42,14 +42,14 @@ SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 
 @dataclass(frozen=True)
 class Letter(Explanation):
-    """A row of ``LETTERS``: a letter's meaning, segment, field and value, the letters it needs, and its parameters."""
+    """A row of ``LETTERS``: what a letter means, where it stands in a label, and what it adds to a mixer."""
 
     segment: str  # one of SEGMENTS
     field: str  # field of Variant that the letter sets
     value: str | bool = True  # value of that field
     needs: str = ""  # letters of which at least one must precede it
     terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
-    raises_budget: bool = False  # True if the budget grows by these parameters, so that they need not be saved
+    raises_budget: bool = False  # True if the budget grows by these parameters, so that no side must shrink for them
     acts_on_scores: bool = True  # False if it changes only what is before the scores or after the readout of values
     settings: tuple[str, ...] = ()  # settings of the family that have an effect on every label with the letter
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanations that replace this one if another letter is present
@@ -62,7 +62,7 @@ class Letter(Explanation):
 
     @property
     def is_paid(self) -> bool:
-        """True if the letter adds parameters that must be saved elsewhere."""
+        """True if the letter adds parameters by which the budget does not grow, so that labels need q, v or ``!``."""
         return bool(self.terms) and not self.raises_budget
 
 
@@ -289,9 +289,9 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if a letter adds parameters that must be saved elsewhere.
+        """True if a letter adds parameters by which the budget does not grow, so that the label needs q, v or ``!``.
 
-        Letters with ``raises_budget`` add parameters, too, but raise the budget by them.
+        Letters with ``raises_budget`` do not count: they add parameters too, but the budget grows by them.
         """
         return any(row.is_paid for row in self.letters)
 
@@ -328,7 +328,7 @@ FACTOR_NAMES = {row.factor: row.name for row in LETTERS if row.factor in ("mix1"
 
 
 class RuleError(LabelError):
-    """A label with valid syntax that breaks a rule about where parameters are saved."""
+    """Error for a label of valid syntax that breaks a rule about q, v and ``!``, which keep or lift the budget."""
 
 
 def spell(letters: Collection[str]) -> str:

@@ -43,9 +43,9 @@ def _letters_of(segment: str) -> list[str]:
 
 
 def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
-    """All texts of a segment in labels of this base, each with True if it adds parameters that must be saved elsewhere.
+    """All texts of a segment in labels of this base, as (text, needs_budget), in the order of :func:`every_label`.
 
-    The order is that of :func:`every_label`.
+    ``needs_budget`` is true if the text adds parameters, so that the label needs q, v or ``!``.
     """
     fields = [name for name in _LISTED if any(row.field == name for row in LETTERS if row.segment == segment)]
     texts = []

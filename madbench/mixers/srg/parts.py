@@ -110,7 +110,7 @@ def activate(
 
 
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:
-    """Return x (..., M, W) with zeros in the slots that a row cannot see."""
+    """Return x (..., M, W) of M rows and W slots with zeros in the slots that a row cannot see. See :data:`Seen`."""
     if isinstance(seen, Tensor):
         return x.masked_fill(~seen, 0)
     return x if seen is None else x.tril(seen)
@@ -206,7 +206,7 @@ class Contrast(nn.Module):
             setattr(self, name, nn.Parameter(torch.empty(width)))
 
     def forward(self) -> Tensor:
-        """The scalar lambda."""
+        """The scalar lambda, by which the second softmax is multiplied before it is subtracted."""
         return (self.q1 @ self.k1).exp() - (self.q2 @ self.k2).exp() + self.lambda_init
 
 
@@ -332,7 +332,7 @@ class SequenceMixing(nn.Module):
         self.gate = nn.Linear(d_model, heads * rank)
 
     def tables(self, slots: int) -> Tables:
-        """Return A, B and p from the row on that slot 0 uses, for an input of ``slots`` slots.
+        """Return the tables A, B and p for an input of ``slots`` slots, starting with the row that slot 0 uses.
 
         The results may have more than ``slots`` rows.
         """

@@ -48,7 +48,7 @@ class Study:
     """The labels, tasks, settings and contrasts that test a principle of the paper under one profile."""
 
     patterns: tuple[str, ...]
-    """Labels and sets of labels."""
+    """Labels, patterns of labels such as ``cd:{exp,id}-sum``, and sets of labels such as ``@principle4``."""
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None

@@ -69,7 +69,7 @@ def measure_coefficients(results: Results) -> pd.DataFrame:
 def measured_runs(
     results: Results, quantity: MeasuredQuantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
-    """Yield (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
+    """Yield (row, job, measurement) for each finished run whose learning rate validation chose, in the order of jobs.
 
     ``row`` has the label, column, seed and value of the run as attributes. ``measure`` is called with the weights file
     and the job of a run for which ``quantity`` is not stored yet.
@@ -168,11 +168,11 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
 
 
 def correlation_verdict(sample: Sample) -> str:
-    """The verdict on a positive correlation. ``sample`` has one correlation per seed.
+    """The verdict on the statement that correlations are positive. ``sample`` has one correlation per seed.
 
     Supported if the correlations of all seeds are positive and the interval of their mean is above 0. Contradicted if
-    all are negative and the interval is below 0. ``too few seeds`` and ``no variation`` (a correlation is not defined)
-    are other verdicts; otherwise it is open.
+    all are negative and the interval is below 0. Otherwise not significant, unless there are too few seeds or a
+    correlation is not defined, for which there are verdicts of their own.
     """
     if sample.n < LEAST_SEEDS:
         return "too few seeds"

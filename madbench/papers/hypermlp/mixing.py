@@ -47,8 +47,8 @@ The prediction is reproduced if the share is above ``MOST`` for every seed, and 
 class LearnedMixing(TableMeasure):
     """A measure that looks for the predicted structure in the mixing kernels of trained models.
 
-    For every label, task and seed, the run with the chosen learning rate is inspected. The kernels of the first seed
-    are plotted.
+    For every label, task and seed, the run with the learning rate that validation chose is inspected. The kernels of
+    the first seed are plotted.
     """
 
     def keeps_weights(self, request: Request) -> bool:
@@ -80,7 +80,7 @@ class LearnedMixing(TableMeasure):
 
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
-    """Yield the label and the job of every finished run with the chosen learning rate."""
+    """Yield the label and the job of every finished run with the learning rate that validation chose."""
     jobs = {job.id: job for job in results.jobs}
     for suite in results.suites:
         for row in rows_of(scoring_of(suite).chosen_rows(results.job_frame(suite)).sort_index()):

@@ -45,7 +45,8 @@ def mixed_gradients_kernel(
 ):  # fmt: skip
     """Write delta to DELTA: the dot product of each row of OUT with its gradient in DO.
 
-    If MIX2 is true, also write the gradients of u and s2 to DU and DS2. One program computes P rows of one head.
+    If MIX2 is true, also write the gradients of u, the sums of activations times B2, and of s2, the strengths of R(2),
+    to DU and DS2. One program computes P rows of one head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -115,7 +116,7 @@ def rows_kernel(
 ):  # fmt: skip
     """Write the gradient of q to DQ and, if MIX1 is true, those of c and s1 to DC and DS1.
 
-    One program computes P rows of one head.
+    c are the sums of scores times A1, and s1 the strengths of R(1). One program computes P rows of one head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H

@@ -128,9 +128,10 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The singular value r_s + 1 of the change of R(1) between two tokens, relative to the largest (Remark C.15).
+    """A singular value of the change of R(1) between two tokens, relative to the largest (Remark C.15).
 
-    r_s is the rank of the mixing. The result is zero if the change has at most this rank.
+    It is number r_s + 1 in decreasing order, where r_s is the rank of the mixing. It is zero if the change has at most
+    this rank.
     """
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     assert mix is not None
@@ -192,9 +193,9 @@ def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
-    """The derivative dh (H_q, S) of the last row's hidden scores along ``change`` (D,), by a central difference.
+    """The derivative (H_q, S) of the last row's hidden scores along a ``change`` (D,) of the last token of x (T, D).
 
-    x is one sequence (T, D).
+    It is computed as a central difference.
     """
     moved = torch.stack((x, x))
     moved[:, -1] += STEP * torch.stack((change, -change))

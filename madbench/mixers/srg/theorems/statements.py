@@ -23,7 +23,10 @@ are not checked for labels with a new letter until the letter is added here, or 
 
 @dataclass(frozen=True)
 class Statements:
-    """A factory of the checks of theorems for one label."""
+    """A factory of checks of theorems for one label.
+
+    ``family`` is the label's family.
+    """
 
     family: Any
     label: Variant
