@@ -132,7 +132,10 @@ class Selection(Query):
         return table.of_origin(results.origin())
 
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:
-        """The effects of the factors of the labels (:func:`madbench.analysis.attribution.attribution_table`).
+        """The table of the effects of single factors of the selected labels, and of interactions of two factors.
+
+        With ``shows_pairs``, the printed table also has one row per pair of labels. See
+        :func:`madbench.analysis.attribution.attribution_table`.
 
         Raises ``StoreError`` if no two labels differ in exactly one factor.
         """
@@ -184,8 +187,8 @@ class Selection(Query):
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
         """Draw the figure with the name ``figure`` from the selected runs (:mod:`madbench.analysis.figures`).
 
-        ``width`` is ``single`` for one column of a paper, ``double`` for both columns, and None for a figure of its own
-        size. ``title`` and ``caption`` are False to leave title and notes out.
+        ``width`` is ``single`` for one column of a paper, ``double`` for both columns, and None for a figure as wide as
+        its panels need. If ``title`` or ``caption`` is False, the title or the notes are left out.
 
         Raises ``ConfigError`` for an unknown figure, and ``NothingToDrawError`` if there is nothing to draw.
         """

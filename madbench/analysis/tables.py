@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The content of a result table."""
+    """Options for the content of a result table: columns, rows and cells."""
 
     thresholds: Sequence[float] | None = None
     """The losses x, in nats per token, of the columns "to x", which count the steps until the loss is x.

@@ -59,7 +59,7 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of ``jobs``, which have one label, whose code has the version to show.
+        """The jobs whose code has the version to show, among ``jobs``, which must have the same label.
 
         This is the installed version of the mixer's code or, if none of ``jobs`` has it, the first version in
         :meth:`by_version`. For each task, only one version of the task's code is kept, too.

@@ -157,8 +157,8 @@ class WandbTracker:
 class TrackioTracker:
     """A tracker that makes one trackio run per job, grouped by label, and hides what trackio prints.
 
-    The files are in the folder of the environment variable ``TRACKIO_DIR``. ``results`` is not used. Raises
-    ``MissingExtraError`` if trackio is not installed.
+    The files are in the folder that the environment variable ``TRACKIO_DIR`` names, or in trackio's default folder.
+    ``results`` is not used. Raises ``MissingExtraError`` if trackio is not installed.
     """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
