@@ -276,8 +276,8 @@ class Family(Generic[L, A]):
         Optional members of the mixer:
 
         - ``step(x, cache, slide)`` decodes one token (B, D). It returns the output (B, D) and the next cache. The first
-          cache is None. If ``slide`` is true, a mixer with a limited number of tokens drops its oldest token beyond the
-          limit.
+          cache is None. If ``slide`` is true, a mixer whose cache grows decodes tokens beyond ``max_len`` with a window
+          of the newest tokens. If it is false, the mixer may raise an error for these tokens.
         - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the outputs (B, T, D) and the cache after the
           prompt.
         - ``paths`` are the accepted values of ``path``. ``resolve_path(batch, length)`` names the path that computes an
