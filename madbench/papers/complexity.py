@@ -119,7 +119,11 @@ def exponent_verdict(actual: float, expected: float) -> str:
 
 
 def measure_case(case: Case, device: str) -> dict[str, Any]:
-    """Measure one row of a table of complexities: the exponents of time, memory and FLOPs, and the measured values."""
+    """Measure one row of a table of complexities.
+
+    The result has the fields of the case, the exponents of the length by the names ``time``, ``memory`` and ``flops``,
+    the range of lengths as text (``T``), and the measured ``seconds`` and ``bytes`` of each length.
+    """
     passes, flops = {}, []
     for length in case.lengths:
         mixer = build(parse(case.label), WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()

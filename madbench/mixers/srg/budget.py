@@ -451,7 +451,8 @@ class _Solver:
     def sides(self) -> dict[str, Side]:
         """The admissible ranks of QK, VO and the mixing matrices, by the names ``qk``, ``vo`` and ``mix``.
 
-        The side that is reduced first comes first: VO for the letter ``v``, otherwise QK. ``mix`` is last.
+        The first entry is the side that the budget reduces first: VO for the letter ``v``, otherwise QK. ``mix`` is the
+        last entry.
         """
         qk, vo = self.qk, self.vo
         return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}

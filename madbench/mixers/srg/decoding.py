@@ -169,9 +169,9 @@ def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
 def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
     """Return the cache with current prepared weights for steps, or with None if steps read the mixer's own weights.
 
-    Steps read the mixer's own weights in three cases: if gradients are enabled, because prepared weights have none; in
-    float16, in which scores may be too small (:func:`madbench.mixers.srg.block_attention.attend`); and if the label or
-    its linear maps do not allow prepared weights.
+    Steps read the mixer's own weights in three cases: if gradients are enabled, since prepared weights get no
+    gradients; in float16, in which scores may be too small (:func:`madbench.mixers.srg.block_attention.attend`); and if
+    the label or its linear maps do not allow prepared weights.
     """
     if torch.is_grad_enabled() or not mixer.has_short_steps or _is_float16(mixer):
         return replace(cache, weights=None) if cache.weights else cache

@@ -57,7 +57,7 @@ class Letter(Explanation):
 
     @property
     def factor(self) -> str:
-        """Name of the factor that the letter varies."""
+        """Name of the factor of which the letter is a level, such as ``rank`` for q and v."""
         return "budget" if self.field == "over" else self.field
 
     @property

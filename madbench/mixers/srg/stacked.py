@@ -69,5 +69,8 @@ def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...), ordered as by ``_heads_of_rows``."""
+    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...). H is ``n_head``.
+
+    i is 2 for tables of R(1) of base G, otherwise 1. The heads are in the order of :func:`_heads_of_rows`.
+    """
     return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

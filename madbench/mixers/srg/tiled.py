@@ -37,7 +37,7 @@ Tiles then fit in the cache. With smaller sheets the overhead of calls dominates
 WHOLE_NUMBERS = 2**20
 """Maximum number of scores of an input, B H_q T T, for which a single tile has all rows.
 
-It keeps its intermediate values for the backward pass.
+This tile keeps its intermediate values for the backward pass.
 """
 KEPT_NUMBERS = 2**22
 """Maximum number of scores, H_q T T, for which the tiles of a single sequence keep their intermediate values.
@@ -109,7 +109,7 @@ def _plain(
 
 
 class _Pass:
-    """One forward or backward pass. It loops over groups of sequences, and in each group over blocks of rows.
+    """One forward or backward pass of attention: a loop over groups of sequences, and in each over blocks of rows.
 
     ``has_backward`` is true if gradients are enabled, so that a backward pass can follow.
     """
@@ -283,7 +283,7 @@ class _Pass:
         return Operands(self._heads_first(q), ordered(k), ordered(v), s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
-        """The part of a group's operands that belongs to a slice of its rows."""
+        """The part of a group's operands for a slice of rows, with all keys and values that these rows see."""
         q, k, v, s1, s2, mix1, mix2 = group
         seen = slice(self.length - rows.stop, None) if self.by_lag else slice(0, rows.stop)
         s1, s2 = (None if s is None else s[..., rows] for s in (s1, s2))

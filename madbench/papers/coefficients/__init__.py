@@ -52,7 +52,7 @@ class Study:
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None
-    """The values of each setting that rows of one label combine: key to values. None if no setting varies."""
+    """Settings in which rows of one label differ, with their values: one row per combination. None for no setting."""
     contrasts: tuple[ExpectedContrast, ...] = ()
     """Contrasts of accuracy."""
     shares: tuple[ExpectedContrast, ...] = ()

@@ -33,7 +33,7 @@ ZERO = 1e-6
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = MeasuredQuantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
-"""The stored measurement of a run: its largest number of suppressed coefficients in a row, and their largest rank."""
+"""The stored measurement of a run: its largest number of suppressed coefficients, and the largest rank of states."""
 
 
 def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:

@@ -229,7 +229,7 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
 
 
 def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
-    """The values of the paper's benchmarks among the measurements of a run, by heading. Missing ones are left out."""
+    """The values of the paper's benchmarks among the measurements of a run, by heading. Others are left out."""
     from madbench.store.benchmarks import value_of
 
     values = {column.heading: value_of(measured, column.settings, column.metric) for column in COLUMNS}
@@ -261,7 +261,7 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
 
 
 def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each column over the runs that have it, by heading."""
+    """The mean of each benchmark over the runs that have it, by heading. Benchmarks that no run has are left out."""
     names = [column.heading for column in COLUMNS]
     return {name: fmean(values) for name in names if (values := [run[name] for run in runs if name in run])}
 

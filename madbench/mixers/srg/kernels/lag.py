@@ -52,8 +52,8 @@ CUTS = {
 }
 """Rows per tile, warps and pipeline stages of each kernel, for V of up to ``WIDE`` columns and for wider V.
 
-At most 32 rows, so that skewing a row is one shuffle. The configurations for wide V were the fastest of 35 on an H100
-(``studies/cuts.py``).
+Tiles have at most 32 rows, so that skewing a row is one shuffle. The configurations for wide V were the fastest of 35
+on an H100 (``studies/cuts.py``).
 """
 LONG = 512  # number of rows from which kernels of the backward pass run concurrently
 LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers

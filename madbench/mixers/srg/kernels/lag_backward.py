@@ -91,9 +91,9 @@ def activation_gradient(
 
 @triton.jit
 def add_mixed_keys(dq, dc, A1, K, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Add the gradient that reaches q through c: return dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP).
+    """Return dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP), for the P rows t from ``start``.
 
-    The rows t are the P rows from ``start``.
+    The sum is the gradient that reaches q through c, the sums of scores times A1.
     """
     P: tl.constexpr = dq.shape[0]
     m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)

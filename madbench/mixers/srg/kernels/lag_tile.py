@@ -54,9 +54,10 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Read the products of C and S1, (P, RP), for the rows t. Return 0 if MIX is false.
+    """Read the elementwise products of C and S1, (P, RP), for the rows t. Return 0 if MIX is false.
 
-    C and S1 are sums of scores and strengths of R(1), or instead U and S2, sums of activations and strengths of R(2).
+    For R(1), C and S1 are the sums of scores times A1 and the strengths. For R(2), U and S2 are passed instead: the
+    sums of activations times B2 and the strengths.
     """
     gamma = 0.0
     if MIX:
@@ -71,7 +72,10 @@ def read_rows(
     Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """Read q (P, KP) and gamma = c * s1 (P, RP) for the rows t. Return two tuples with one entry per branch."""
+    """Read q (P, KP) and gamma (P, RP) for the rows t. Return two tuples with one entry per branch.
+
+    gamma is the product of C and S1 (:func:`read_gamma`).
+    """
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T

@@ -118,7 +118,7 @@ class Launch:
         return out
 
     def delta(self, o: Tensor, do: Tensor) -> Tensor:
-        """The product of the output o_t and its gradient do_t for each row, (B, H, T), in float32."""
+        """The dot product of the output o_t and its gradient do_t for each row t, (B, H, T), in float32."""
         delta = o.new_empty(o.shape[:3], dtype=torch.float32)
         block = min(128, tile_width(self.v_width))
         delta_kernel[(self.tiles, self.batch * self.heads)](

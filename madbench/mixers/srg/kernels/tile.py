@@ -146,9 +146,9 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
     """Return the gradients of the hidden scores h of a tile, a tuple with one entry per branch.
 
-    ``g`` is the gradient of the activations after the division by their norm. ``delta`` is, for each row, the product
-    of the output o_t and its gradient. ``a`` and ``selecting`` are the results of :func:`activation`, and ``h`` and
-    ``norm`` its arguments.
+    ``g`` is the gradient of the activations after the division by their norm. ``delta`` is the dot product of the
+    output o_t and its gradient for each row t. ``a`` and ``selecting`` are the results of :func:`activation`, and ``h``
+    and ``norm`` its arguments.
     """
     if BASE == "S":
         dh = (a * (g - delta),)

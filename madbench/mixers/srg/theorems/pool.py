@@ -165,8 +165,8 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest ratio of the norm of an atom to the bound of Lemma D.2, over all atoms, heads and rows.
 
-    The bound on u_j is C_R1 B_X and the bound on v_j is C_R2 B_X (:class:`Reach`). The lemma holds if the result is at
-    most 1.
+    An atom consists of two vectors u and v, whose bounds are those of :class:`Reach`. The lemma holds if the result is
+    at most 1.
     """
     ratios = []
     for of_head in _of_heads(mixer, x):
@@ -325,7 +325,7 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
     It is the sum of two numbers. The first is the difference between the change of the last row and its two predicted
     terms, which are the atoms of the document and the change of the norm. The second is the number of slots whose
     activity is not as predicted: slots of the old context must stay as they are, and a slot of the earlier document
-    must be active exactly if its alpha is positive.
+    must be active exactly if its score is positive.
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))

@@ -40,9 +40,9 @@ def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
 
 
 def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare R of all slots, extended by zero from a window, with the R of the window padded with zeros (Lemma C.6).
+    """Compare a mixing matrix whose tables are extended by zero with that of the window padded by zeros (Lemma C.6).
 
-    All tokens' strengths are compared. Return the largest relative difference.
+    R(1) and R(2) are compared for the strengths of every token. Return the largest relative difference.
     """
     before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
     count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
@@ -61,8 +61,8 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the last output row for a window alone with that for a longer input (Theorem F.1 (i)).
 
-    The longer input ends with the window and has older tokens before it. R is extended by zero from the slots of the
-    window to all slots.
+    The longer input ends with the window and has older tokens before it. The mixing matrices of the window are extended
+    by zero to all slots.
     """
     _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -72,8 +72,8 @@ def truncation(mixer: DynamicMLP, x: Tensor) -> float:
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the atoms of a window with those of a longer input, whose other atoms must be zero (Corollary C.7).
 
-    R is extended by zero from the window. Return the largest of the differences, or the largest number of slots of a
-    row that are active in only one of the two inputs, if it is larger.
+    The mixing matrices of the window are extended by zero. Return the largest of the differences, or the largest number
+    of slots of a row that are active in only one of the two inputs, if it is larger.
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -91,7 +91,8 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the last row with a row of the same token that sees only the oldest tokens (Theorem F.1 (ii), eq. 51).
 
-    R of the oldest tokens is extended by zero for all later slots first. Only for the position layout.
+    The mixing matrices for the oldest tokens are first extended by zero for all later slots. Only for the position
+    layout.
     """
     _extend_by_zero(mixer)
     rows = [
@@ -104,8 +105,8 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the last row for a window with the last row for a longer input that ends with the window (Remark F.2).
 
-    R of the window is extended by zero for all earlier slots, so that the last slots keep it. Only for the position
-    layout.
+    The mixing matrices of the window are extended by zero for all earlier slots, so that the last slots keep them. Only
+    for the position layout.
     """
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]

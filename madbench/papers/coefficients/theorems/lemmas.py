@@ -24,7 +24,7 @@ GRID = 200_000  # number of quantiles of a normal score; even, so that 0 is not 
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of the lemmas and corollaries for the label of ``samples``: V5 to V13, with V16 after V6."""
+    """The checks of the lemmas and corollaries for the label of ``samples``, named V5, V6, V16 and V7 to V13."""
     yield from _linearity(samples)
     yield from _zeros(samples)
     yield from zero_sets.checks(samples.label)
@@ -40,7 +40,8 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 def _linearity(samples: SampleMixers) -> Iterator[Check]:
     """The check V5 linear (Lemma 1): a linear readout or a kernel has a state of fixed size, and other readouts do not.
 
-    For a kernel, scores must be bilinear in the features. For other labels, the readout phi must be additive or not.
+    For a kernel, scores must be bilinear in the features. For other labels, a linear readout phi must be additive, and
+    others must not.
     """
     label, source = samples.label, "Lemma 1"
     if label.is_kernel:
