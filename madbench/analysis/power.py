@@ -72,7 +72,7 @@ def power_table(
         name, smallest = test.smallest
         terms = {
             key: [(w, samples[quantity][x]) for w, x in weighted_labels]
-            for key, weighted_labels in claim.gains(test.cases).items()
+            for key, weighted_labels in claim.gains(test.cases, quantity).items()
         }
         is_testable = smallest.n < LEAST_SEEDS or not test.detail or not math.isnan(test.p)
         seeds, probability = 0, math.nan

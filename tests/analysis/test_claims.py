@@ -107,14 +107,14 @@ def test_steps_to_a_loss_are_steps():
 
 def test_terms_add_up_to_nothing_and_name_each_label_once():
     for claim in CLAIMS:
-        for terms in claim.gains(range(len(claim.pairs))).values():
+        for terms in claim.gains(range(len(claim.pairs)), MAD_AVERAGE).values():
             assert sum(weight for weight, _ in terms) == pytest.approx(0)
             assert len({label for _, label in terms}) == len(terms)
 
 
 def test_a_claim_of_every_pair_has_a_gain_a_pair():
     headline = BY_NAME["headline"]
-    assert [*headline.gains([0, 3])] == ["R-cg-q-12o - S-pc", "G-cg-q-12o - S-g-q"]
+    assert [*headline.gains([0, 3], MAD_AVERAGE)] == ["R-cg-q-12o - S-pc", "G-cg-q-12o - S-g-q"]
     worst = min(gain(*pair) for pair in headline.pairs)
     assert published_gain(headline, MAD_AVERAGE, range(4)) == pytest.approx(worst)
 

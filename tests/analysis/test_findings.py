@@ -160,6 +160,15 @@ def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
     assert REFERENCE.margin(MAD_AVERAGE) == REFERENCE.margin("compression") == pytest.approx(gained / 4)
 
 
+def test_an_expectation_of_one_column_decides_whether_both_directions_are_tested():
+    claim = replace(BY_NAME["softmax"], within=1.0, expects_on={MAD_AVERAGE: "equal"})
+    assert claim.expects == "no loss"
+    better = averaged({"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]})
+    assert of(findings(better, claims=[claim]), "softmax").verdict == "contradicted"
+    of_other_columns = replace(claim, expects="equal", expects_on={MAD_AVERAGE: "no loss"})
+    assert of(findings(better, claims=[of_other_columns]), "softmax").verdict == "supported"
+
+
 def test_a_solved_task_has_nothing_to_gain_and_an_unlearned_one_says_nothing():
     solved = {"R-cg-q-12o": [100.0] * 3, "R-cg-q": [99.9] * 3}
     names = ("noisy_in_context_recall", "memorization")

@@ -321,7 +321,7 @@ def test_numbers_of_findings_are_combinations_of_the_samples(shown, samples):
             continue
         gains = [
             as_gain(combination([(weight, samples[quantity][label]) for weight, label in terms]), quantity)
-            for terms in claim.gains([claim.pairs.index(pair) for pair in pairs]).values()
+            for terms in claim.gains([claim.pairs.index(pair) for pair in pairs], quantity).values()
         ]
         expected = min(gains, key=lambda gain: gain.estimate)
         assert same([row["low"], row["high"]], ends(expected)), row

@@ -127,16 +127,19 @@ class Claim:
         pairs_of_cases = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
         return tuple(dict.fromkeys(label for pair in pairs_of_cases for label in pair))
 
-    def gains(self, cases: Sequence[int]) -> dict[str, WeightedLabels]:
-        """The gains that must all be beyond the threshold, by name. Each gain is a weighted sum of means of labels.
+    def gains(self, cases: Sequence[int], quantity: str) -> dict[str, WeightedLabels]:
+        """The gains that must all be beyond the threshold in the column ``quantity``, by name.
+
+        Each gain is a weighted sum of means of labels.
 
         ``cases`` are the indices in :attr:`pairs` of the pairs to use. A claim about the mean has one gain, with an
         empty name. A claim about every pair has one gain per pair. A claim with rivals has two gains per rival: the sum
-        and the difference of the mean gain of the claim and the mean gain of the rival. If ``expects`` is "equal", each
-        gain also occurs negated.
+        and the difference of the mean gain of the claim and the mean gain of the rival. If the claim expects "equal" in
+        the column, each gain also occurs negated.
         """
         if self.judges == "every pair":
-            return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
+            gains = {" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases}
+            return self._both_ways(gains, quantity)
         mean_gain = _mean([self.pairs[case] for case in cases])
         rivals = {name: _mean([pairs[case] for case in cases]) for name, pairs in self.rivals.items()}
         over = {
@@ -144,11 +147,12 @@ class Claim:
             + [(-sign * weight, label) for weight, label in terms]
             for (name, terms), sign in itertools.product(rivals.items(), (1.0, -1.0))
         }
-        return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": mean_gain}).items()})
+        gains = {name: _sum_by_label(terms) for name, terms in (over or {"": mean_gain}).items()}
+        return self._both_ways(gains, quantity)
 
-    def _both_ways(self, gains: dict[str, WeightedLabels]) -> dict[str, WeightedLabels]:
-        """``gains``, and if ``expects`` is "equal", also each gain negated, named with "(reversed)"."""
-        if self.expects != "equal":
+    def _both_ways(self, gains: dict[str, WeightedLabels], quantity: str) -> dict[str, WeightedLabels]:
+        """``gains``. If the claim expects "equal" in ``quantity``, also each gain negated, named with "(reversed)"."""
+        if self.expectation(quantity) != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}
         return gains | reverse

@@ -75,7 +75,9 @@ def test_claim(
         published_threshold = threshold = fixed_threshold
     elif scales:
         threshold = claim_threshold(claim, quantity, cases, means, samples[claim.labels(cases)[0]].headroom)
-    gains = {name: _gain(claim, quantity, terms, samples, threshold) for name, terms in claim.gains(cases).items()}
+    gains = {
+        name: _gain(claim, quantity, terms, samples, threshold) for name, terms in claim.gains(cases, quantity).items()
+    }
     other_threshold = math.nan if threshold == published_threshold else published_threshold
     test = ClaimTest(tuple(cases), threshold, other_threshold, tuple(gains.items()))
     if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
@@ -96,7 +98,7 @@ def _kind_within(
 
     ``cases`` are the indices of the tested pairs. ``samples`` has the stored seeds of each label.
     """
-    terms = next(iter(claim.gains(cases).values()))
+    terms = next(iter(claim.gains(cases, quantity).values()))
     gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
     if expectation == "equal":
         return "equal within the margin"

@@ -20,7 +20,7 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
     table = claim.reference.gains
     sums = [
         sum(weight * table.get(label, {}).get(quantity, float("nan")) for weight, label in terms)
-        for terms in claim.gains(cases).values()
+        for terms in claim.gains(cases, quantity).values()
     ]
     return round(float(np.min(sums)), 9)
 
