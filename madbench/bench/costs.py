@@ -104,8 +104,8 @@ def _decoding(layers: Layers, x: Tensor, setup: BenchSetup) -> dict[str, Callabl
 def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: BenchSetup) -> dict[str, Any]:
     """The mean costs of one mixer in ``layers``. Times are in milliseconds, kept memory in MiB.
 
-    Parameters, FLOPs per token and the size of the state are counted. The other costs are measured; ``times`` has the
-    times of all mixers together.
+    Parameters, FLOPs per token and the size of the state are counted. The other costs are measured. ``times`` has the
+    time of each kind of pass, such as ``step``, through all mixers of ``layers``.
     """
     count, (batch, length, _) = len(layers.mixers), x.shape
     counted = count_costs(layers.allocation, length)

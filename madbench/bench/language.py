@@ -73,7 +73,7 @@ def model_of(
 def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
     """The FLOPs of a forward pass per token, where a multiply-add counts two.
 
-    They are those of the mixers, by formula, of the MLPs and of the map to logits.
+    They are the sum over the mixers, as their allocation counts them, the MLPs and the map to logits.
     """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper").flops_per_token(shape.length)
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size

@@ -135,9 +135,9 @@ def profile_named(
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
     ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. An
-    override that names a profile takes precedence over ``profile``. A suite other than ``leading`` is trained in three
-    cases: an override names its profile, the profile of ``leading`` names it under ``beside``, or a task of the suite
-    was requested (``is_asked``).
+    override that names a profile of ``suite`` takes precedence over ``profile``. A suite other than ``leading`` is
+    trained in three cases: an override names its profile, ``profile`` names it under ``beside`` and no override names
+    an empty profile for it, or a task of the suite was requested (``is_asked``).
 
     Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has.
     """
@@ -167,7 +167,10 @@ def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterabl
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:
-    """Raise ``ConfigError`` if a suite has a profile named ``name``. The caller checks that ``suite`` has none."""
+    """Raise ``ConfigError`` if a suite other than ``suite`` has a profile named ``name``.
+
+    The caller has checked that ``suite`` itself has none.
+    """
     others = [other.name for other in suites().values() if name in other.Profile.names()]
     if others:
         noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())

@@ -52,8 +52,8 @@ class Protocol:
     def title(self) -> str:
         """One line with the profile and the device.
 
-        It also has the fidelity if the suite has several, the budget unless it is a way to count parameters, and the
-        corpus if there is one.
+        It also has the fidelity if the suite has several, the budget unless it is ``strict`` or ``paper``, and the
+        title of the suite and the corpus if there is a corpus.
         """
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]

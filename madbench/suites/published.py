@@ -169,7 +169,7 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]
 def published_under(name: str, profile: str, overrides: tuple[Override, ...] = ()) -> PublishedNumbers:
     """The published numbers of the label ``name`` for ``profile`` with these overrides.
 
-    They include the numbers that name no profile.
+    They include the numbers from rows that name no profile.
     """
     return PublishedNumbers(published_scores().get(name, {}), profile_scores(profile, overrides).get(name, {}))
 

@@ -100,8 +100,8 @@ class CdAllocation(RankAllocation):
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes that each token adds to the decoding cache. Zero for a recurrent label.
 
-        ``bytes_per_element`` is the size of a number in the mixer's dtype. Softmax attention keeps values in this
-        dtype. Keys, to which the matrix A is applied, and the values of other labels are kept in float32 or wider.
+        ``bytes_per_element`` is the size of a number in the mixer's dtype. Only the values of softmax attention are
+        kept in this dtype. All keys, and the values of other labels, are kept in float32 or wider.
         """
         if self.label.is_recurrent:
             return 0

@@ -239,9 +239,9 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
-    """True if outputs are as exact as their largest term.
+    """True if the label does not divide rows by a sum whose terms may have both signs.
 
-    False if rows are divided by a sum of terms of both signs, which may cancel to almost zero.
+    Such a sum may cancel to almost zero. The rounding error of its largest term is then large in proportion.
     """
     return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 

@@ -221,7 +221,8 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
     """Split the rows of a prompt into blocks of ``size`` rows, as :func:`split` does.
 
     If gradients are not recorded, a faster algorithm that rounds differently is used for decays per channel, and for
-    mirrors with decays. Its blocks have more rows if ``size`` is not a power of two: the next power of two.
+    mirrors with decays, unless ``d`` has ``own`` or ``reads_before_decay``. Its blocks have more rows if ``size`` is
+    not a power of two: the next power of two.
     """
     is_costly = d.log_gate is not None and (d.w is not None or d.log_gate.shape[-1] > 1)
     if torch.is_grad_enabled() or not is_costly or d.own is not None or d.reads_before_decay:

@@ -297,11 +297,12 @@ class CoefficientMixer(Projections):
         return self._combine_from(block * blocks.scores.shape[-1], forms.block_scores(blocks, block), d)
 
     def _combine_with_mirrors(self, d: Dynamics, blocks: forms.Blocks) -> tuple[Tensor, Tensor]:
-        """Return the outputs (B, H, T, V) of a prompt, divided by eta, and its keys (B, H, n, T).
+        """Return the outputs (B, H, T, V) of a prompt, divided by eta, and its keys, transposed (B, H, n, T).
 
-        The keys are transposed, as they are after the last row. Each block's mirrors are applied to the keys of all
-        earlier rows in one product. This takes fewer calls than :func:`madbench.mixers.cd.forms.block_scores`, which
-        applies them to queries, but keeps the keys of every block for the backward pass.
+        The keys have gone through the decays and mirrors of all later rows. The mirrors of a block are applied to the
+        keys of all earlier blocks in one product. This takes fewer calls than
+        :func:`madbench.mixers.cd.forms.block_scores`, which applies them to queries, but keeps the keys of every block
+        for the backward pass.
         """
         size, rows = blocks.scores.shape[-1], []
         for block, keys in enumerate(forms.keys_at_borders(blocks)):

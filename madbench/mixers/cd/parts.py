@@ -111,12 +111,14 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute coefficients from scores s, both (B, H, R, S), and a scale (B, H, R) of their rows, which is None for 1.
+    """Return coefficients and a scale for each row. Their products are the normalized coefficients.
 
-    The normalized coefficient is the returned coefficient times the scale of its row. If ``row_log`` is given, the
-    scores of a row lack the factor e^row_log, and the scale contains it. ``log_norm`` is the logarithm of the divisor
-    eta. It is None if eta is 1 or depends on scores. Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is
-    None, it sees all keys.
+    The coefficients are (B, H, R, S), as are the scores s. The scale is (B, H, R), or None if it is 1. Row r sees the
+    keys 0 to ``first_row`` + r. If ``first_row`` is None, it sees all keys.
+
+    ``row_log`` (B, H, R) is None if s has the full scores. Otherwise the full scores are s times e^row_log, and the
+    scale makes up for this factor. ``log_norm`` (B, H, R) is the logarithm of the divisor eta of the coefficients. It
+    is None if eta is 1 or depends on the scores.
     """
 
     def mask(a: Tensor) -> Tensor:

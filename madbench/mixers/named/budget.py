@@ -149,15 +149,17 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
-    """Return the layer that matches FLOPs or the state. Its heads are those of a layer in a model of another width w.
+    """Return the layer that matches the budget of FLOPs or of state.
 
-    The layer of width w has 4 w^2 parameters, so that keys and values have the usual proportion. The first estimate of
-    w is the largest multiple of the number of heads that fits. Then the operator's candidates at this w and at the
-    ``NEAR`` next multiples on both sides are compared. Of those that fit, the one that uses most of the budget is
-    taken.
+    Its keys and values are as wide as in a model of another width w, whose layer has up to 4 w^2 parameters. They then
+    have the usual proportion. The first estimate of w is the largest multiple of the number of heads at which the layer
+    fits the budget. Then the operator's candidates at this w and at the ``NEAR`` next multiples on both sides are
+    compared. Of those that fit, the one that uses most of the budget is taken.
 
-    Candidates at a large w have coarse steps. In a narrow model, the values of a recurrence are therefore widened
-    further, as far as the budget allows. Raises ``BudgetError`` if no layer fits.
+    The candidates at a w from ``WIDE_MODEL`` on are in steps of 8 channels. In a model narrower than that, the values
+    of a recurrence are therefore widened further, channel by channel, as far as the budget allows.
+
+    Raises ``BudgetError`` if no layer fits, or if wider layers stop using more of the budget.
     """
     heads, rule, operator = size.n_head, size.rule, label.operator
 

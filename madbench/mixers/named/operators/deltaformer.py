@@ -85,7 +85,8 @@ class DeltaFormer(Attention):
     def flops(self, dims: Dims, length: int) -> float:
         """FLOPs per token, not counting the two per parameter.
 
-        To those of softmax attention, the corrected values add two per channel of each earlier key and value.
+        They are those of softmax attention, plus two per channel of each earlier key and value, for the corrected
+        values.
         """
         return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
 

@@ -103,8 +103,9 @@ class LogLinearMamba2(SelfContained):
     def flops(self, dims: Dims, length: int) -> float:
         """FLOPs per token, not counting the two per parameter.
 
-        Each number of one state takes 5, as in Mamba-2, and 3 for each bucket that the token reads: 1 for its decay and
-        2 for its read-out. A token reads half of log2 T buckets on average, where T is ``length``.
+        A bucket has as many numbers as a state of Mamba-2. For each of these, 5 are counted as in Mamba-2, and 3 for
+        each bucket that the token reads: 1 for its decay and 2 for its read-out. A token reads half of log2 T buckets
+        on average, where T is ``length``.
         """
         from math import log2
 

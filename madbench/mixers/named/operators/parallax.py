@@ -90,7 +90,8 @@ class Parallax(Attention):
     def flops(self, dims: Dims, length: int) -> float:
         """FLOPs per token, not counting the two per parameter.
 
-        They are those of softmax attention, and two per channel of each key that the token sees, for the product r . k.
+        They are those of softmax attention, plus two per channel of each key that the token sees, for the product
+        r . k.
         """
         return super().flops(dims, length) + (length + 1) * dims.key_dim
 

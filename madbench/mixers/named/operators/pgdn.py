@@ -65,8 +65,8 @@ class PGDN(GDN):
     def flops(self, dims: Dims, length: int) -> float:
         """FLOPs per token, not counting the two per parameter.
 
-        They are those of GDN, and for each key channel 1 for the decay of the sum of squared keys, and 2 for its new
-        term.
+        They are those of GDN, plus 3 for each key channel: 1 for the decay of the sum of squared keys, and 2 for its
+        new term.
         """
         return super().flops(dims, length) + 3 * dims.key_dim
 
