@@ -70,8 +70,8 @@ def paths_of(mixer: Mixer) -> list[str]:
 def make(label: str, shape: InputShape, setup: BenchSetup, path: str = "auto", n_head: int = HEADS) -> Mixer:
     """Build the mixer of ``label`` on the device, with fixed weights.
 
-    For a hybrid: the mixers of one pattern (``Layers``). The budget is the paper's, because its ranks do not depend on
-    the sequence length.
+    For a hybrid: the mixers of one pattern (``Layers``). The budget is ``paper``, because the ranks under it do not
+    depend on the sequence length.
     """
     torch.manual_seed(0)
     path = "auto" if "," in path else path  # a list of the paths that the mixers of a hybrid choose themselves

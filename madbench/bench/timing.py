@@ -58,10 +58,11 @@ class TimingLimits:
 
 
 def time_in_turns(cases: Mapping[Any, Callable[[], Any]], limits: TimingLimits, device: str) -> dict[Any, Timing | str]:
-    """Time all cases in rounds. Each round runs every case once, so that a noisy machine slows all of them equally.
+    """Time all cases in rounds. Each round runs all cases in turn, so that a noisy machine slows all of them equally.
 
-    On a GPU a round may run a short case several times and count the mean. The first round is a warm-up. The result has
-    one value per case: the times, or the reason why the case cannot be timed, such as ``out of memory``.
+    A round runs a case once, or on a GPU a short case several times, of which the mean counts. The first round is a
+    warm-up. The result has one value per case: the times, or the reason why the case cannot be timed, such as ``out of
+    memory``.
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
     times: dict[Any, Timing | str] = {}

@@ -65,7 +65,10 @@ def import_(
 
 @contextmanager
 def _no_empty_folder(results: Path) -> Iterator[None]:
-    """A context that removes the results folder at the end if the block created it and stored no run."""
+    """A context that removes the results folder at the end if the block created it and stored no run.
+
+    Parent folders that the block created are removed too.
+    """
     missing = [folder for folder in (results, *results.parents) if not folder.exists()]
     try:
         yield

@@ -43,8 +43,9 @@ def untyped(tree: ast.Module) -> ast.Module:
 
     These are removed:
 
-    - annotations of functions, of variables outside of class bodies that have a value, of attributes such as
-      ``self.x``, and of local variables that get a value elsewhere in their function;
+    - annotations of functions, and of attributes such as ``self.x``;
+    - outside of class bodies, annotations of variables in statements that assign a value;
+    - annotations of local variables without a value that get one elsewhere in their function;
     - the type in a call of :func:`typing.cast`;
     - blocks under ``if TYPE_CHECKING:``;
     - imported names that only removed code uses, and names from other packages that nothing uses.
@@ -53,7 +54,7 @@ def untyped(tree: ast.Module) -> ast.Module:
 
     - annotations of class fields, for classes such as dataclasses;
     - annotations of functions and classes with a decorator that is not in ``_READ_NO_ANNOTATIONS``;
-    - annotations of functions that are passed to one of ``_READERS`` or whose ``__annotations__`` are named;
+    - annotations of functions that are passed to one of ``_READERS`` or whose ``__annotations__`` the file uses;
     - imports under ``try`` and ``with``, because whether they fail can decide what runs.
     """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
@@ -108,7 +109,7 @@ def _last_name(node: ast.AST) -> str:
 def _read_names(tree: ast.Module) -> Iterator[str]:
     """The names of functions whose annotations some code in the file reads.
 
-    Such code passes the function to one of ``_READERS``, or names its ``__annotations__``.
+    Such code passes the function to one of ``_READERS``, or uses its ``__annotations__``.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _last_name(node.func) in _READERS:

@@ -167,7 +167,11 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
         return trial
 
     def jobs(self, labels: Iterable[str], profile: P, **options: Unpack[PlanOptions]) -> list[J]:
-        """The jobs of :meth:`plan`. Raises ``ConfigError`` also for an override without effect on all of them."""
+        """The jobs of :meth:`plan`.
+
+        Raises ``ConfigError`` also for an override that has no effect on any of them, and for one that trains the same
+        as another, canonical value.
+        """
         return self.plan(labels, profile, **options).checked()
 
     def schedule(self, job: J) -> Schedule | None:

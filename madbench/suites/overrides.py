@@ -176,8 +176,9 @@ def canonical_job(
 ) -> J:
     """The canonical form of a job, for :meth:`madbench.suites.base.Suite.canonical`.
 
-    The seed is 0. The mixer settings are replaced by the ranks that they lead to and the settings with another effect
-    than through ranks. If the label has no heads, ``n_head`` is 1.
+    The seed is 0. In place of the mixer settings are the ranks that follow from them, and those of the settings that
+    change the mixer even if its ranks are fixed. If the label has no heads, ``n_head`` is 1. If the label is planned
+    from stored code, only the seed and ``fields`` are replaced.
 
     Args:
         job: the job, whose model has ``n_head``.

@@ -1,4 +1,4 @@
-"""The members of suites that concern profiles, and the profile and the settings of a job."""
+"""The members of suites that concern profiles, and those that find the profile and the settings of a job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN_PROFILE = "of its own"
 
 
 class SuiteProfiles(Generic[P, J]):
-    """The members of :class:`madbench.suites.base.Suite` that concern profiles, and the profile of a job."""
+    """The members of :class:`madbench.suites.base.Suite` that concern profiles or find the profile of a job."""
 
     Profile: type[P]
     """The class of the suite's profiles, read from YAML files."""

@@ -91,12 +91,13 @@ def inspect(
     Weights    effective number of keys of a row; coefficients near zero (~0, at
                most 0.001), near one (~1, from 0.9) and negative, in percent;
                weights by lag; overlap with the row before.
-    Kernels    learned R(1), R(2): the size of p and of the low-rank part K
-               relative to the identity, and the shares of K that are a shift, an
-               average over all tokens or over a window of the newest, or that
-               depend only on the offset (Appendix I). In percent, with the 95%
-               quantile of random tables in brackets; * marks a larger share. The
-               share of a shift is relative to the largest that the rank allows.
+    Kernels    learned R(1), R(2), which are I + Diag(p) + K with K of low rank:
+               the size of p, that of K relative to I + Diag(p), and the shares of
+               K that are a shift, an average over all tokens or over a window of
+               the newest, or that depend only on the offset (Appendix I). All in
+               percent. 95% of random kernels have at most the share in brackets;
+               * marks a larger share. The share of a shift is divided by the
+               largest that is possible with the rank of K.
     Gates      mean, spread, and shares that are nearly closed (0.1) or open
                (0.9).
     Matrices   learned effects between tokens, if the mixer can name them; their

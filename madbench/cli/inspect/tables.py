@@ -26,10 +26,10 @@ def _number(value: float | None) -> str:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """The text of the value ``name`` in a row: a number, a share in percent, or for mixing tables ``-1: 63 [4]*``.
+    """The text of the value ``name`` in a row: a number, a share in percent, or for lag kernels ``-1: 63 [4]*``.
 
-    The last form has a position, the share in percent, the share in random tables, and ``*`` if the first share is
-    larger.
+    The last form has a position, the share in percent, the 95% quantile of this share in random kernels, and ``*`` if
+    the share is larger than the quantile.
     """
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:

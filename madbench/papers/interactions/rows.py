@@ -272,7 +272,7 @@ def _colliding_verdicts(row: InteractionRow) -> list[StatementVerdict]:
 
 
 def _genotype_verdicts(row: InteractionRow) -> list[StatementVerdict]:
-    """The verdicts on B.2: linear attention fits only the training length, and every length with a ReLU layer."""
+    """The verdicts on B.2: linear attention fits all lengths with a ReLU layer, else only the training length."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
     fits = _verdict(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)

@@ -42,7 +42,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """The largest error of a run at lengths other than the training length, and that of a constant, both as log10."""
+    """log10 of the largest error of a run at lengths other than the training length, and of the best constant there."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}
@@ -51,7 +51,7 @@ def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
 
 
 def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
-    """log10 of the largest error of a constant at ``lengths``. 0 if the record has no such error."""
+    """log10 of the largest error of the best constant at ``lengths``. 0 if the record has no such error."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

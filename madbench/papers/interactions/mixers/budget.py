@@ -83,18 +83,20 @@ class InteractionAllocation(RankAllocation):
     def with_ranks(self, rank_multiple: int) -> Self:
         """Return the allocation with the ranks that its label and size give. d is the width ``d_model``.
 
-        A side is a pair of maps with one rank: QK with r_qk, or VO with r_vo. Under the strict budget,
-        :meth:`match_budget` chooses the ranks. The side that pays (QK for the letter ``q``, VO for ``v``) starts at d/4
-        and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and ``!`` starts at r_qk =
-        r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest admissible ranks up to d. Admissible
-        ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the order with RoPE). Base ``C``
-        has no ranks.
+        The ranks are r_qk, for the side QK, and r_vo, for the side VO. Both are admissible by :meth:`sides`.
+
+        - With ``!`` or under the paper's budget, they are the largest admissible ranks up to d.
+        - Otherwise :meth:`match_budget` chooses them. The side that pays is VO for the letter ``v`` and QK for other
+          labels. It starts at d/4, or at d without ``q`` and ``v``, and the other side starts at d. The side that pays
+          is reduced to d/8 before the other side is reduced.
+        - Base ``C`` has no ranks.
 
         All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
         except for base ``C``.
 
-        Raises ``BudgetError`` if ``rank_multiple`` exceeds d or no ranks fit the strict budget, if the heads of base
-        ``C`` cannot be shared evenly by its parts, and if base ``C`` or ``L`` must match FLOPs or state.
+        Raises ``BudgetError`` if ``rank_multiple`` or the smallest admissible rank exceeds d, if no ranks fit the
+        strict budget, if the heads of base ``C`` cannot be shared evenly by its parts, and if base ``C`` or ``L`` must
+        match FLOPs or state.
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
         if more := -heads % self.head_multiple:

@@ -48,9 +48,9 @@ def approximate(
 ) -> Tensor:
     """The output (B, H, T, d_vo) of softmax HyperAttention with a polynomial in place of the exponential.
 
-    The output of a row is the weighted mean, over tuples of n - 1 tokens, of the product of the tokens' values. The
-    weight of a tuple is the polynomial of its score, divided by the sum over all tuples. Each of the n - 1 tokens has a
-    slot in the tuple, with keys and values of its own.
+    The output of a row is the weighted mean, over tuples of tokens, of the product of the tokens' values. A tuple has
+    one token per slot, and each slot has keys and values of its own. The weight of a tuple is the polynomial of its
+    score, divided by the sum of the polynomials of all tuples. The docstring of this module defines the polynomial.
 
     Args:
         q: queries (B, H, T, R), already scaled.

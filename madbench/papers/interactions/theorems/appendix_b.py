@@ -43,7 +43,8 @@ def policies() -> Iterator[Check]:
 def _world() -> tuple[Array, Array, Array]:
     """The embedding z (S, 2 N^2) of symbols, random effects f by policies and shift, and random values w (S,).
 
-    The shape of f is (policies, policies, N, N).
+    There are S = 2 N^2 symbols, one for each policy and cell of an N x N grid. f is (policies, policies, N, N), with
+    the shift along x and along y.
     """
     generator, waves = np.random.default_rng(0), sinusoids(CELLS)
     vectors = np.kron(np.eye(POLICIES), np.kron(waves, waves))

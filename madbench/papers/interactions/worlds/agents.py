@@ -90,10 +90,10 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error at ``length`` of a model that is exact at the training length.
+        """The mean squared error that a control causes at ``length`` if a model is exact at the training length.
 
-        It is that of a world with a control. For the control ``distinct``, ``diagonal_error`` is the mean squared error
-        of the learned matrix of effects on its diagonal (Appendix D.2). 0 without a control.
+        ``diagonal_error`` is for the control ``distinct``: the mean squared error of the diagonal of the learned matrix
+        of effects (Appendix D.2). The result is 0 without a control.
         """
         if self.control == "without_itself":
             return (length / self.length - 1) ** 2

@@ -43,7 +43,7 @@ class HfaAllocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """The FLOPs per token of the effects and values of the pairs that it is in as a row.
+        """The FLOPs per token of the effects and values of the pairs of the token with the tokens that it sees.
 
         A token sees ``seq_len`` tokens, or (``seq_len`` + 1) / 2 on average if ``causal``. A pair takes 2 (r_qk +
         r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and 2 d per head instead of 2
