@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from madbench.errors import LabelError  # noqa: E402
 from madbench.labels import parse  # noqa: E402
-from madbench.mixers.srg.grammar import LETTERS, Variant  # noqa: E402
+from madbench.mixers.srg.grammar import LETTERS, SrgLabel  # noqa: E402
 
 COLOURS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
 WHAT = {
@@ -136,7 +136,7 @@ def main(words: list[str]) -> str:
         label = parse(words[0])
     except LabelError as error:
         raise SystemExit(str(error)) from None
-    if not isinstance(label, Variant):
+    if not isinstance(label, SrgLabel):
         raise SystemExit(
             f"{words[0]} has no such picture: only in labels of S, R, G, D and L does each letter switch on one part;"
             f" madbench explain {label} shows its equation"

@@ -299,7 +299,7 @@ class StopTraining(BaseException):
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingCallbacks:
     """The callbacks of a training run.
 
     ``report(job, progress)`` calls the callback ``progress`` with the job and its progress. The callback may raise

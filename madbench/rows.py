@@ -29,13 +29,13 @@ class Row:
     """Overrides that not all rows share."""
     named_changes: tuple[Override, ...] = ()
     """The changes that appear in the row's name."""
-    variant: str = ""
+    name_suffix: str = ""
     """Further words of the row's name, for rows that differ in more than their changes."""
 
     @property
     def name(self) -> str:
         """The label and the named changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
-        words = " ".join(filter(None, [*map(str, self.named_changes), self.variant]))
+        words = " ".join(filter(None, [*map(str, self.named_changes), self.name_suffix]))
         return "  ".join(filter(None, [self.label, words]))
 
     def keep_changes(self, is_wanted: Callable[[Override], bool]) -> Row:

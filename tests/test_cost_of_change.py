@@ -46,17 +46,17 @@ Letter("u", "readout gain",
     "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
     "o_t <- (1 + p) * o_t", "a letter for a test",
     "features", "readout_gain", terms=("readout_gain",), acts_on_scores=False, is_in_table1=False),"""),
-    Insertion(f"{SRG}/grammar.py", "Variant", "registers", "readout_gain: bool = False  # u"),
+    Insertion(f"{SRG}/grammar.py", "SrgLabel", "registers", "readout_gain: bool = False  # u"),
     Insertion(f"{SRG}/budget.py", "TERMS", "'registers'",
         '"readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),'),
     Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.__init__", "self._draw()", """\
 gain = torch.empty(allocation.vo_width)
-self.readout_gain = nn.ParameterDict({"p": gain}) if variant.readout_gain else None"""),
+self.readout_gain = nn.ParameterDict({"p": gain}) if label.readout_gain else None"""),
     Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.read_out", "self.head_gate", """\
 if self.readout_gain is not None:
     o = o * (1 + self.readout_gain["p"]).to(o.dtype)"""),
     Insertion(f"{SRG}/reference.py", "_sequence", "outputs.append(o)", """\
-if variant.readout_gain:
+if label.readout_gain:
     o = (1 + w["readout_gain.p"]) * o"""),
 ]  # fmt: skip
 """The edits of a letter: its row and its field, its parameters, the operator, and the reference."""
@@ -65,12 +65,12 @@ LETTER_ON_SCORES = [
 Letter("u", "soft cap",
     "Scores are capped after R(1).", "h_t <- tanh(h_t)", "a letter for a test",
     "features", "soft_cap", is_in_table1=False),"""),
-    Insertion(f"{SRG}/grammar.py", "Variant", "registers", "soft_cap: bool = False  # u"),
+    Insertion(f"{SRG}/grammar.py", "SrgLabel", "registers", "soft_cap: bool = False  # u"),
     Insertion(f"{SRG}/block_attention.py", "weights", "mixer.sink", """\
-if mixer.variant.soft_cap:
+if mixer.label.soft_cap:
     h = torch.tanh(h)"""),
     Insertion(f"{SRG}/reference.py", "_sequence", "hidden.append(z)", """\
-if variant.soft_cap:
+if label.soft_cap:
     z = torch.tanh(z)"""),
 ]  # fmt: skip
 """The edits of a letter that acts on scores, but none of the paths that compute only the letters that they know."""
@@ -79,7 +79,7 @@ TESTS_OF_LETTERS = [
     *(f"tests/mixers/srg/test_{name}.py" for name in ("grammar", "diagnosis", "meaning", "checks", "parameters")),
     "tests/cli/test_ls.py",
 ]
-SLOW_TEST_OF_LETTERS = "tests/analysis/test_contrasts.py::test_every_pair_that_differs_in_one_factor_is_found_once"
+SLOW_TEST_OF_LETTERS = "tests/analysis/test_contrasts.py::test_every_pair_of_one_difference_is_found_once"
 
 
 def contents(root: Path) -> dict[str, bytes]:

@@ -34,7 +34,7 @@ def test_the_paths_agree_with_the_reference_on_the_device(label, path):
     torch.manual_seed(0)
     mixer = build(label, 32, 130, budget="paper", path=path).cuda()
     x = torch.randn(2, 129, 32, device="cuda")
-    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    expected = reference(dict(mixer.named_parameters()), mixer.label, mixer.n_head, x, mixer.rope)
     assert (mixer(x).double() - expected).norm() < 1e-3 * expected.norm()
 
 
@@ -45,7 +45,7 @@ def test_a_prompt_and_steps_agree_with_the_reference_and_never_wait_for_the_devi
     torch.manual_seed(0)
     mixer = build(label, 32, 130, budget="paper").cuda()
     x = torch.randn(2, 129, 32, device="cuda")
-    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    expected = reference(dict(mixer.named_parameters()), mixer.label, mixer.n_head, x, mixer.rope)
     with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
         y, cache = mixer.prefill(x[:, :100])
         rows = [y]

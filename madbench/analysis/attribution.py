@@ -164,7 +164,7 @@ def attribution_table(
     quantities = in_order(effect.quantity for effect in effects)
     headings = ["Factor", *map(heading, quantities), "Pairs", "n"]
     lines = _lines(effects, quantities, shows_pairs)
-    return AttributionTable(effects, headings, lines, _records(effects), caption, notes, "tab:effects")
+    return AttributionTable(effects, headings, lines, _json_rows(effects), caption, notes, "tab:effects")
 
 
 def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
@@ -195,20 +195,19 @@ def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs
     return lines
 
 
-def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """The content of the table for programs: one dictionary per effect, per interaction and per pair of labels.
+def _json_rows(effects: Sequence[Effect]) -> list[dict[str, Any]]:
+    """One dictionary for programs per effect, pair of labels and interaction, whether significant or not.
 
-    Those that are not significant are included. The key ``kind`` is ``effect``, ``interaction`` or ``pair``. An effect
-    is followed by its pairs.
+    The key ``kind`` is ``effect``, ``pair`` or ``interaction``. An effect is followed by its pairs.
     """
-    records = []
+    json_rows = []
     for effect in effects:
         names = [contrast.name for contrast in effect.contrasts]
         identity: dict[str, Any] = {"contrast": names[0], "second": names[1] if effect.is_interaction else None}
         identity |= {"given": None, "without": None, "pairs": len(effect.cases)}
         common_fields = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
         kind = "interaction" if effect.is_interaction else "effect"
-        records.append(
+        json_rows.append(
             {
                 "kind": kind,
                 **identity,
@@ -218,8 +217,8 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
         )
         for (label, other_label), estimate in effect.pairs.items():
             pair = identity | {"given": label, "without": other_label, "pairs": 1}
-            records.append({"kind": "pair", **pair, **common_fields, **without_nan(asdict(estimate))})
-    return records
+            json_rows.append({"kind": "pair", **pair, **common_fields, **without_nan(asdict(estimate))})
+    return json_rows
 
 
 def left_out_sentences(count: int) -> list[str]:

@@ -207,10 +207,12 @@ def audit_table(results: Results) -> Listing:
     )
     lines = [_line(row) for row in rows]
     caption = " ".join(text for text, is_shown in parts.items() if is_shown)
-    records = [_record(row, reasons, theirs) for row in rows]
+    json_rows = [_json_row(row, reasons, theirs) for row in rows]
     notes = " ".join([*results.sentences(), notes])
     headings_explained = f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}"
-    return Listing(rows, headings, lines, records, caption, notes, "tab:audit", "%s", notes_explain=headings_explained)
+    return Listing(
+        rows, headings, lines, json_rows, caption, notes, "tab:audit", "%s", notes_explain=headings_explained
+    )
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
@@ -337,23 +339,23 @@ def _percent(share: float) -> str:
     return "" if math.isnan(share) else f"{share:.0%}"
 
 
-def _record(
+def _json_row(
     row: ColumnAudit, reasons: Mapping[str, str], theirs: Mapping[tuple[str, str], Agreement]
 ) -> dict[str, Any]:
     name, outcome = row.column, outcome_column(row.column)
-    record = {"column": name, "labels": row.labels, "seeds": row.seeds, **_numbers("icc", row.reliability)}
+    json_row = {"column": name, "labels": row.labels, "seeds": row.seeds, **_numbers("icc", row.reliability)}
     shares = ("at_chance", "at_heuristic", "solved", "split")
-    record |= {f"share_{share}": getattr(row, share) for share in shares}
-    record |= {"seconds": row.seconds, "bits": row.bits, "seconds_per_bit": row.seconds_per_bit}
-    record |= {"seeds_needed": row.seeds_needed, "nearest": row.nearest or None}
+    json_row |= {f"share_{share}": getattr(row, share) for share in shares}
+    json_row |= {"seconds": row.seconds, "bits": row.bits, "seconds_per_bit": row.seconds_per_bit}
+    json_row |= {"seeds_needed": row.seeds_needed, "nearest": row.nearest or None}
     is_kept = not reasons[name] if name in reasons else None
-    record |= {"is_kept": is_kept, "left_out": reasons.get(name) or None, "outcome": outcome or None}
-    record |= _numbers("published", row.published) | _numbers("outcome_correlation", row.outcome)
-    record |= _numbers("judged", row.judged) | {"judged_labels": row.judged.labels or None}
-    record |= _numbers("published_with_outcome", theirs.get((name, outcome), Agreement()))
+    json_row |= {"is_kept": is_kept, "left_out": reasons.get(name) or None, "outcome": outcome or None}
+    json_row |= _numbers("published", row.published) | _numbers("outcome_correlation", row.outcome)
+    json_row |= _numbers("judged", row.judged) | {"judged_labels": row.judged.labels or None}
+    json_row |= _numbers("published_with_outcome", theirs.get((name, outcome), Agreement()))
     for other, correlation in row.correlations.items():
-        record |= _numbers(f"with_{other}", correlation)
-    return without_nan(record)
+        json_row |= _numbers(f"with_{other}", correlation)
+    return without_nan(json_row)
 
 
 def _numbers(name: str, agreement: Agreement) -> dict[str, float]:

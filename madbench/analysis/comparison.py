@@ -172,7 +172,7 @@ def comparison_table(
         rows,
         headings,
         lines,
-        [_record(row, bool(margins)) | _budget_record(row, ratios[suite_by_column[row.quantity]]) for row in rows],
+        [_json_row(row, bool(margins)) | _budget_cells(row, ratios[suite_by_column[row.quantity]]) for row in rows],
         caption,
         " ".join([*protocol, notes]),
         "tab:comparison",
@@ -218,8 +218,8 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
     return text
 
 
-def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The budget ratios of both labels (None if unknown) and whether they differ, as fields of a record.
+def _budget_cells(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
+    """The budget ratios of both labels (None if unknown) and whether they differ, as fields of a JSON row.
 
     ``ratios`` has the budget ratio of each label in the suite of the row.
     """
@@ -302,19 +302,19 @@ def _text(row: Comparison, has_margins: bool, has_deviations: bool) -> list[str]
     return line
 
 
-def _record(row: Comparison, has_margins: bool) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _json_row(row: Comparison, has_margins: bool) -> dict[str, Any]:
+    json_row: dict[str, Any] = {
         "label": row.label,
         "baseline": row.baseline,
         "quantity": row.quantity,
         "unit": unit(row.quantity),
     }
     for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
-        record |= {f"{prefix}mean": sample.mean, f"{prefix}spread": sample.deviation, f"{prefix}seeds": sample.n}
-        record |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
-    record |= asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict}
+        json_row |= {f"{prefix}mean": sample.mean, f"{prefix}spread": sample.deviation, f"{prefix}seeds": sample.n}
+        json_row |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
+    json_row |= asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict}
     if has_margins:
         margin_test = row.equivalence or Equivalence(math.nan, math.nan, math.nan)
-        record |= {"margin": margin_test.margin, "p_equivalence": row.equivalence_p, "p_above": margin_test.p_above}
-        record |= {"p_below": margin_test.p_below, "equivalence": row.equivalence_verdict}
-    return without_nan(record)
+        json_row |= {"margin": margin_test.margin, "p_equivalence": row.equivalence_p, "p_above": margin_test.p_above}
+        json_row |= {"p_below": margin_test.p_below, "equivalence": row.equivalence_verdict}
+    return without_nan(json_row)

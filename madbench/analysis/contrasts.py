@@ -68,21 +68,21 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
     pairs: dict[Contrast, list[LabelPair]] = {}
     for family in dict.fromkeys(map(family_of, all_pairs)):
         prefix = f"{family.name}:" if family.name else ""
-        in_family = [(variant, factors_in(family, variant)) for variant in all_pairs]
-        variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
-        of_family = [family_of(variant) is family for variant in variants]
-        by_variant = [
-            levels(variant) if is_own else others for variant, is_own, others in zip(variants, of_family, factors)
+        in_family = [(label, factors_in(family, label)) for label in all_pairs]
+        family_labels, factors = zip(*(pair for pair in in_family if pair[1] is not None))
+        of_family = [family_of(label) is family for label in family_labels]
+        levels_by_label = [
+            levels(label) if is_own else others for label, is_own, others in zip(family_labels, of_family, factors)
         ]
-        order = list(dict.fromkeys([*factor_order, *(factor for by_factor in by_variant for factor in by_factor)]))
+        order = list(dict.fromkeys([*factor_order, *(factor for by_factor in levels_by_label for factor in by_factor)]))
         for i, j, factor in _one_difference(factors):
             if not (of_family[i] or of_family[j]):
                 continue
-            without_level, with_level = sorted((i, j), key=lambda k: sort_order(by_variant[k][factor]))
-            lacks, gives = by_variant[without_level][factor], by_variant[with_level][factor]
+            without_level, with_level = sorted((i, j), key=lambda k: sort_order(levels_by_label[k][factor]))
+            lacks, gives = levels_by_label[without_level][factor], levels_by_label[with_level][factor]
             position = order.index(factor), sort_order(lacks)[0], sort_order(gives)[0]
             contrast = Contrast(prefix, position, factor, gives, lacks)
-            pairs.setdefault(contrast, []).append((str(variants[with_level]), str(variants[without_level])))
+            pairs.setdefault(contrast, []).append((str(family_labels[with_level]), str(family_labels[without_level])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 

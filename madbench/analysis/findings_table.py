@@ -102,7 +102,7 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
     if note := choice_note(row.chosen_on for row in rows):  # cells have this sign, so the caption explains it
         caption += f" {CHOSEN}: {note}."
     notes = " ".join([*protocol, *_notes(rows, left_out)])
-    return FindingsTable(list(rows), headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
+    return FindingsTable(list(rows), headings, lines, [*map(_json_row, rows)], caption, notes, "tab:findings", "%s")
 
 
 def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
@@ -298,7 +298,7 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
     return list(commands.values())
 
 
-def _record(row: Finding) -> dict[str, Any]:
+def _json_row(row: Finding) -> dict[str, Any]:
     claim = row.claim
     identity = {"paper": row.paper} if row.paper else {}
     identity |= {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}

@@ -39,14 +39,14 @@ def power_table(
 ) -> Listing:
     """The table of the number of seeds that claims need. Claims without a stored pair of labels are left out.
 
-    There is one record per claim, column, and gain that has to exceed the threshold of the claim. Its keys are:
+    There is one JSON row per claim, column, and gain that has to exceed the threshold of the claim. Its keys are:
 
     - ``paper`` (only if it has a name), ``claim``, ``title``, ``quantity``: the claim and the column;
     - ``threshold``: the threshold;
     - ``gain``: the stored gain, or the smallest one if several have to exceed the threshold; ``n``: its stored seeds;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
-    - ``gain_name``: the name of the gain of this record, empty if the claim has a single gain;
+    - ``gain_name``: the name of the gain of this JSON row, empty if the claim has a single gain;
     - ``true_gain``: the assumed true value of this gain;
     - ``power_seeds`` and ``power``: like ``seeds`` and ``probability``, if the true gain is ``true_gain``.
 
@@ -66,7 +66,7 @@ def power_table(
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]
     counts = Counter(paper for paper, *_ in tests)
-    lines, records = [], []
+    lines, json_rows = [], []
     for paper, claim, quantity, test in tracked(tests):
         level = LEVEL / counts[paper]
         name, smallest = test.smallest
@@ -80,9 +80,9 @@ def power_table(
             seeds, probability = seeds_needed(terms[name], smallest.estimate - test.threshold, level)
         numbers = [signed_text(smallest.estimate, quantity), signed_text(test.threshold, quantity), str(smallest.n)]
         line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
-        record = {"paper": paper} if paper else {}
-        record |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
-        record |= {"threshold": test.threshold, "n": smallest.n, "seeds": seeds, "probability": probability}
+        json_row = {"paper": paper} if paper else {}
+        json_row |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
+        json_row |= {"threshold": test.threshold, "n": smallest.n, "seeds": seeds, "probability": probability}
         assumed_gain = default_gain(claim, quantity, test) if true_gain is None else true_gain
         of_gains = []
         for gain_name, difference in test.gains:
@@ -93,7 +93,7 @@ def power_table(
             texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(needed_seeds, power)]
             of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(difference.estimate, quantity)], texts))
             extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": needed_seeds, "power": power}
-            records.append(without_nan(record | extra))
+            json_rows.append(without_nan(json_row | extra))
         if len(of_gains) == 1:
             lines.append([*line, *of_gains[0][1]])
         else:
@@ -114,7 +114,7 @@ def power_table(
         "Gain: in points of accuracy, or in nats per token of a loss. -: not testable, or fewer than two stored seeds."
     )
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds", "Power", "True gain", "Seeds for it", "Its power"]
-    return Listing(records, headings, lines, records, caption, " ".join([*protocol, notes]), "tab:power", "%s")
+    return Listing(json_rows, headings, lines, json_rows, caption, " ".join([*protocol, notes]), "tab:power", "%s")
 
 
 def _texts(seeds: int, power: float) -> list[str]:

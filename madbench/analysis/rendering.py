@@ -67,16 +67,16 @@ class TextTable(ABC):
         """Return the headings, and the rows as lists of text. A label's published numbers are in a row below it."""
 
     @abstractmethod
-    def records(self) -> list[dict[str, Any]]:
+    def json_rows(self) -> list[dict[str, Any]]:
         """The content of the table for programs, as a list of mappings. A number that does not exist is ``None``.
 
         The keys depend on the table. A row of the printed table may have several records.
         """
 
     def content(self) -> dict[str, Any]:
-        """The table for programs: ``caption``, ``notes``, and :meth:`records` as ``cells``."""
+        """The table for programs: ``caption``, ``notes``, and :meth:`json_rows` as ``cells``."""
         texts = {"caption": self.caption, "notes": self.notes}
-        return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
+        return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.json_rows()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
         """The mark of each cell, such as ``best``. Cells without a mark may be missing.
@@ -157,11 +157,11 @@ class TextTable(ABC):
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
     def to_csv(self, tables_below: Sequence[TextTable] = ()) -> str:
-        """The records of this table, followed by those of ``tables_below``, as CSV with one line per record.
+        """The JSON rows of this table, followed by those of ``tables_below``, as CSV with one line per JSON row.
 
-        Without any record, the CSV has only the headings of this table.
+        Without any JSON row, the CSV has only the headings of this table.
         """
-        frame = pd.DataFrame([record for table in (self, *tables_below) for record in table.records()])
+        frame = pd.DataFrame([json_row for table in (self, *tables_below) for json_row in table.json_rows()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
         return with_hyphens(frame.to_csv(index=False, lineterminator="\n"))
@@ -183,14 +183,14 @@ class TextTable(ABC):
 
 @dataclass(frozen=True)
 class Listing(TextTable):
-    """A table whose text and records are given to its constructor."""
+    """A table whose text and JSON rows are given to its constructor."""
 
     rows: list[Any]
     """The objects that the table shows. One object may have several lines."""
     headings: list[str]
     lines: list[list[str]]
     cells: list[dict[str, Any]]
-    """The records for programs, see :meth:`TextTable.records`."""
+    """The JSON rows, see :meth:`TextTable.json_rows`."""
     caption: str
     notes: str
     latex_label: str
@@ -208,7 +208,7 @@ class Listing(TextTable):
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines
 
-    def records(self) -> list[dict[str, Any]]:
+    def json_rows(self) -> list[dict[str, Any]]:
         return self.cells
 
 
@@ -217,11 +217,11 @@ def markdown(text: str) -> str:
     return _MARKUP.sub(lambda sign: f"\\{sign[0]}", text)
 
 
-def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a record for programs: NaN becomes ``None``, and minus signs in text become hyphens."""
-    texts = {name: with_hyphens(value) for name, value in record.items() if isinstance(value, str)}
-    missing = {name: None for name, value in record.items() if isinstance(value, float) and math.isnan(value)}
-    return {**record, **texts, **missing}
+def without_nan(json_row: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a JSON row for programs: NaN becomes ``None``, and minus signs in text become hyphens."""
+    texts = {name: with_hyphens(value) for name, value in json_row.items() if isinstance(value, str)}
+    missing = {name: None for name, value in json_row.items() if isinstance(value, float) and math.isnan(value)}
+    return {**json_row, **texts, **missing}
 
 
 def _width(headings: Line, lines: Lines, gap: int = 1) -> int:

@@ -225,31 +225,31 @@ class ResultTable(TextTable):
         first, *others = (part.to_rich(width, has_styles) for part in self.parts)
         return Group(first, *(item for other in others for item in ("", other)))
 
-    def records(self) -> list[dict[str, Any]]:
-        """One record per row and column with a cell, suite by suite. The key ``task`` has the name of the column."""
+    def json_rows(self) -> list[dict[str, Any]]:
+        """One JSON row per row and column with a cell, suite by suite. The key ``task`` has the name of the column."""
         if self.parts:
-            return [record for part in self.parts for record in part.records()]
+            return [json_row for part in self.parts for json_row in part.json_rows()]
         columns = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, NUM_SEEDS.name)]
         pairs = itertools.product(self.rows.values(), columns)
-        return [self._record(row, column) for row, column in pairs if column.name in self.cells[row.name]]
+        return [self._json_row(row, column) for row, column in pairs if column.name in self.cells[row.name]]
 
-    def _record(self, row: Row, column: Column) -> dict[str, Any]:
+    def _json_row(self, row: Row, column: Column) -> dict[str, Any]:
         cells = self.cells[row.name]
         cell = cells[column.name]
-        record = {"label": row.name, "task": column.name} | cell.numbers(column)
+        json_row = {"label": row.name, "task": column.name} | cell.numbers(column)
         if row.name in self.other_code:
-            record["has_other_code"] = True
+            json_row["has_other_code"] = True
         budget = cells.get(BUDGET_RATIO.name)
-        record |= {"budget_ratio": budget and budget.mean, "over_budget": budget and budget.is_over_budget}
-        record["published"] = self.published.get(row.name, {}).get(column.name)
-        record |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}
+        json_row |= {"budget_ratio": budget and budget.mean, "over_budget": budget and budget.is_over_budget}
+        json_row["published"] = self.published.get(row.name, {}).get(column.name)
+        json_row |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}
         if not self.baseline:
-            return record
-        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(map(str, row.changes))}
+            return json_row
+        json_row = {"row": row.name} | json_row | {"label": row.label, "changes": " ".join(map(str, row.changes))}
         difference = self.differences.get((row.name, column.name))
         names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
         numbers = {key: getattr(difference, name, math.nan) for key, name in names.items()}
-        return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
+        return json_row | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
         """The keys that sort the rows by a column, by the name of the column.

@@ -11,7 +11,7 @@ from madbench.analysis.rendering import TextTable
 
 
 class ShownFrame(pd.DataFrame):
-    """A data frame with the records of a table. A notebook shows the frame as this table, with marks and caption.
+    """A data frame with the JSON rows of a table. A notebook shows the frame as this table, with marks and caption.
 
     ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are further tables: a notebook shows them
     below ``shown``, and their records follow in the frame. Frames that are computed from this frame are plain data
@@ -26,7 +26,7 @@ class ShownFrame(pd.DataFrame):
     @classmethod
     def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:
         tables = table, *tables_below
-        frame = cls([record for shown_table in tables for record in shown_table.records()])
+        frame = cls([json_row for shown_table in tables for json_row in shown_table.json_rows()])
         frame.shown, frame.below = table, tables[1:]
         frame.html = "\n<br>\n".join(
             shown_table._repr_html_() for shown_table in tables

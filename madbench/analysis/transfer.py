@@ -139,7 +139,7 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
     notes = " ".join(
         [*(side.strip() for side in sides), notes, f"Reversed: {reversed_texts}." if reversed_texts else ""]
     ).strip()
-    cells = [_record(row) for row in rows]
+    cells = [_json_row(row) for row in rows]
     return Listing(rows, headings, lines, cells, caption.strip(), notes, "tab:transfer", "%s")
 
 
@@ -158,11 +158,11 @@ def _reversed_text(row: Transfer) -> str:
     return ", ".join(texts) + and_more
 
 
-def _record(row: Transfer) -> dict[str, Any]:
+def _json_row(row: Transfer) -> dict[str, Any]:
     order = row.order
-    record: dict[str, Any] = {"column": row.column, "labels": order.labels, "seeds": row.seeds[0]}
-    record |= {"seeds_there": row.seeds[1], "order": order.value, "order_low": order.low, "order_high": order.high}
+    json_row: dict[str, Any] = {"column": row.column, "labels": order.labels, "seeds": row.seeds[0]}
+    json_row |= {"seeds_there": row.seeds[1], "order": order.value, "order_low": order.low, "order_high": order.high}
     differ, opposite = len(row.decided_pairs), len(row.reversed_pairs)
-    record |= {"pairs": len(row.pairs), "differ": differ, "hold": differ - opposite}
+    json_row |= {"pairs": len(row.pairs), "differ": differ, "hold": differ - opposite}
     reversed_names = [f"{pair.label} > {pair.other}" for pair in row.reversed_pairs]
-    return without_nan(record | {"reversed": opposite, "reversed_pairs": ", ".join(reversed_names) or None})
+    return without_nan(json_row | {"reversed": opposite, "reversed_pairs": ", ".join(reversed_names) or None})

@@ -236,7 +236,7 @@ def core_passes(
     ours = [q, k, v, *(x for x in strengths if x is not None), *tables]
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
     operators = {
-        "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
+        "core": (ours, lambda: attend(mixer.label.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
         "flash": (theirs, lambda: F.scaled_dot_product_attention(theirs[0], theirs[1], theirs[2], is_causal=True)),
     }
 

@@ -141,7 +141,7 @@ class BenchTable(TextTable):
             [column.text(row) for column in used_columns] for row in timed_rows
         ]
 
-    def records(self) -> list[dict[str, Any]]:
+    def json_rows(self) -> list[dict[str, Any]]:
         """The measured rows. ``canonical`` is the canonical label, and ``label`` the label as the table shows it."""
         return [
             {**row, "label": typed_label(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)

@@ -22,7 +22,7 @@ from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.messages import JobResult
-from madbench.jobs import Job, Record, Report, Status
+from madbench.jobs import Job, Record, Status, TrainingCallbacks
 from madbench.store.runs import Store, StoreBusyError
 
 EventKind = Literal["skipped", "started", "progress", "finished", "failed"]
@@ -53,7 +53,7 @@ class Event(EventDetails):
 
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
-Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
+Train = Callable[[Sequence[Job], Sequence[Path], TrainingCallbacks], list[Record]]
 """``train(jobs, works, report)`` trains a group and returns one record per job. ``works`` has the jobs' work folders.
 
 The function must be picklable. If it raises an error, the jobs of the group are trained one by one, except jobs whose

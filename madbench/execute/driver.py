@@ -357,10 +357,7 @@ class _Driver(Execution):
         self.groups.remove(group)
 
     def store_arrived(self) -> None:
-        """Store the results that have arrived from workers and are not stored yet. Errors of the store are ignored.
-
-        They are attached to the locks of their jobs (:meth:`take_records`).
-        """
+        """Store the results that are attached to locks but not stored yet. Errors of the store are ignored."""
         for group in self.groups:
             for lock in [lock for lock in group.locks if lock.result]:
                 with suppress(StoreError):

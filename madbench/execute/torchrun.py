@@ -12,7 +12,7 @@ from typing import Any
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
 from madbench.execute.products import with_products
-from madbench.jobs import Job, Record, Report, StopTraining
+from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group
 
@@ -71,7 +71,9 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         execution.report("started", job, slot=0)
         failure = None
         try:
-            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # its group is one job
+            [record] = train(
+                [job], [work], TrainingCallbacks(report, ended=lambda job, record: None)
+            )  # its group is one job
         except StoreError:
             raise
         except Exception as error:

@@ -26,7 +26,7 @@ from madbench.execute.messages import Files, JobResult, WorkerResult
 from madbench.execute.products import with_products
 from madbench.files import explain_os_errors
 from madbench.identity.scripts import importing_scripts
-from madbench.jobs import KEEP, Job, Record, Report, StopTraining
+from madbench.jobs import KEEP, Job, Record, StopTraining, TrainingCallbacks
 from madbench.labels import trust
 
 Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
@@ -95,7 +95,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
         tensors in memory.
         """
         try:
-            records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
+            records = assignment.train(group, [works[job.id] for job in group], TrainingCallbacks(progress, end))
         except (StoreError, StopTraining, KeyboardInterrupt):
             raise
         except BaseException as problem:  # mixers of other packages may raise anything, even SystemExit

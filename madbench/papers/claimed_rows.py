@@ -45,7 +45,7 @@ class ClaimedRows(PlainMeasure):
             beside_published(request, [trained]),
             judge_claims(trained, claims_of_item(request)),
         )
-        return ItemResult([table], verdicts, {"cells": table.records()}, (), remarks)
+        return ItemResult([table], verdicts, {"cells": table.json_rows()}, (), remarks)
 
 
 def claims_of_item(request: Request) -> list[Claim]:

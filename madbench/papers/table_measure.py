@@ -44,7 +44,7 @@ class TableMeasure(PlainMeasure):
         if verdicts and command:
             heading = f"Lines of the tests of all claims of the paper on all stored runs of the protocol: {command}"
         return ItemResult(
-            [table], verdicts, {"cells": table.records()}, item_figures(request, trained), remarks, heading
+            [table], verdicts, {"cells": table.json_rows()}, item_figures(request, trained), remarks, heading
         )
 
 
@@ -89,7 +89,7 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
     published, first = published_numbers(request), parts[0]
     names = list(request.item.columns) or in_order(first.scores.column.unique())
-    columns, lines, records = [column(name) for name in names], [], []
+    columns, lines, json_rows = [column(name) for name in names], [], []
     no_cell = Cell(Sample(np.array([])), 0)
     cells_by_budget = {part.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts}
     for row in {row.name: row.row for row in first.rows}.values():
@@ -98,8 +98,8 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
             ours = [cells.get(row.name, {}).get(name, no_cell) for name in names]
             seeds = max((cell.n for cell in ours), default=0)
             for of_column, cell in zip(columns, ours):
-                record = {"label": row.name, "budget": budget, "column": of_column.name} | cell.numbers(of_column)
-                records.append(record | {"published": theirs.get(of_column.name)})
+                json_row = {"label": row.name, "budget": budget, "column": of_column.name} | cell.numbers(of_column)
+                json_rows.append(json_row | {"published": theirs.get(of_column.name)})
             name = f"{row.name}, {budget}" if len(parts) > 1 else row.name
             lines.append([name, *(cell.text(c, seeds) for c, cell in zip(columns, ours)), str(seeds)])
         if theirs:
@@ -117,7 +117,7 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
         caption += (
             f" Ranks are those of the budget in the row's name; claims are tested under {first.grid.budget} alone."
         )
-    return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
+    return Listing(json_rows, headings, lines, json_rows, caption, notes, f"tab:{request.item.id}")
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:

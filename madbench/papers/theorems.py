@@ -48,7 +48,7 @@ class TheoremMeasure(PlainMeasure):
                 verdicts[statement], remarks[statement] = verdict(outcome, loops), _number(outcome, loops)
                 failed |= outcome.verdict == "fail"
         table = check_table(request, by_label)
-        return ItemResult([table], verdicts, {"checks": table.records()}, (), remarks, failed=failed)
+        return ItemResult([table], verdicts, {"checks": table.json_rows()}, (), remarks, failed=failed)
 
 
 def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:

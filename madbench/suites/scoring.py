@@ -147,7 +147,7 @@ class Scoring:
         value = record.metrics.get(self.metric)
         return math.nan if value is None else self.factor * value
 
-    def choice(self, record: Record) -> float | None:
+    def selection_value(self, record: Record) -> float | None:
         """The number of a finished run by which rates are chosen. None if the record has no metric ``selection``."""
         return record.metrics.get(self.selection)
 
@@ -213,7 +213,7 @@ class Scoring:
         columns["value"] = [
             finite_or_nan(self.value(job, each)) if each else math.nan for job, each in zip(jobs, finished)
         ]
-        columns["selection"] = [self.choice(record) if record else None for record in finished]
+        columns["selection"] = [self.selection_value(record) if record else None for record in finished]
         columns["ceiling"] = [record.metrics.get(self.ceiling) if record else None for record in finished]
         columns |= {name: [outcome.details.get(name) for outcome in outcomes] for name in _DETAILS}
         return pd.DataFrame(columns)

@@ -15,7 +15,7 @@ class BadRowError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class TextLimits:
     """Limits of the size of text. Larger input is refused, so that a small compressed file cannot fill memory or disk.
 
     Tokenizing a document takes about ten times its size in memory.
@@ -43,7 +43,7 @@ class Source:
     mtime_ns: int | None = None  # time of the file's last change; None if the source is no file
     position: int = 0  # bytes of ``size`` read so far
     sha256: str | None = None  # of the file, hexadecimal, after the end of documents()
-    limits = Limits()  # for a line and a document; the corpus checks the total
+    limits = TextLimits()  # for a line and a document; the corpus checks the total
     skips_bad = False  # True: skip and count rows without a text instead of raising
     skipped: int = 0  # rows skipped by documents() so far
     # errors from reading damaged input

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.config.options import EVERY_VERB, option
-from madbench.text.documents import Limits
+from madbench.text.documents import TextLimits
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,6 @@ class PrepareOptions:
     )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TextLimits:
         """The limits of lines, documents and all text, converted from megabytes to bytes."""
-        return Limits(*(int(1e6 * most) for most in (self.max_line, self.max_document, self.max_total)))
+        return TextLimits(*(int(1e6 * most) for most in (self.max_line, self.max_document, self.max_total)))

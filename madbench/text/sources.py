@@ -15,7 +15,7 @@ from pathlib import Path
 
 from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean, require
-from madbench.text.documents import BadRowError, Limits, Source, first_line
+from madbench.text.documents import BadRowError, Source, TextLimits, first_line
 from madbench.text.files import TextFile
 
 HUB = "hf:"
@@ -63,7 +63,7 @@ class HuggingFaceSplit(Source):
 
 
 def find_sources(
-    words: Sequence[str], text_key: str = TEXT_KEY, limits: Limits = Limits(), skip_bad: bool = False
+    words: Sequence[str], text_key: str = TEXT_KEY, limits: TextLimits = TextLimits(), skip_bad: bool = False
 ) -> list[Source]:
     """The sources named by ``words``, in order.
 

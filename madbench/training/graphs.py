@@ -27,7 +27,7 @@ def has_graphs(device: str) -> bool:
 
 
 @dataclass
-class Fixed:
+class StepBuffers:
     """The fixed buffers and the CUDA graph for steps with batches of one shape, and the number of such steps so far."""
 
     batches: Batches
@@ -49,7 +49,7 @@ class GraphStep:
 
     def __init__(self, stack: Stack):
         self.stack, self.captures = stack, stack.weights.is_cuda
-        self.shapes: dict[Any, Fixed] = {}
+        self.shapes: dict[Any, StepBuffers] = {}
         trials = stack.trials
         self.schedule = torch.tensor(
             [[trial.learning_rate(step) for trial in trials] for step in range(trials[0].steps)],
@@ -64,52 +64,54 @@ class GraphStep:
 
         ``cuda_graph`` is True if a graph was captured, else missing.
         """
-        return self.stack.details | ({"cuda_graph": True} if any(fixed.graph for fixed in self.shapes.values()) else {})
+        return self.stack.details | (
+            {"cuda_graph": True} if any(step_buffers.graph for step_buffers in self.shapes.values()) else {}
+        )
 
     def __call__(self, rates: list[float]) -> Taken:
         """Take the next step of each member. Learning rates come from ``schedule``; ``rates`` is not used."""
         self.stack.rates.copy_(self.schedule[self.stack.members[0].state.step])
-        fixed = self._load()
-        fixed.steps += 1
+        step_buffers = self._load()
+        step_buffers.steps += 1
         with torch.cuda.device_of(self.stack.weights):
-            if fixed.graph is None and self.captures and fixed.steps > WARM_UP:
-                self._capture(fixed)
-            if fixed.graph is not None:
-                fixed.graph.replay()
+            if step_buffers.graph is None and self.captures and step_buffers.steps > WARM_UP:
+                self._capture(step_buffers)
+            if step_buffers.graph is not None:
+                step_buffers.graph.replay()
             elif self.captures:
-                self._compute_aside(fixed)
+                self._compute_aside(step_buffers)
             else:
-                fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
-        return self.stack.per_member(cast(Tensor, fixed.losses), fixed.norms)
+                step_buffers.losses, step_buffers.norms = self.stack.compute(step_buffers.batches)
+        return self.stack.per_member(cast(Tensor, step_buffers.losses), step_buffers.norms)
 
-    def _load(self) -> Fixed:
-        """Copy the micro-batches of the next step into the fixed buffers for their shape, and return the buffers."""
+    def _load(self) -> StepBuffers:
+        """Copy the micro-batches of the next step into the buffers for their shape, and return the buffers."""
         batches = self.stack.micro_batches()
         key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in batches)
         if key not in self.shapes:
-            self.shapes[key] = Fixed([_buffers(parts) for parts in batches])
-        fixed = self.shapes[key]
-        for parts, (buffers, shares) in zip(batches, fixed.batches):
+            self.shapes[key] = StepBuffers([_buffers(parts) for parts in batches])
+        step_buffers = self.shapes[key]
+        for parts, (buffers, shares) in zip(batches, step_buffers.batches):
             for i, (batch, share) in enumerate(parts):
                 for buffer, tensor in zip(buffers, batch, strict=True):
                     buffer[i].copy_(tensor, non_blocking=True)
                 if isinstance(share, Tensor):
                     cast(Tensor, shares)[i].copy_(share)
-        return fixed
+        return step_buffers
 
-    def _capture(self, fixed: Fixed) -> None:
+    def _capture(self, step_buffers: StepBuffers) -> None:
         graph = torch.cuda.CUDAGraph()
         pool = next((other.graph.pool() for other in self.shapes.values() if other.graph), None)
         try:
             with torch.cuda.graph(graph, pool=pool):
-                fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
+                step_buffers.losses, step_buffers.norms = self.stack.compute(step_buffers.batches)
         except RuntimeError as error:
             self.captures = False
             self.stack.members[0].warning = f"no CUDA graph: {textwrap.shorten(str(error), 150, placeholder=' ...')}"
         else:
-            fixed.graph = graph
+            step_buffers.graph = graph
 
-    def _compute_aside(self, fixed: Fixed) -> None:
+    def _compute_aside(self, step_buffers: StepBuffers) -> None:
         """Compute a step on a side stream.
 
         CUDA libraries must initialize themselves on such a stream before a capture.
@@ -117,7 +119,7 @@ class GraphStep:
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
+            step_buffers.losses, step_buffers.norms = self.stack.compute(step_buffers.batches)
         main.wait_stream(side)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import StoreError
-from madbench.jobs import Job, Record, Report, StopTraining
+from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
@@ -60,8 +60,8 @@ def train(
         works: one work folder per job, for its checkpoint. If the weights of a finished run are kept, they are written
             to ``keep/weights.safetensors`` in this folder. No other process may use the folder meanwhile.
         report: called a few times per second with a job and its progress. If it raises ``StopTraining``, checkpoints
-            are written and training stops. A :class:`madbench.jobs.Report` also gets the record of each of several jobs
-            when the job ends.
+            are written and training stops. A :class:`madbench.jobs.TrainingCallbacks` also gets the record of each of
+            several jobs when the job ends.
         device: a torch device name.
         corpora: the corpora of language jobs, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients are accumulated over micro-batches.
@@ -92,7 +92,7 @@ def train(
                 member.save(seconds=0)
         finally:  # a full disk may still have room for the record
             records[member.job.id] = member.record({"compiled": compiled, **details}, keep_weights)
-            if len(jobs) > 1 and isinstance(report, Report):
+            if len(jobs) > 1 and isinstance(report, TrainingCallbacks):
                 report.ended(member.job, records[member.job.id])
 
     def train_group(members: Sequence[GroupMember]) -> None:
@@ -196,9 +196,6 @@ def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphSt
 class GroupLoop:
     """The training loop of a group. Its members take their steps together until all of them are over.
 
-    After an interruption, some members may be ahead of others. They wait until the others have caught up. In the
-    methods, ``live`` are the members that do not wait: all that have taken the lowest number of steps.
-
     If an evaluation or a call of ``finish`` raises an error for one of several members, the other members train on. The
     first such error is raised after all members are over. ``StoreError`` is raised at once.
     """
@@ -250,9 +247,9 @@ class GroupLoop:
             raise self.errors[0]
 
     def end(self, over: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
-        """Take the members ``over``, which are over, out of the group, and call :attr:`finish` for each of them.
+        """Call ``finish`` for the members ``over``, and take them out of the group.
 
-        ``live`` are the members that do not wait for others. They include those in ``over``.
+        ``live`` are the members at the lowest step. They include those in ``over``.
         """
         seconds = self.watch.lap() / len(live)
         for member in live:
@@ -267,8 +264,8 @@ class GroupLoop:
     def remove(self, gone: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
         """Take the members ``gone`` out of the group, and write checkpoints of the other members in ``live``.
 
-        ``live`` are the members that do not wait for others. Without these checkpoints, a killed and resumed run would
-        repeat steps in a group of another size, with other rounding.
+        ``live`` are the members at the lowest step. Without these checkpoints, a killed and resumed run would repeat
+        steps in a group of another size, with other rounding.
         """
         self.group, self.step = [member for member in self.group if member not in gone], None
         left = [member for member in live if member not in gone]
@@ -278,7 +275,7 @@ class GroupLoop:
             self.save(left)
 
     def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
-        """Take step ``now`` of the members ``live``, and the same step of copies of the members that wait for them.
+        """Take step ``now`` of the members at the lowest step, ``live``.
 
         Return the learning rate and the gradient norm of each member of :attr:`stacked`, in two lists.
         """

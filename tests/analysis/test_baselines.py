@@ -28,7 +28,7 @@ def swept(grid_results):
     return lambda *labels, **keys: result_tables(grid_results(*labels, **keys), has_baseline=True)
 
 
-def test_differences_from_the_baseline_are_of_means_with_their_interval():
+def test_differences_are_those_of_the_means_with_their_interval():
     values = {"a": [10.0, 14.0, 18.0], "b": [12.0, 15.0, 20.0, None, 22.0]}
     found = differences_from(frame_of_scores(values, ["compression"]), "a")
     difference = found.pop(("b", "compression"))
@@ -39,14 +39,14 @@ def test_differences_from_the_baseline_are_of_means_with_their_interval():
     assert difference_text(difference, "compression").startswith("+3.2 ±")
 
 
-def test_a_single_seed_has_no_interval_and_a_missing_one_no_difference():
+def test_one_seed_has_no_interval_and_none_no_difference():
     found = differences_from(frame_of_scores({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
     assert set(found) == {("b", "compression"), ("c", "compression")}
     assert difference_text(found["b", "compression"], "compression") == "(−0.5)"
     assert differences_from(frame_of_scores({"b": [9.5]}), "a") == {}
 
 
-def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swept):
+def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     gain = {9: 0.0, 12: 0.1}
     made = swept(
         vary={"training.epochs": [9, 12]},
@@ -58,7 +58,7 @@ def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swe
     assert [row[0] for row in rows] == [f"{label}  training.epochs={n}" for label in "SR" for n in (9, 12)]
     _, half = interval_of(0, 2 * [terms([50.0, 51.0, 52.0])])
     assert [rows[i][-1] for i in (0, 1, 3)] == ["baseline", f"+10.0 ±{half:.1f}", f"+10.0 ±{half:.1f}"]
-    record = table.records()[1]
+    record = table.json_rows()[1]
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
     assert "Baseline: S  training.epochs=9, the first row." in table.notes
@@ -68,7 +68,7 @@ def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swe
     assert table.marks()[rows[1][0], 1] == "best"
 
 
-def test_settings_shared_by_all_unnamed_rows_are_in_the_notes(swept):
+def test_settings_that_rows_do_not_name_are_in_the_caption(swept):
     made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]
@@ -110,7 +110,7 @@ def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_
     choices = {"profile": str(profile), "seeds": [0], "mode": "list", "rows": rows}
     (table,) = swept((), **choices)
     assert [row[0] for row in table.text_rows()[1]] == ["S", "  published", "S  training.epochs=3"]
-    assert [record["published"] for record in table.records()] == [83.68, None]
+    assert [record["published"] for record in table.json_rows()] == [83.68, None]
     (quick,) = swept("SR")
     assert [row[0] for row in quick.text_rows()[1]] == ["S", "R"]
 

@@ -22,7 +22,7 @@ def by_quantity(table, label="R"):
     return {row.quantity: row for row in table.rows if row.label == label}
 
 
-def test_a_comparison_has_the_difference_interval_and_p_of_the_test_over_seeds():
+def test_a_difference_is_that_of_the_one_test_over_seeds():
     values = {"S": [50.0, 51.0, 53.0], "R": [60.0, 61.0, 60.5, 62.0]}
     (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     sides = terms(values["R"]), terms(values["S"])
@@ -63,9 +63,9 @@ def test_a_label_with_another_budget_than_the_baselines_is_marked_in_its_row_and
         "S", ["R", "G"], frame.assign(budget_ratio=frame.label.map({"S": 1.0, "R": 1.26, "G": 1.0}))
     )
     assert [line[:2] for line in table.lines if line[0] in ("R", "G")] == [["R", "budget 1.260"], ["G", ""]]
-    budgets = {record["label"]: (record["budget_ratio"], record["budgets_differ"]) for record in table.records()}
+    budgets = {record["label"]: (record["budget_ratio"], record["budgets_differ"]) for record in table.json_rows()}
     assert budgets == {"R": (1.26, True), "G": (1.0, False)}
-    assert {record["baseline_budget_ratio"] for record in table.records()} == {1.0}
+    assert {record["baseline_budget_ratio"] for record in table.json_rows()} == {1.0}
 
 
 def test_budgets_of_two_suites_are_not_averaged():
@@ -79,7 +79,7 @@ def test_budgets_of_two_suites_are_not_averaged():
 
 
 @pytest.mark.slow
-def test_false_positives_of_equal_labels_stay_at_the_error_level():
+def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
     false_verdicts = 0
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_false_positives_of_equal_labels_stay_at_the_error_level():
         ({"S": [10.0], "R": [90.0, 91.0, 92.0]}, "single seed"),
     ],
 )
-def test_a_verdict_is_higher_lower_not_significant_or_a_reason(values, verdict):
+def test_a_verdict_is_a_direction_or_the_reason_for_none(values, verdict):
     (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     assert row.verdict == verdict
     assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
@@ -130,7 +130,7 @@ def test_an_unfinished_seed_does_not_count_and_a_diverged_one_counts_at_chance()
     assert row.difference.p > 0.05
 
 
-def test_a_column_that_one_label_lacks_is_left_out():
+def test_a_column_that_one_of_them_lacks_is_left_out():
     frame = pd.concat([frame_of_scores({"S": [50.0], "R": [51.0]}), frame_of_scores({"S": [50.0]}, ["memorization"])])
     assert list(by_quantity(comparison_table("S", ["R"], frame))) == ["compression"]
 
@@ -140,7 +140,7 @@ def test_a_comparison_of_single_seeds_has_a_difference_and_no_verdict():
     _, (label, line) = table.text_rows()
     assert label == ["R", "", "", "", "", ""]
     assert line == ["  Compr.", "0/1:0/1", "+80.0", "", "", "single seed"]
-    (record,) = table.records()
+    (record,) = table.json_rows()
     assert record["estimate"] == 80.0 and record["low"] is record["p"] is record["p_holm"] is None
 
 
@@ -158,10 +158,10 @@ def test_comparisons_of_losses_have_the_verdict_lower():
     assert {row.verdict for row in comparison_table("R", ["S"], pd.concat(frames)).rows} == {"higher"}
     assert by_quantity(table, "G")["loss_l5"].sample.mean == (3.0 + 5.0) / 2
     assert "Lower is better" in table.notes
-    assert {record["unit"] for record in table.records()} == {"nats_per_token"}
+    assert {record["unit"] for record in table.json_rows()} == {"nats_per_token"}
 
 
-def test_p_values_of_a_comparison_are_adjusted_over_all_tested_rows():
+def test_the_family_is_all_rows_that_are_tested():
     rng = np.random.default_rng(2)
     labels = ("S", "R-c", "G-c")
     of_tasks = frame_of_scores({label: rng.normal(50 + 5 * len(label), 2, 4).tolist() for label in labels})
@@ -198,10 +198,10 @@ def test_text_and_records_of_a_comparison_have_equal_values():
     headings, (_, *lines) = table.text_rows()
     assert headings == ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"]
     assert "Solved: seeds that solve the task, label:baseline" in table.caption
-    level, exact, loss = table.records()
+    level, exact, loss = table.json_rows()
     assert lines[0][:3] == ["  Compr.", "0/5:0/5", "+5.0"]
     assert lines[0][3] == interval_text(table.rows[0].difference, "compression") and level["low"] < 5 < level["high"]
     assert lines[1][1:3] == ["5/5:0/5", "+79.0"] and (exact["solved"], exact["baseline_solved"]) == (5, 0)
     assert lines[2] == ["  L5 loss", "n=1", "+0.125", "", "", "single seed"] and loss["solved"] is None
-    assert [record["verdict"] for record in table.records()] == [line[-1] for line in lines]
+    assert [record["verdict"] for record in table.json_rows()] == [line[-1] for line in lines]
     assert r"\quad Compr. & 0/5:0/5 & +5.0" in table.to_latex()

@@ -55,13 +55,13 @@ def test_a_finding_is_a_row_below_the_heading_of_its_group():
     assert noisy[1].startswith("+0.0 ±") and noisy[1] == found["Mixing hardly helps memorization"][1]
 
 
-def test_untestable_findings_still_show_their_interval():
+def test_an_interval_stands_beside_what_is_not_tested():
     unequal = {"R-cg-q-12o": [99.0] * 3, "R-cg-q": [98.0] * 8}
     text = rows(findings_table(findings(frame_of_scores(unequal))))["Mixing helps compression"]
     assert "±" in text[1] and text[3] == "not testable"
 
 
-def test_a_finding_on_losses_is_below_that_on_accuracy_or_alone():
+def test_a_loss_is_a_row_of_its_own_below_its_claim_or_the_claims_row_where_it_is_alone():
     both = [line[0] for line in table(losses={"S": [3.0]}).text_rows()[1]]
     assert both[1:3] == ["Softmax is not essential", "  on L5 loss"]
     alone = table(None, {"R-12o!": [3.0, 3.1], "R-12!": [4.0, 4.3]})
@@ -71,7 +71,7 @@ def test_a_finding_on_losses_is_below_that_on_accuracy_or_alone():
     assert "0.022 nats" in alone.notes and "0.022 nats" not in table().notes
 
 
-def test_the_first_row_of_a_claim_has_the_quantity_of_its_group_heading():
+def test_a_first_row_is_of_the_quantity_that_the_heading_of_its_group_names():
     heading = ""
     for row, line in zip(*_rows_and_lines(table(losses={"S": [3.0]}))):
         heading = line if row is None else heading
@@ -99,7 +99,7 @@ def test_a_table_fits_80_columns_without_the_reasons():
 
 
 @pytest.mark.slow
-def test_notes_state_the_test_the_correction_and_the_minimum_of_seeds():
+def test_notes_say_how_a_verdict_comes_about():
     found = table()
     assert found.notes.startswith("A protocol. ") and found.caption.startswith(
         "Gains in percentage points of accuracy; more is better. Published: Table 1, one seed; *:"
@@ -126,7 +126,7 @@ def test_every_format_has_every_row():
     assert re.search(r"The~lag~layout~is~necessary & \+35.5 & .*\+48.0.*\$\\pm\$", found.to_latex())
     heading, *lines = found.to_csv().splitlines()
     assert heading.startswith("name,title,group,claim,source,factors,quantity") and len(lines) == len(found.rows)
-    records = {record["name"]: record for record in json.loads(json.dumps(found.records(), allow_nan=False))}
+    records = {record["name"]: record for record in json.loads(json.dumps(found.json_rows(), allow_nan=False))}
     assert records["lag"]["pairs"] == "R-12o! - R-12!" and records["lag"]["verdict"] == "supported"
     assert records["softmax"]["estimate"] is None
     assert records["softmax"]["command"].startswith("madbench run R-pc S-pc")
@@ -172,7 +172,7 @@ def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
     }
     assert rows(found)["The lag layout is necessary"][3] == "supported §"
     assert "§: settings chosen by the published order of @choosing." in found.caption
-    cells = {cell["title"]: cell for cell in found.records()}
+    cells = {cell["title"]: cell for cell in found.json_rows()}
     assert cells["The lag layout is necessary"]["verdict"] == "supported"
     assert cells["The lag layout is necessary"]["verdict_note"] == note
     of_lag = [row for row in rows_found if row.claim.name == "lag"]
@@ -187,7 +187,7 @@ def test_marks_that_all_verdicts_share_are_in_the_caption_only():
     table = findings_table([replace(row, marks=marks) for row in found])
     assert table.caption.startswith("All verdicts: provisional, registered before 2 of 9 runs. Gains in")
     assert not any("provisional" in cell for line in table.text_rows()[1] for cell in line)
-    assert all("provisional" in record["verdict"] for record in table.records())
+    assert all("provisional" in record["verdict"] for record in table.json_rows())
     some = findings_table([replace(row, marks=marks if i else ()) for i, row in enumerate(found)])
     assert some.caption.startswith("All verdicts on registered claims: provisional")
     mixed = findings_table([replace(row, marks=marks[: 1 + i % 2]) for i, row in enumerate(found)])

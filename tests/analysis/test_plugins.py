@@ -58,7 +58,7 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 
 @pytest.mark.slow
-def test_an_override_for_one_family_leaves_out_unaffected_labels_unless_named(store):
+def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     overrides = parse_overrides(["model.mix_rank=4"])
     (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("evening", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
@@ -70,7 +70,7 @@ def test_an_override_for_one_family_leaves_out_unaffected_labels_unless_named(st
 
 
 @pytest.mark.slow
-def test_a_grid_compares_the_mean_over_its_tasks_and_the_mad_average_separately(install_example, grid_results):
+def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apart(install_example, grid_results):
     install_example("task")
 
     def accuracy(job):
@@ -80,7 +80,7 @@ def test_a_grid_compares_the_mean_over_its_tasks_and_the_mad_average_separately(
     results = grid_results(("S", "R"), accuracy, tasks=[*TASKS])
     table = result_table(results, TableOptions(has_baseline=True))
     (row,) = [one for one in comparison_table("S", ["R"], results.scores).rows if one.quantity == MAD_AVERAGE]
-    (record,) = [one for one in table.records() if (one["label"], one["task"]) == ("R", MAD_AVERAGE)]
+    (record,) = [one for one in table.json_rows() if (one["label"], one["task"]) == ("R", MAD_AVERAGE)]
     numbers = [record[f"difference{end}"] for end in ("", "_low", "_high", "_p")]
     assert numbers == [row.difference.estimate, row.difference.low, row.difference.high, row.difference.p]
     assert row.difference.estimate == pytest.approx(10.0)

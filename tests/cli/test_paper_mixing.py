@@ -20,11 +20,11 @@ from madbench.papers.making import Request
         ([1.0, 1.0], "not decided"),
     ],
 )
-def test_the_verdict_on_learned_mixing_depends_on_the_share_in_every_seed(shares, verdict):
+def test_a_prediction_is_decided_by_the_kernels_of_every_seed(shares, verdict):
     assert shares_verdict(shares) == verdict
 
 
-def test_the_kernel_table_counts_per_seed_kernels_with_the_tasks_structure():
+def test_kernels_are_counted_by_seed_against_the_structure_of_their_task():
     shift = {"best_shift": 0.3, "best_shift_random": 0.2, "best_window": 0.0, "best_window_random": 0.2, "size": 0.5}
     window = shift | {"best_shift": 0.1}
     kernels = [
@@ -34,6 +34,6 @@ def test_the_kernel_table_counts_per_seed_kernels_with_the_tasks_structure():
     kernels += [{"label": "R", "task": "compression", "seed": 0} | shift]
     paper = load_paper("hypermlp")
     table = kernel_table(pd.DataFrame(kernels), Request(paper, paper.item("mixing_learned")))
-    copying, compression = table.records()
+    copying, compression = table.json_rows()
     assert copying["shares"] == [0.5, 1.0] and copying["mean"] == pytest.approx(0.7 / 3)
     assert compression["shares"] == [0.0] and compression["structure"] == "best_window"

@@ -11,7 +11,7 @@ from madbench.cli.verify import verify
 from madbench.errors import LabelError
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks
-from madbench.mixers.srg.family import SRGFamily
+from madbench.mixers.srg.family import SrgFamily
 
 
 def broken(self, label):
@@ -25,7 +25,7 @@ def broken(self, label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label, columns", [("G-cg-q-12o", 80), ("R-1!", 120)])
-def test_verify_fits_all_checks_into_the_width(invoke, label, columns):
+def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
     result = invoke(verify, label, columns=columns)
     assert result.exit_code == 0 and result.output.startswith(f"pass  {label}")
     assert max(map(len, result.output.splitlines())) <= columns
@@ -33,12 +33,12 @@ def test_verify_fits_all_checks_into_the_width(invoke, label, columns):
         assert name in result.output
 
 
-def test_verify_refuses_an_override(refuse):
+def test_a_setting_of_a_profile_is_refused(refuse):
     assert "training.epochs=4 has no effect: verify takes labels" in refuse(verify, "S-p", "training.epochs=4")
 
 
 def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch):
-    monkeypatch.setattr(SRGFamily, "checks", broken)
+    monkeypatch.setattr(SrgFamily, "checks", broken)
     result = invoke(verify, "S", "--all")
     assert result.exit_code == 1 and result.output.startswith("fail  S  4 fail, 1 pass, 1 not applicable")
     for text in ("ZeroDivisionError", "the residual is nan", "RuntimeError: no more checks", "there is none"):
@@ -51,8 +51,8 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
     assert list(madbench.verify("S").verdict) == verdicts
 
 
-def test_verify_repeats_the_verdict_last_and_counts_inapplicable_checks(invoke, monkeypatch):
-    monkeypatch.setattr(SRGFamily, "checks", broken)
+def test_the_verdict_is_also_last_and_checks_that_do_not_apply_are_counted(invoke, monkeypatch):
+    monkeypatch.setattr(SrgFamily, "checks", broken)
     lines = invoke(verify, "S").output.split("\n")
     assert lines[0] == lines[-3] == "fail  S  4 fail, 1 pass, 1 not applicable"
     assert lines[-4] == "1 check not applicable to the label; --all lists them"
@@ -74,14 +74,14 @@ def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path
 
 
 @pytest.mark.slow
-def test_verify_of_several_labels_details_only_failed_checks(invoke, monkeypatch):
+def test_verify_details_only_failed_checks_of_several_labels(invoke, monkeypatch):
     whole = invoke(verify, "S", "R", "--all").output
     assert whole.count("causality") == 2 and "causality" not in invoke(verify, "S", "R").output
 
     def only_r(self, label):
         return broken(self, label) if str(label) == "R" else general_checks(self, label)
 
-    monkeypatch.setattr(SRGFamily, "checks", only_r)
+    monkeypatch.setattr(SrgFamily, "checks", only_r)
     result = invoke(verify, "{S,R}")
     assert result.output.startswith("fail  R") and "2 labels, 1 with a failed check" in result.output
     assert result.exit_code == 1 and "ZeroDivisionError" in result.output and "causality" not in result.output
@@ -95,8 +95,8 @@ def test_an_installed_family_is_verified(invoke, install_example):
 
 
 @pytest.mark.parametrize("label", ["my:gone.Mixer", "my:madbench.Gone"])
-def test_a_missing_module_is_a_label_error_and_not_a_failed_check(refuse, label, monkeypatch):
-    monkeypatch.setattr(SRGFamily, "checks", lambda self, label: pytest.fail("checked before the error was found"))
+def test_a_module_that_is_not_here_is_an_error_of_the_label_and_no_failed_check(refuse, label, monkeypatch):
+    monkeypatch.setattr(SrgFamily, "checks", lambda self, label: pytest.fail("checked before the error was found"))
     assert "gone" in refuse(verify, "S", label).lower()
     assert refuse(verify, label).startswith(f"{label}: " if "gone" in label else "my:madbench.Gone: madbench has no")
     with pytest.raises(LabelError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from madbench.errors import StoreError
 from madbench.execute import local
 from madbench.files import write_atomically
-from madbench.jobs import Job, Record, Report
+from madbench.jobs import Job, Record, TrainingCallbacks
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
@@ -70,7 +70,7 @@ def train(jobs, works, report):
         for index, record in enumerate(round):
             if record:
                 records[index] = record
-                if len(jobs) > 1 and isinstance(report, Report):
+                if len(jobs) > 1 and isinstance(report, TrainingCallbacks):
                     report.ended(jobs[index], record)
     return [records[index] for index in range(len(jobs))]
 

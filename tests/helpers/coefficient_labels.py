@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 
 from madbench.errors import LabelError
-from madbench.mixers.cd.grammar import GATES, MIRRORS, NORMS, READOUTS, SCALINGS, Label
+from madbench.mixers.cd.grammar import GATES, MIRRORS, NORMS, READOUTS, SCALINGS, CdLabel
 
 
 def random_label(seed):
@@ -22,4 +22,4 @@ def random_label(seed):
         ]
         features = [rng.random() < 0.3 for _ in range(3)]
         with suppress(LabelError):
-            return Label(*fields, rng.choice(("", *NORMS)), *features, rng.choice(("", "", "g", "o")))
+            return CdLabel(*fields, rng.choice(("", *NORMS)), *features, rng.choice(("", "", "g", "o")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.text.sources import Limits, find_sources
+from madbench.text.sources import TextLimits, find_sources
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
@@ -45,8 +45,8 @@ FORMATS = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
 
 
 def refusal_under_limits(path: Path, **limits: int) -> str:
-    """The message of the error from reading the source ``path`` with ``limits``, fields of ``Limits``."""
-    (source,) = find_sources([str(path)], limits=Limits(**limits))
+    """The message of the error from reading the source ``path`` with ``limits``, fields of ``TextLimits``."""
+    (source,) = find_sources([str(path)], limits=TextLimits(**limits))
     with pytest.raises(ConfigError) as caught:
         list(source.documents())
     return str(caught.value)

@@ -20,14 +20,14 @@ def rotate_pairs(row, position):
     return np.concatenate((pairs.real, pairs.imag))
 
 
-def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
+def one_row(w, label, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
     """The output (D,) of an S/R/G mixer for one row of the input, computed by loops over slots in numpy.
 
     The row sees all T tokens, earlier and later ones. The mixings R(1) and R(2) are explicit matrices.
 
     Args:
         w: the parameters of the mixer by name.
-        variant: the parsed label.
+        label: the parsed label.
         n_head: the number of heads.
         x: the input, (T, D).
         lambda_init: the initial lambda of differential attention (base D).
@@ -38,17 +38,17 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     """
     last = len(x) - 1 if last is None else last
     now = x[last]
-    maps = n_head * (2 if variant.base in "GD" else 1)
+    maps = n_head * (2 if label.base in "GD" else 1)
     d_qk, d_vo = len(w["q.weight"]) // maps, w["o.weight"].shape[1] // n_head
     w_v, w_o = w["v.weight"], w["o.weight"]
-    if variant.adapter:
+    if label.adapter:
         w_v, w_o = (w[f"{n}.weight"] + w[f"{n}_up.weight"] @ w[f"{n}_down.weight"] for n in "vo")
 
     group = n_head * d_vo // len(w["v.weight"])  # heads that share keys and values
 
     def seen(name, i):
         """The input of the K or V projection at token i: the token itself, or the convolution ``name`` of tokens."""
-        if not variant.conv:
+        if not label.conv:
             return x[i]
         return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
 
@@ -59,7 +59,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
         return row * (1 + p) + ((row @ a) * s) @ b.T
 
-    tokens = [*range(last, -1, -1), *range(len(x) - 1, last, -1)] if variant.layout == "lag" else range(len(x))
+    tokens = [*range(last, -1, -1), *range(len(x) - 1, last, -1)] if label.layout == "lag" else range(len(x))
     k, count = len(w.get("registers", ())), len(tokens)
     tokens = {slot: i for slot, i in enumerate(tokens) if not window or abs(last - i) < window}
     if place == "first":
@@ -73,7 +73,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
 
     def normed(row, side):
         """A query or a key of one head after the norm of the feature n, if the label has it. ``side`` is q or k."""
-        if not variant.qk_norm:
+        if not label.qk_norm:
             return row
         return w[f"{side}_norm.weight"] * row / math.sqrt((row**2).mean() + 1e-6)
 
@@ -85,32 +85,32 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         of_registers = [(q * gate[part]) @ normed(w_k @ register, "k") for register in w.get("registers", ())]
         for i in tokens:
             k = normed(w_k @ seen("k_conv.weight", i), "k")
-            if not variant.rope:
+            if not label.rope:
                 z.append((q * gate[part]) @ k)
             elif rope_order == "before_gate":
                 z.append((rotate_pairs(q, last) * gate[part]) @ rotate_pairs(k, i))
             else:
                 z.append(rotate_pairs(q * gate[part], last) @ rotate_pairs(k, i))
         z = of_registers + z if place == "first" else z + of_registers
-        z = np.array(z) / (math.sqrt(d_qk) if variant.base in "SD" else 1)
-        hidden.append(mixed(z, "mix1", m) if variant.mix1 else z)
-    if variant.base == "D":
+        z = np.array(z) / (math.sqrt(d_qk) if label.base in "SD" else 1)
+        hidden.append(mixed(z, "mix1", m) if label.mix1 else z)
+    if label.base == "D":
         first, second = (math.exp(w[f"contrast.q{j}"] @ w[f"contrast.k{j}"]) for j in (1, 2))
-    sinks = np.exp(w["sink"]) if variant.sink else np.zeros(maps)
+    sinks = np.exp(w["sink"]) if label.sink else np.zeros(maps)
     read = []
     for head in range(n_head):
         h = hidden[head]
-        if variant.base in "SD":
+        if label.base in "SD":
             a = np.exp(h) / (np.exp(h).sum() + sinks[head])
         else:
             a = h / math.sqrt((h**2).sum() + 1e-12)
-            a = a if variant.base == "L" else np.maximum(a, 0)
-        if variant.base == "D":
+            a = a if label.base == "L" else np.maximum(a, 0)
+        if label.base == "D":
             other = np.exp(hidden[n_head + head])
             a = a - (first - second + lambda_init) * other / (other.sum() + sinks[n_head + head])
-        if variant.base == "G":
+        if label.base == "G":
             a = a * np.log1p(np.exp(hidden[n_head + head]))
-        if variant.mix2:
+        if label.mix2:
             swapped = {f"mix2.{new}": w[f"mix2.{old}"] for new, old in zip("ABp", "BAp")}
             w, kept = w | swapped, w
             a, w = mixed(a, "mix2", head), kept
@@ -119,12 +119,12 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         values = [w_v[part] @ seen("v_conv.weight", i) for i in tokens]
         values = of_registers + values if place == "first" else values + of_registers
         o = sum(weight * value for weight, value in zip(a, values, strict=True))
-        if variant.exclusive:
+        if label.exclusive:
             own = w_v[part] @ seen("v_conv.weight", last)
             o = o - (o @ own) / (own @ own) * own
-        if variant.base == "D":
+        if label.base == "D":
             o = (1 - lambda_init) * w["head_norm.weight"] * o / math.sqrt((o**2).mean() + 1e-5)
-        if variant.head_gate:
+        if label.head_gate:
             o = o * sigmoid(w["head_gate.weight"][head] @ now)
         read.append(o)
     o = np.concatenate(read)
@@ -135,7 +135,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
 
 def rows_by_loops(mixer, x, **settings):
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
-    rows = [one_row(w, mixer.variant, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
+    rows = [one_row(w, mixer.label, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
     return torch.tensor(np.stack(rows))[None]
 
 

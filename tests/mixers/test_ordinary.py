@@ -12,7 +12,7 @@ from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.checks import run_checks
 from madbench.mixers.srg import block_attention, decoding, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.family import SRGFamily
+from madbench.mixers.srg.family import SrgFamily
 from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
 NAMES = ("ordinary size", "settings", "effect of settings")
@@ -86,9 +86,9 @@ def decoding_rotates_wrongly_from_192_on(monkeypatch):
 
 
 def rope_order_is_ignored(monkeypatch):
-    sound = SRGFamily.build
+    sound = SrgFamily.build
     monkeypatch.setattr(
-        SRGFamily,
+        SrgFamily,
         "build",
         lambda self, a, settings, *how: sound(self, a, replace(settings, rope_order="before_gate"), *how),
     )

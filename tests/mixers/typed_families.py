@@ -9,18 +9,16 @@ from __future__ import annotations
 from madbench.labels.family import Family
 from madbench.mixers.cd.budget import CdAllocation
 from madbench.mixers.cd.family import CoefficientFamily
-from madbench.mixers.cd.grammar import Label as CdLabel
-from madbench.mixers.my.family import Label as ModuleLabel
-from madbench.mixers.my.family import ModuleFamily
+from madbench.mixers.cd.grammar import CdLabel
+from madbench.mixers.my.family import ModuleFamily, ModuleLabel
 from madbench.mixers.my.measures import ModuleAllocation
-from madbench.mixers.named.budget import Label as NamedLabel
-from madbench.mixers.named.budget import NamedAllocation
+from madbench.mixers.named.budget import NamedAllocation, NamedLabel
 from madbench.mixers.named.family import NamedFamily
-from madbench.mixers.srg.budget import MlpAllocation
-from madbench.mixers.srg.family import SRGFamily
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.family import SrgFamily
+from madbench.mixers.srg.grammar import SrgLabel
 
 CD: Family[CdLabel, CdAllocation] = CoefficientFamily()
 MODULE: Family[ModuleLabel, ModuleAllocation] = ModuleFamily()
 NAMED: Family[NamedLabel, NamedAllocation] = NamedFamily()
-SRG: Family[Variant, MlpAllocation] = SRGFamily()
+SRG: Family[SrgLabel, SrgAllocation] = SrgFamily()

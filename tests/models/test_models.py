@@ -138,7 +138,7 @@ def test_blocks_do_not_share_mixers():
     mixers = make(MadModel, n_layer=3).backbone.layers[::2]
     assert len({id(mixer) for mixer in mixers}) == 3
     assert not torch.equal(mixers[0].q.weight, mixers[1].q.weight)
-    assert all(mixer.variant == parse("S") for mixer in mixers)
+    assert all(mixer.label == parse("S") for mixer in mixers)
 
 
 @pytest.mark.parametrize("d_model, width", [(128, 352), (6, 16), (7, 32), (16, 48), (96, 256), (768, 2048)])

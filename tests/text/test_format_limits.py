@@ -10,7 +10,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.text.documents import BadRowError
-from madbench.text.sources import Limits, find_sources
+from madbench.text.sources import TextLimits, find_sources
 from shards import FORMATS, lines_of, pack, refusal_under_limits, write, write_parquet
 from source_samples import only_source
 
@@ -19,7 +19,7 @@ from source_samples import only_source
 def test_a_line_beyond_the_limit_is_refused_and_the_longest_allowed_is_read(tmp_path, name):
     path, longest = write(tmp_path / name, ["x" * 10_000]), len(lines_of(["x" * 10_000]))
     assert refusal_under_limits(path, line=longest - 1).startswith(f"{path}:1: a line of more than 0.01")
-    assert len(list(find_sources([str(path)], limits=Limits(line=longest))[0].documents())) == 1
+    assert len(list(find_sources([str(path)], limits=TextLimits(line=longest))[0].documents())) == 1
 
 
 @pytest.mark.parametrize("name", [*FORMATS, "a.txt"])

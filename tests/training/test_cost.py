@@ -54,11 +54,11 @@ def test_forward_flops_are_the_matrix_products_of_the_model_without_masked_pairs
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.randint(setting.vocab_size, (batch, length)))
     mixer = model.backbone.layers[0]
-    ranks, variant = mixer.allocation.ranks, mixer.variant
-    mixing_heads = mixer.query_heads * variant.mix1 + mixer.n_head * variant.mix2
+    ranks, parsed = mixer.allocation.ranks, mixer.label
+    mixing_heads = mixer.query_heads * parsed.mix1 + mixer.n_head * parsed.mix2
     products_a_pair = 2 * ranks["qk"] + 2 * ranks["vo"] + 4 * ranks["mix"] * mixing_heads
     masked_pairs = length * (length - 1) / 2
-    conv_taps = 2 * 2 * 4 * job.model.d_model * variant.conv
+    conv_taps = 2 * 2 * 4 * job.model.d_model * parsed.conv
     diagonal_of_mixing = 2 * mixing_heads * (length + 1) / 2
     a_mixer = conv_taps + diagonal_of_mixing - products_a_pair * masked_pairs / length
     expected = counter.get_total_flops() / (batch * length) + job.model.n_layer * a_mixer
@@ -70,11 +70,11 @@ def test_forward_flops_are_the_matrix_products_of_the_model_without_masked_pairs
 def test_the_counter_sees_masked_pairs_and_zero_columns_and_no_elementwise_work(label):
     job = text_job(label)
     a = LANGUAGE.Trial.build(job).blocks[0].mixer.allocation
-    variant, ranks, heads = a.label, a.ranks, a.query_heads
-    mixing_heads = heads * variant.mix1 + a.size.n_head * variant.mix2
+    parsed, ranks, heads = a.label, a.ranks, a.query_heads
+    mixing_heads = heads * parsed.mix1 + a.size.n_head * parsed.mix2
     widths = 2 * (ranks["qk"] + ranks["vo"])
-    masked = (widths + 4 * mixing_heads * ranks["mix"]) * 23 / 2 + widths * (variant.layout == "lag")
-    elementwise = 16 * 32 * variant.conv + 2 * mixing_heads * 25 / 2
+    masked = (widths + 4 * mixing_heads * ranks["mix"]) * 23 / 2 + widths * (parsed.layout == "lag")
+    elementwise = 16 * 32 * parsed.conv + 2 * mixing_heads * 25 / 2
     expected = size_of(job).flops_per_token + 2 * (masked - elementwise)
     assert counted_flops_per_token(job) == pytest.approx(3 * expected, rel=1e-12)
 

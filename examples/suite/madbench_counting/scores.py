@@ -19,7 +19,7 @@ class LossScoring(Scoring):
     is_lower_better = True
     limit = math.nan
 
-    def choice(self, record: Record) -> float | None:
+    def selection_value(self, record: Record) -> float | None:
         return record.curve[-1].get("validation_loss") if record.curve else None
 
     def chance(self, job: Job) -> float:

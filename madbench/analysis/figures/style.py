@@ -19,7 +19,7 @@ from matplotlib.ticker import LogFormatterMathtext, NullFormatter
 
 from madbench.analysis.figures import fonts
 from madbench.analysis.figures.colors import distinct_shade, shade
-from madbench.mixers.srg.listing import all_labels, all_variants
+from madbench.mixers.srg.listing import all_labels, all_parsed_labels
 
 ArtistOptions = dict[str, Any]
 """Keyword arguments of Matplotlib's ``Line2D``."""
@@ -171,7 +171,7 @@ class LabelStyle:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
-_variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
+_parsed_labels = functools.cache(lambda: dict(zip(all_labels(), all_parsed_labels())))
 
 
 @functools.cache
@@ -181,14 +181,14 @@ def label_style(label: str) -> LabelStyle:
     The 504 S/R/G labels of the paper's grammar have different styles. The style of another label is chosen by a hash of
     its text, so two of them may be equal.
     """
-    if (variant := _variants().get(label)) is None:
+    if (parsed := _parsed_labels().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
         color = COLORS[base][features]
     else:
-        base, rank = variant.base, ("", "q", "v").index(variant.rank)
-        features = variant.rope + 2 * variant.conv + 4 * variant.gates
-        mixing = variant.mix1 + 2 * variant.mix2 + 3 * (variant.layout == "lag")
+        base, rank = parsed.base, ("", "q", "v").index(parsed.rank)
+        features = parsed.rope + 2 * parsed.conv + 4 * parsed.gates
+        mixing = parsed.mix1 + 2 * parsed.mix2 + 3 * (parsed.layout == "lag")
         color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
     dashes = features + 2 * "SRG".index(base) + mixing - rank  # similar labels have different dashes
     return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
@@ -204,7 +204,7 @@ def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     3
     """
     names = list(dict.fromkeys(labels))
-    styles = {name: label_style(name) for name in names if name in _variants()}
+    styles = {name: label_style(name) for name in names if name in _parsed_labels()}
     for name in names:
         if name not in styles:
             color = distinct_shade([style.color for style in styles.values()], label_style(name).color)

@@ -97,7 +97,7 @@ def bench(
         if was_interrupted:
             Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
     if print_options.format == "json":
-        print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
+        print_json({table.part.name: {"caption": table.below, "rows": table.json_rows()} for table in done})
     if output is not None:
         _write_page(output, done, setup, where)
         Console(stderr=True).print(f"written to {output}", **PLAIN)
@@ -177,7 +177,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
     from madbench.analysis.figures.files import save_figure, write_frame
     from madbench.bench.figures import draw
 
-    write_frame(pd.DataFrame(table.records()).assign(machine=where), folder / f"{table.part.name}.csv")
+    write_frame(pd.DataFrame(table.json_rows()).assign(machine=where), folder / f"{table.part.name}.csv")
     if (figure := draw(table.part, table.rows, where)) is not None:
         save_figure(figure, folder / table.part.name)
 

@@ -303,7 +303,7 @@ def _train(experiment: Experiment, training: TrainingOptions, print_options: Pri
     if training.dry_run:
         print_jobs(experiment, training.policy, print_options)
         return None
-    names = {job.id: row.row.variant for row in experiment.rows for job in row.jobs}
+    names = {job.id: row.row.name_suffix for row in experiment.rows for job in row.jobs}
     _, failed = train_on_screen(experiment, training.execution, training.policy, console, names)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)

@@ -31,7 +31,7 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
     lines = []
     for row in experiment.rows:
         size, job = size_of(row.jobs[0]), row.jobs[0]
-        line = {"task": job.task, "row": row.row.variant, "jobs": len(row.jobs)}
+        line = {"task": job.task, "row": row.row.name_suffix, "jobs": len(row.jobs)}
         line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
         lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
         lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})

@@ -29,7 +29,7 @@ from madbench.training.devices import available_cores, cpu_has_bfloat16_units, c
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from madbench.mixers.srg.budget import MlpAllocation
+    from madbench.mixers.srg.budget import SrgAllocation
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -205,7 +205,7 @@ def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
     from madbench.mixers.srg.kernels import proof
 
     for label in labels:
-        allocation = cast("MlpAllocation", madbench.build(label, 64, 131).allocation)
+        allocation = cast("SrgAllocation", madbench.build(label, 64, 131).allocation)
         program = proof.Program.from_allocation(allocation, torch.bfloat16, 131)
         if problem := proof.problem(program, torch.device(device)):
             return f"{label}: {problem}"

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.ranks import RankAllocation
 
 CONV_TAPS = 4
@@ -28,7 +28,7 @@ class CdAllocation(RankAllocation):
     channels, summed over heads.
     """
 
-    label: Label
+    label: CdLabel
     value_skip: bool = False
     """True if each row's own value, times a number D per head, is added to its output."""
     other_rank: ClassVar = {"": "v", "v": ""}
@@ -139,7 +139,7 @@ class CdAllocation(RankAllocation):
         return 2 * self.total + (n + m) * (seq_len + 1) + 2 * n * bool(label.mirror) * (seq_len - 1)
 
 
-def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
+def solve(label: CdLabel, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
     """Return the allocation of ``label``: the rank N of queries and keys, and the rank M of values and outputs.
 
     Strict budget: the search starts at N = M = d_model. N is reduced first, down to d_model / 4, then M. Parameters

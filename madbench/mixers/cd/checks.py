@@ -19,7 +19,7 @@ from torch import Tensor
 
 from madbench.mixers import Check, build, ordinary, path_checks
 from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.ranges import FLOAT32_EXPONENT, OVERFLOW, leaves_float64
 from madbench.mixers.cd.sample_mixers import (
@@ -48,7 +48,7 @@ PRODUCTS = {"bmm", "baddbmm"}
 UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
 
 
-def checks(family: Any, label: Label) -> Iterable[Check]:
+def checks(family: Any, label: CdLabel) -> Iterable[Check]:
     """Yield the checks of the mixer of a label. ``family`` is the ``cd:`` family."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name in ("parameters", "state"))
@@ -61,7 +61,7 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
     """The paths of a mixer that compute a whole sequence on a CPU, other than ``reference``."""
-    label = mixer.variant
+    label = mixer.label
     optional = {"chunked": label.is_recurrent, "sdpa": label.is_softmax}
     return [path for path in ("dense", "chunked", "blocks", "sdpa") if optional.get(path, True)]
 
@@ -238,7 +238,7 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
     yield Check("V15 close", f"{where} equal those of float64.", "Principle 6", error, 1e-4, reason=reason)
 
 
-def _is_as_exact_as_a_term(label: Label) -> bool:
+def _is_as_exact_as_a_term(label: CdLabel) -> bool:
     """True if the label does not divide rows by a sum whose terms may have both signs.
 
     Such a sum may cancel to almost zero. The rounding error of its largest term is then large in proportion.
@@ -246,7 +246,7 @@ def _is_as_exact_as_a_term(label: Label) -> bool:
     return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
-def _leaves_float32(label: Label) -> str:
+def _leaves_float32(label: CdLabel) -> str:
     """The reason why this label has numbers outside the range of float32 by definition. Empty if it has none."""
     log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
     if label.gate == "se" or log_gate > 0:

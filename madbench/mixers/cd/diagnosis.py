@@ -20,7 +20,7 @@ from madbench.mixers.cd.grammar import (
     SCALINGS,
     SEGMENTS,
     BrokenRule,
-    Label,
+    CdLabel,
     fields_of,
     preset_of,
     read,
@@ -62,7 +62,7 @@ def _fault(text: str) -> tuple[int, str]:
         places[last] = len(PREFIX) + position
         before, position = segment, position + len(segment) + 1
     try:
-        Label(**cast("dict[str, Any]", read(text)))
+        CdLabel(**cast("dict[str, Any]", read(text)))
     except BrokenRule as rule:
         return places.get(rule.segment, len(PREFIX)), rule.problem
     raise AssertionError(f"{text!r} is a label")
@@ -179,13 +179,13 @@ def _close(segment: str, options: tuple[str, ...]) -> list[str]:
     return difflib.get_close_matches(segment, options, n=1, cutoff=0.6)
 
 
-def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
+def _mend(values: Mapping[str, Any], depth: int = 4) -> CdLabel | None:
     """The label with the fields ``values``. If they break a rule, the repairs that the rule suggests are tried.
 
     ``depth`` is the largest number of repairs in a row. None if no repair gives a valid label.
     """
     try:
-        return Label(**values)
+        return CdLabel(**values)
     except BrokenRule as rule:
         changed = (_mend({**values, **change}, depth - 1) for change in rule.repairs) if depth else ()
         return next(filter(None, changed), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from madbench.labels import Explanation
-from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, Label, read, twin
+from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, CdLabel, read, twin
 
 SHARED = "It is a shared tensor, not a second copy."
 POSITIVE = "Queries and keys become positive before the product."
@@ -100,7 +100,7 @@ FEATURES = {
 }  # fmt: skip
 
 
-def explain(label: Label) -> list[Explanation]:
+def explain(label: CdLabel) -> list[Explanation]:
     """One explanation per segment and feature letter of a label, in the order of the label, and then notes on it.
 
     The notes are the names of the label in the paper, cautions, and another label for the same function.
@@ -132,10 +132,10 @@ def explain(label: Label) -> list[Explanation]:
     return rows + list(_notes(label))
 
 
-def _notes(label: Label) -> Iterator[Explanation]:
+def _notes(label: CdLabel) -> Iterator[Explanation]:
     """Yield notes on a label as a whole: names in the paper, cautions, and another label for the same function."""
     for name, free in PRESETS.items():
-        preset = Label(**cast("dict[str, Any]", read(f"cd:{free}")))
+        preset = CdLabel(**cast("dict[str, Any]", read(f"cd:{free}")))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)
         if is_same and preset.unit <= label.unit and preset.output in ("", label.output):
             yield Explanation("", name, "A row of the paper's Table 1.", f"cd:{free}", "Table 1")

@@ -15,7 +15,7 @@ from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
 from madbench.mixers.cd.budget import CdAllocation, solve
 from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
-from madbench.mixers.cd.grammar import ALIASES, CORE, OPTIONS, PREFIX, PRESETS, Label, read, with_preset
+from madbench.mixers.cd.grammar import ALIASES, CORE, OPTIONS, PREFIX, PRESETS, CdLabel, read, with_preset
 
 if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
-class CoefficientFamily(Family[Label, CdAllocation]):
+class CoefficientFamily(Family[CdLabel, CdAllocation]):
     """The family of the ``cd:`` labels."""
 
     description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
@@ -59,7 +59,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
     syntax = "readout|preset[-A][-b][-eta][-features][-v][!]"
     example = "cd:gdn-cg"
 
-    def parse(self, text: str) -> Label:
+    def parse(self, text: str) -> CdLabel:
         """Parse a label with or without a preset.
 
         Raises ``LabelError`` for an invalid label. The message points at the error and suggests the nearest valid
@@ -68,17 +68,17 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         values = read(text)
         if values:
             with suppress(LabelError):
-                return Label(**values)
+                return CdLabel(**values)
         raise LabelError(message(text))
 
-    def preset_spelling(self, label: Label) -> str:
+    def preset_spelling(self, label: CdLabel) -> str:
         """The label's text with the name of a preset at its beginning, if a preset fits.
 
         Otherwise its canonical text.
         """
         return with_preset(label)
 
-    def factors(self, label: Label) -> dict[str, str]:
+    def factors(self, label: CdLabel) -> dict[str, str]:
         """The levels of the label's factors, by name of the factor.
 
         ``rank`` is left out for a label with ``!``, which reduces no rank.
@@ -89,12 +89,12 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         letters |= {} if label.over else {"rank": label.rank}
         return letters | {"budget": "over" if label.over else "matched"}
 
-    def neighbours(self, label: Label) -> tuple[Label, ...]:
+    def neighbours(self, label: CdLabel) -> tuple[CdLabel, ...]:
         """All labels that differ from ``label`` in exactly one factor.
 
         Of the constant gates, only 0.95 and 1.05 are listed.
         """
-        others: dict[Label, None] = {}
+        others: dict[CdLabel, None] = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
                 for rank in ("", "v") if name == "over" else (label.rank,):
@@ -102,7 +102,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
                         others[replace(label, **{"rank": rank, name: value})] = None
         return one_factor_apart(self.factors(label), ((other, self.factors(other)) for other in others))
 
-    def explain(self, label: Label) -> list[Explanation]:
+    def explain(self, label: CdLabel) -> list[Explanation]:
         """The explanation of a label: one row per segment and feature letter, and then notes such as cautions."""
         return explain(label)
 
@@ -110,7 +110,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
         """The settings that change a mixer although its ranks are fixed: all but ``qk_rank``."""
         return {name: value for name, value in settings.items() if name != "qk_rank"}
 
-    def traits(self, label: Label) -> Traits:
+    def traits(self, label: CdLabel) -> Traits:
         """The traits of the label's mixers.
 
         ``may_grow`` is true for a constant gate above 1 (Principle 6 of the paper).
@@ -124,7 +124,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
             groups=GROUPS,
         )
 
-    def solve(self, label: Label, size: Size, settings: OwnSettings) -> CdAllocation:
+    def solve(self, label: CdLabel, size: Size, settings: OwnSettings) -> CdAllocation:
         return solve(label, size, settings.qk_rank, settings.value_skip)
 
     def build(self, allocation: CdAllocation, settings: OwnSettings, path: str = "auto") -> CoefficientMixer:
@@ -132,7 +132,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
 
         return CoefficientMixer(allocation, settings, path)
 
-    def checks(self, label: Label) -> Iterable[Check]:
+    def checks(self, label: CdLabel) -> Iterable[Check]:
         from madbench.mixers.cd.checks import checks
 
         return checks(self, label)

@@ -65,7 +65,7 @@ SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
 
 
 @dataclass(frozen=True)
-class Label:
+class CdLabel:
     """A ``cd:`` label. ``str(label)`` is its canonical text.
 
     Raises ``LabelError`` for an unknown value of a field and for an invalid combination.
@@ -170,7 +170,7 @@ class BrokenRule(LabelError):
         return self.problem
 
 
-def check_rules(label: Label) -> None:
+def check_rules(label: CdLabel) -> None:
     """Raise ``BrokenRule`` if the segments of the label do not go together. Only the first broken rule is reported."""
     gate, mirror, b = label.gate, label.mirror, label.scaling
     if b.startswith("bd") and gate not in ("sm", "dm"):
@@ -197,7 +197,7 @@ def check_rules(label: Label) -> None:
         raise BrokenRule(letter, problem, {"rank": "", "over": False})
 
 
-def rescaled(label: Label) -> Label:
+def rescaled(label: CdLabel) -> CdLabel:
     """The label with the other scale of keys: with a factor 1 / sqrt(n) if ``label`` has none, else without it.
 
     n is the key width of a head.
@@ -208,7 +208,7 @@ def rescaled(label: Label) -> Label:
     return replace(label, scaling=b.removesuffix("n") if b.endswith("n") else b + "n")
 
 
-def twin(label: Label) -> Label | None:
+def twin(label: CdLabel) -> CdLabel | None:
     """A label for exactly the same function as ``label``, with another scale of keys. None if there is none.
 
     It is the :func:`rescaled` label, if the factor sqrt(n) cancels. The factor cancels if coefficients of ``relu``,
@@ -232,18 +232,18 @@ def spell(values: Mapping[str, Any], preset: str = "") -> str:
     return PREFIX + "-".join(filter(None, segments)) + ("!" if values.get("over", False) else "")
 
 
-def with_preset(label: Label) -> str:
+def with_preset(label: CdLabel) -> str:
     """The label's text with the name of a preset at its beginning, if a preset fits. Otherwise its canonical text.
 
     A preset fits if it has the same readout, A, b and eta as the label, and no feature that the label lacks. The
     label's other features are written after the name.
     """
     for name in PRESETS:
-        preset, own = Label(**cast("dict[str, Any]", read(PREFIX + name))), vars(label)
+        preset, own = CdLabel(**cast("dict[str, Any]", read(PREFIX + name))), vars(label)
         lacks = any(value and not own[field] for field, value in vars(preset).items())
         if not lacks and all(getattr(preset, field) == own[field] for field in CORE):
             text = spell({field: value for field, value in own.items() if value != getattr(preset, field)}, name)
-            if read(text) and Label(**cast("dict[str, Any]", read(text))) == label:
+            if read(text) and CdLabel(**cast("dict[str, Any]", read(text))) == label:
                 return text
     return str(label)
 

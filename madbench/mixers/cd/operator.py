@@ -93,7 +93,7 @@ class CoefficientMixer(Projections):
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path in ("chunked", "fla") and not label.is_recurrent:
             raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
-        if path == "sdpa" and not self.variant.is_softmax:
+        if path == "sdpa" and not self.label.is_softmax:
             raise TrainingError(f"path 'sdpa' computes 'exp' with 'sum' and A = I, not {label}; use 'auto'")
         self.path = path
 
@@ -102,7 +102,7 @@ class CoefficientMixer(Projections):
 
         Raises ``TrainingError`` if x has another shape, is not in floating point, or has no tokens.
         """
-        check_sequences(x, self.variant)
+        check_sequences(x, self.label)
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
             return self.reference(x).to(x.dtype)
@@ -126,7 +126,7 @@ class CoefficientMixer(Projections):
         ``nn.Linear``.
         """
         check_weights(self, "q", "k", "v", "o")
-        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
+        return reference(dict(self.named_parameters()), self.label, self.n_head, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Compute a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
@@ -135,13 +135,13 @@ class CoefficientMixer(Projections):
         and keep its last state. Other readouts keep all keys, as they are after the last row. With ``slide``, other
         readouts decode tokens beyond ``max_len`` one by one.
         """
-        check_sequences(x, self.variant)
-        whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
+        check_sequences(x, self.label)
+        whole = x[:, : self.max_len] if slide and not self.label.is_recurrent else x
         length = whole.shape[1]
         size = min(self.chunks_per_prompt_block * self.chunk, length)
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
-            if self.variant.is_recurrent:
+            if self.label.is_recurrent:
                 y, state = forms.chunked(d, size, self._with_ones(d), blocks=forms.split_prompt(d, size))
                 y = self._divide_by_eta(y, d)
             elif d.w is not None:
@@ -163,13 +163,13 @@ class CoefficientMixer(Projections):
         """
         if x.dim() != 2:
             shape = tuple(x.shape)
-            raise TrainingError(f"{self.variant}: a step takes one token of each sequence, (B, D), not {shape}")
+            raise TrainingError(f"{self.label}: a step takes one token of each sequence, (B, D), not {shape}")
         row = x[:, None]
         d, (maximum, inputs) = self.dynamics(row, cache)
         position = cache.position + 1 if cache else 1
         with without_autocast(x):
             state = forms.evolve(cache.state, d) if cache else None
-            if self.variant.is_recurrent:
+            if self.label.is_recurrent:
                 new, values = d.k.mT @ self._with_ones(d), None
                 state = new if state is None else state + new
                 y = self._divide_by_eta(d.q @ state, d)
@@ -185,14 +185,14 @@ class CoefficientMixer(Projections):
         """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
-        if self.variant.is_softmax and not needs_plain_operators():
+        if self.label.is_softmax and not needs_plain_operators():
             return "sdpa"
         if is_symbolic(batch, length):
             return "dense"
         pairs = batch * self.n_head * length * length * 4
         if length <= self.chunk or length <= self.dense_limit and pairs <= DENSE_LIMIT_BYTES:
             return "dense"
-        return "chunked" if self.variant.is_recurrent else "blocks"
+        return "chunked" if self.label.is_recurrent else "blocks"
 
     @torch.no_grad()
     def coefficients(self, x: Tensor) -> Coefficients:
@@ -200,7 +200,7 @@ class CoefficientMixer(Projections):
 
         Output gates are not included.
         """
-        label, (d, _) = self.variant, self.dynamics(x)
+        label, (d, _) = self.label, self.dynamics(x)
         with without_autocast(x):
             s = forms.scores(d).tril()
             a, scale = parts.activate(label, s, 0, d.row_log, d.log_norm)
@@ -220,7 +220,7 @@ class CoefficientMixer(Projections):
     @property
     def is_delta_rule(self) -> bool:
         """True if the label is a delta rule: mirrors are along the row's own key, and their strength also scales it."""
-        label = self.variant
+        label = self.label
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
     @torch.no_grad()
@@ -235,10 +235,10 @@ class CoefficientMixer(Projections):
         if self.strength:
             if TYPE_CHECKING:
                 assert d.beta is not None
-            gates |= {"beta/2": d.beta / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
+            gates |= {"beta/2": d.beta / 2} if self.label.mirror.endswith("2") else {"beta": d.beta}
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
-        active = by_lag(rows.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
+        active = by_lag(rows.alpha > 0) if self.label.readout in ("relu", "krelu") else None
         return Probe(by_lag(rows.a), by_lag(rows.score), active, gates)
 
     @torch.no_grad()
@@ -254,7 +254,7 @@ class CoefficientMixer(Projections):
 
     def _with_ones(self, d: Dynamics) -> Tensor:
         """The values (B, H, T, V), with a last column of ones if the divisor eta needs the sum of the coefficients."""
-        return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
+        return F.pad(d.v, (0, 1), value=1.0) if self.label.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
         """Divide the rows of y (B, H, T, V) by the normalization eta of the label.
@@ -262,9 +262,9 @@ class CoefficientMixer(Projections):
         If eta needs the sums of coefficients, y has them in a further last column (:meth:`_with_ones`).
         """
         sums = None
-        if self.variant.norm in ("sum", "max"):
+        if self.label.norm in ("sum", "max"):
             y, sums = y[..., :-1], y[..., -1]
-        scale = parts.row_scale(self.variant, sums, d.row_log, d.log_norm)
+        scale = parts.row_scale(self.label, sums, d.row_log, d.log_norm)
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
@@ -272,7 +272,7 @@ class CoefficientMixer(Projections):
 
         Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is None, all rows see all keys.
         """
-        a, scale = parts.activate(self.variant, s, first_row, d.row_log, d.log_norm)
+        a, scale = parts.activate(self.label, s, first_row, d.row_log, d.log_norm)
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]
 

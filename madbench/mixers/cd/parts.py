@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 
 EPS = 1e-12  # added to the squared length of a unit vector; also the smallest absolute value of a divisor
 GATE_ROOT = 16  # sg and dg take this root of a sigmoid
@@ -109,7 +109,7 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 
 
 def activate(
-    label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
+    label: CdLabel, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return coefficients and a scale for each row. Their products are the normalized coefficients.
 
@@ -140,7 +140,7 @@ def activate(
     return s, row_scale(label, sums, row_log, log_norm)
 
 
-def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
+def row_scale(label: CdLabel, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
     """The scale e^row_log / eta of each row's coefficients, (B, H, T), where eta is their divisor.
 
     None if the scale is 1.

@@ -45,7 +45,7 @@ class Projections(nn.Module):
     def __init__(self, allocation: CdAllocation, init_std: float):
         super().__init__()
         label, d_model, heads = allocation.label, allocation.size.d_model, allocation.size.n_head
-        self.allocation, self.variant, self.n_head, self.init_std = allocation, label, heads, init_std
+        self.allocation, self.label, self.n_head, self.init_std = allocation, label, heads, init_std
         # phi(s c) = c phi(s) for c > 0, so powers of lambda may move from the gate to the keys
         self.is_homogeneous = label.is_recurrent or label.readout == "relu"
 
@@ -92,9 +92,9 @@ class Projections(nn.Module):
             self.out_norm.weight.fill_(1)
         if self.skip is not None:
             self.skip.fill_(1)
-        if self.variant.gate == "ss":
+        if self.label.gate == "ss":
             cast(nn.Linear, self.decay).bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
-        elif self.variant.gate == "se":
+        elif self.label.gate == "se":
             cast(nn.Linear, self.decay).bias.fill_(-0.05)
         elif self.a_log is not None:
             delta = cast(nn.Linear, self.decay).bias.uniform_(math.log(0.001), math.log(0.1)).exp()
@@ -110,12 +110,12 @@ class Projections(nn.Module):
         position, before, maximum = (cache.position, cache.inputs, cache.maximum) if cache else (0, None, None)
         d, log_scale, inputs = self.ingredients(x, position, before)
         with without_autocast(x):
-            if self.variant.norm == "pow" and self.is_homogeneous:  # lambda^(i-j) / lambda^i = lambda^-j
+            if self.label.norm == "pow" and self.is_homogeneous:  # lambda^(i-j) / lambda^i = lambda^-j
                 inverse = -self.log_pow(x.shape[1], position, d.q)
                 log_scale, d = inverse if log_scale is None else log_scale + inverse, replace(d, log_gate=None)
-            elif self.variant.norm == "pow":
+            elif self.label.norm == "pow":
                 d = replace(d, log_norm=self.log_pow(x.shape[1], position, d.q))
-            if self.variant.has_maximum:
+            if self.label.has_maximum:
                 log_inputs = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
                 with torch.no_grad():
                     m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
@@ -137,13 +137,13 @@ class Projections(nn.Module):
         factor of 1. The returned inputs of the convolutions are the last three, or None if there are no convolutions.
         ``before`` has those before x, or None at the start of a sequence. The first row of x is at ``position``.
         """
-        label, heads = self.variant, self.n_head
+        label, heads = self.label, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)
         q, k, v = (parts.split_heads(side, heads) for side in (q, k, v))
         with without_autocast(x):
             x, q, k = x.to(dtype), q.to(dtype), k.to(dtype)
-            v = v if self.variant.is_softmax else v.to(dtype)
+            v = v if self.label.is_softmax else v.to(dtype)
             if label.unit:
                 q, k = parts.unit(q), parts.unit(k)
             if label.rope:
@@ -197,7 +197,7 @@ class Projections(nn.Module):
         The logarithm is (B, H, T, 1 or n), or (1, 1, T, 1) for a constant gate. Each is None if the label does not have
         it.
         """
-        label = self.variant
+        label = self.label
         if not label.gate:
             return None, None
         if label.is_constant:
@@ -217,7 +217,7 @@ class Projections(nn.Module):
         if not self.strength:
             return x.new_full((x.shape[0], self.n_head, x.shape[1]), 2)
         beta = call_in_dtype_of_input(self.strength, x).transpose(1, 2).sigmoid()
-        return 2 * beta if self.variant.mirror.endswith("2") else beta
+        return 2 * beta if self.label.mirror.endswith("2") else beta
 
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
@@ -227,8 +227,8 @@ class Projections(nn.Module):
         The first is a number or (B, H, T, 1). The logarithm is None for a factor of 1. Only if b_j may be huge, it is
         (B, H, T), and the first factor is 1 or 1 / sqrt(n) for keys of width n.
         """
-        kind = self.variant.scaling[1:2]
-        norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
+        kind = self.label.scaling[1:2]
+        norm = 1.0 if kind and not self.label.scaling.endswith("n") else self.allocation.key_width**-0.5
         if kind in ("", "1"):
             return norm, None
         if kind == "d":
@@ -239,7 +239,7 @@ class Projections(nn.Module):
             b = -torch.expm1(cast(Tensor, log_gate))
         else:
             b = call_in_dtype_of_input(cast(nn.Linear, self.scale), x).transpose(1, 2)[..., None]
-            if self.variant.has_log_scale:
+            if self.label.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
         return b * norm, None
@@ -250,4 +250,4 @@ class Projections(nn.Module):
         They belong to ``length`` rows from ``position`` on. i is counted from 1: the first row of a sequence has i = 1.
         """
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
-        return (rows * math.log(float(self.variant.gate)))[None, None]
+        return (rows * math.log(float(self.label.gate)))[None, None]

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 
 
 def reference(
-    parameters: Mapping[str, Tensor], label: Label, n_head: int, x: Tensor, rows: Sequence[int] | None = None
+    parameters: Mapping[str, Tensor], label: CdLabel, n_head: int, x: Tensor, rows: Sequence[int] | None = None
 ) -> Tensor:
     """Compute the output of a mixer of coefficient dynamics with loops in float64: x (B, T, D) -> (B, T, D).
 
@@ -30,7 +30,7 @@ def reference(
     return torch.stack([_sequence(p, label, n_head, sequence, rows) for sequence in x.double()])
 
 
-def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: Sequence[int]) -> Tensor:
+def _sequence(p: dict[str, Tensor], label: CdLabel, n_head: int, x: Tensor, rows: Sequence[int]) -> Tensor:
     q, k, v = (x @ p[f"{side}.weight"].T for side in "qkv")
     if label.conv:
         q, k, v = (_silu(_convolve(side, p[f"{name}_conv.weight"])) for name, side in zip("qkv", (q, k, v)))
@@ -52,7 +52,7 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
 
 
 def _head(
-    p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
+    p: dict[str, Tensor], label: CdLabel, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
 ) -> dict[int, Tensor]:
     """The outputs of head number ``head`` before output gates, by row, for the rows in ``wanted``.
 
@@ -102,7 +102,7 @@ def _head(
 
 
 def _gate(
-    p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
+    p: dict[str, Tensor], label: CdLabel, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gate lambda_t and the step Delta_t of one head for the token x_t (D,).
 
@@ -127,14 +127,14 @@ def _gate(
     return torch.exp(-delta * torch.exp(rates)), delta
 
 
-def _strength(p: dict[str, Tensor], label: Label, head: int, x_t: Tensor) -> Tensor | float:
+def _strength(p: dict[str, Tensor], label: CdLabel, head: int, x_t: Tensor) -> Tensor | float:
     if label.mirror[2:] not in ("1", "2"):
         return 2.0
     return int(label.mirror[2]) * torch.sigmoid(p["strength.weight"][head] @ x_t)
 
 
 def _scaling(
-    p: dict[str, Tensor], label: Label, head: int, x_j: Tensor, n: int, gate: Tensor, delta: Any, beta: Any
+    p: dict[str, Tensor], label: CdLabel, head: int, x_j: Tensor, n: int, gate: Tensor, delta: Any, beta: Any
 ) -> Tensor | float:
     kind = label.scaling
     if kind == "":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Size
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.random_state import kept_random_state
 
@@ -22,7 +22,7 @@ class SampleMixers:
     """A maker of small mixers of one label with random weights, one per seed, on which checks measure residuals."""
 
     family: Any
-    label: Label
+    label: CdLabel
 
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
@@ -57,7 +57,7 @@ class SampleMixers:
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 
-def is_positive(label: Label) -> bool:
+def is_positive(label: CdLabel) -> bool:
     """True if no coefficient of the label's mixers can be negative.
 
     This holds for a readout that is not negative, and for a kernel readout without mirrors.

@@ -27,7 +27,7 @@ PREFIX = "my:"
 
 
 @dataclass(frozen=True)
-class Label:
+class ModuleLabel:
     """A ``my:`` label: the dotted path of a class or function that makes a module, and its arguments in parentheses."""
 
     path: str
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
+class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
     """The family of users' own modules.
 
     If ``is_refused`` is true, ``solve`` raises ``BudgetError`` for a module that is not causal.
@@ -75,7 +75,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         trust.allow([label])  # the value shows that its code has been imported already
         return label
 
-    def parse(self, text: str) -> Label:
+    def parse(self, text: str) -> ModuleLabel:
         """Parse ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` with the name of an entry.
 
         Arguments in parentheses may follow. Nothing is imported. Raises ``LabelError`` for an invalid label or unknown
@@ -90,9 +90,9 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
                 hint = did_you_mean(path[:60], path_by_name) or f"; write 'NAME: module:Class' in {FILE}"
                 raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))
             path = path_by_name[path]
-        return Label(f"{path}{arguments}")
+        return ModuleLabel(f"{path}{arguments}")
 
-    def identity(self, label: Label) -> str:
+    def identity(self, label: ModuleLabel) -> str:
         """A hash of the code on which the module's results depend.
 
         Raises ``LabelError`` if a file of this code was edited after this process imported it.
@@ -101,7 +101,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
 
         return users_code(label.path).identity
 
-    def code(self, label: Label) -> dict[str, Any]:
+    def code(self, label: ModuleLabel) -> dict[str, Any]:
         """A listing of the files on which the module's results depend, with digests.
 
         :mod:`madbench.identity.listing` describes it.
@@ -110,7 +110,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
 
         return users_code(label.path).listing
 
-    def may_import(self, label: Label) -> bool:
+    def may_import(self, label: ModuleLabel) -> bool:
         """True if the code of the label may be imported: the user allowed the label, or an entry names its class.
 
         An entry is a line of ``mixers.yaml``, or an entry point of an installed package. Entries count only if
@@ -118,7 +118,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         """
         return may_import(label.path)
 
-    def labels(self) -> list[Label]:
+    def labels(self) -> list[ModuleLabel]:
         """The labels of all entries whose class or function can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
@@ -126,10 +126,10 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
                 source(path)
             except MadbenchError:
                 continue
-            importable.append(Label(path))
+            importable.append(ModuleLabel(path))
         return importable
 
-    def preset_spelling(self, label: Label) -> str:
+    def preset_spelling(self, label: ModuleLabel) -> str:
         """The label's text with the name of an entry in place of the path, as ``my:NAME``. Arguments are kept.
 
         The unchanged text if no entry has this path.
@@ -138,11 +138,11 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         name = next((name for name, path in entries().items() if path == place), place)
         return f"{PREFIX}{name}{arguments}"
 
-    def factors(self, label: Label) -> dict[str, str]:
+    def factors(self, label: ModuleLabel) -> dict[str, str]:
         """The levels of a label's factors: ``module``, the dotted path, and ``arguments``, all arguments as a text."""
         return {"module": dotted(label.path), "arguments": written(arguments_of(label.path))}
 
-    def explain(self, label: Label) -> list[Explanation]:
+    def explain(self, label: ModuleLabel) -> list[Explanation]:
         """The explanation of a label: rows for the module, for each argument, for the budget and for decoding.
 
         The row of the module has the first line of its docstring and the name of its file.
@@ -171,7 +171,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
             Explanation("", "decoding", decoding, "", "the module"),
         ]
 
-    def traits(self, label: Label) -> Traits:
+    def traits(self, label: ModuleLabel) -> Traits:
         """The traits of the module. Weights that write to the residual stream are found by measurement.
 
         All initial values that the module sets are kept.
@@ -180,13 +180,13 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
 
         return traits(label)
 
-    def takes_layer(self, label: Label) -> bool:
+    def takes_layer(self, label: ModuleLabel) -> bool:
         """True if the module requires the index of its layer, or the number of layers, as an argument."""
         from madbench.mixers.my.operator import takes_layer
 
         return takes_layer(label.path)
 
-    def solve(self, label: Label, size: Size, settings: OwnSettings) -> ModuleAllocation:
+    def solve(self, label: ModuleLabel, size: Size, settings: OwnSettings) -> ModuleAllocation:
         """The cost of the module at a size. Raises ``BudgetError`` if it cannot be built or is not causal.
 
         Mixing the examples of a batch and keeping state between calls count as not causal.
@@ -203,7 +203,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
 
         return ModuleMixer(allocation, path)
 
-    def checks(self, label: Label) -> Iterable[Check]:
+    def checks(self, label: ModuleLabel) -> Iterable[Check]:
         """Yield the checks of every mixer, one for leaks between rows, and one that every parameter has an effect."""
         from madbench.mixers.my.operator import make, takes_steps
 

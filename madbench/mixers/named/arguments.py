@@ -54,7 +54,7 @@ def choices(operator: type[Operator]) -> list[str]:
     return [f"{each.name}={_range(each)}" if each.metadata else each.name for each in fields(operator)]
 
 
-def variants(operator: type[Operator]) -> Iterator[Operator]:
+def all_instances(operator: type[Operator]) -> Iterator[Operator]:
     """Yield the operator with every combination of values of its arguments. All defaults come first."""
     values = [dict.fromkeys((each.default, *_values(each))) for each in fields(operator)]
     return (operator(*chosen) for chosen in itertools.product(*values))

@@ -22,7 +22,7 @@ NEAR = 6
 
 
 @dataclass(frozen=True)
-class Label:
+class NamedLabel:
     """The label of a named layer: an operator with its arguments.
 
     The widths meet the budget. If ``over`` is true, they are those of the published layer in its library instead.
@@ -39,7 +39,7 @@ class Label:
 class NamedAllocation(CountedParameters):
     """The widths of a named layer and their cost. The counts of parameters are exact for the built module."""
 
-    label: Label
+    label: NamedLabel
     size: Size
     dims: Dims
 
@@ -95,7 +95,7 @@ class NamedAllocation(CountedParameters):
 
 
 @functools.cache
-def solve(label: Label, size: Size) -> NamedAllocation:
+def solve(label: NamedLabel, size: Size) -> NamedAllocation:
     """Return the allocation of a named layer that meets the budget of ``size`` best.
 
     For parameters, it is the widest layer with at most 4 d_model^2 parameters, where taps of convolutions are not
@@ -112,7 +112,7 @@ def solve(label: Label, size: Size) -> NamedAllocation:
 
 
 @functools.cache
-def _widths(label: Label, size: Size) -> NamedAllocation:
+def _widths(label: NamedLabel, size: Size) -> NamedAllocation:
     """The allocation that :func:`solve` returns, but without the changes for the layer's place in a model."""
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
@@ -148,7 +148,7 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
     return fullest
 
 
-def _scaled(label: Label, size: Size) -> NamedAllocation:
+def _scaled(label: NamedLabel, size: Size) -> NamedAllocation:
     """Return the layer that matches the budget of FLOPs or of state.
 
     Its keys and values are as wide as in a model of another width w, whose layer has up to 4 w^2 parameters. They then

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,13 +50,13 @@ class GatedDeltaRule(DeltaRule):
     def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         """The gate (B, T, H V) for x (B, T, D), by which the normed read-out is multiplied."""
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
         with ops.without_autocast(x):
             log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
-            return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
+            return RecurrenceInputs(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
     def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         """The recurrence from convolved q, k and v (B, T, .) and the logarithm of the decay (B, H, T, 1 or K).
@@ -67,7 +67,7 @@ class GatedDeltaRule(DeltaRule):
 
         return recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import recurrent_ops
 
         return recurrent_ops.gated_norm(layer, y, self.output_gate(layer, x))

@@ -14,7 +14,7 @@ from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named import arguments
 from madbench.mixers.named.attention import Attention
-from madbench.mixers.named.budget import Label, NamedAllocation, solve
+from madbench.mixers.named.budget import NamedAllocation, NamedLabel, solve
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Gain, Taps
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
-class NamedFamily(ListedFamily[Label, NamedAllocation]):
+class NamedFamily(ListedFamily[NamedLabel, NamedAllocation]):
     """The family of named layers."""
 
     name = "named"
@@ -50,16 +50,16 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
     syntax = "NAME[(flag,name=integer,...)][!]"
     example = "GDN(neg)"
 
-    def labels(self) -> list[Label]:
+    def labels(self) -> list[NamedLabel]:
         """All labels: every operator with every choice of arguments, first without and then with ``!``."""
         return [
-            Label(variant, over)
+            NamedLabel(instance, over)
             for over in (False, True)
             for operator in OPERATORS.values()
-            for variant in arguments.variants(operator)
+            for instance in arguments.all_instances(operator)
         ]
 
-    def parse(self, text: str) -> Label:
+    def parse(self, text: str) -> NamedLabel:
         """Parse ``NAME`` or ``NAME(argument, ...)``, with or without ``!`` at the end.
 
         The name may be in any case and may have the prefix ``named:``. Raises ``LabelError`` for any other text.
@@ -74,9 +74,9 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
             hint = "expected (argument), ! or the end of the label" if is_known else f"no operator of this name{known}"
             raise LabelError(point_at(text, at.end() if is_known else at.end() - len(at[0]), hint))
         start, end = match.span(2)
-        return Label(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
+        return NamedLabel(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
 
-    def factors(self, label: Label) -> dict[str, str]:
+    def factors(self, label: NamedLabel) -> dict[str, str]:
         """The levels of a label's factors, by name of the factor: ``operator``, each of its arguments, and ``budget``.
 
         The level of ``budget`` is ``matched``, or ``over`` for a label with ``!``, whose widths are those of the
@@ -85,7 +85,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         budget = "over" if label.over else "matched"
         return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
-    def explain(self, label: Label) -> list[Explanation]:
+    def explain(self, label: NamedLabel) -> list[Explanation]:
         """The explanation of a label: rows for its operator, its arguments, and the library that has the same layer.
 
         The row of the library says how its layer differs.
@@ -108,7 +108,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
             rows.append(Explanation("", "counterpart", what, "", "madbench"))
         return rows
 
-    def traits(self, label: Label) -> Traits:
+    def traits(self, label: NamedLabel) -> Traits:
         """The traits of the layers of this label, which its operator states."""
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
@@ -130,16 +130,16 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}
 
-    def takes_layer(self, label: Label) -> bool:
+    def takes_layer(self, label: NamedLabel) -> bool:
         """True if the layer of this label depends on its place in a model."""
         return label.operator.takes_layer
 
-    def own_modules(self, label: Label) -> tuple[str, ...]:
+    def own_modules(self, label: NamedLabel) -> tuple[str, ...]:
         """The names of the Python modules that define the label's operator and its base classes."""
         bases = type(label.operator).__mro__
         return tuple(dict.fromkeys(base.__module__ for base in bases if issubclass(base, Operator)))
 
-    def solve(self, label: Label, size: Size, settings: OwnSettings) -> NamedAllocation:
+    def solve(self, label: NamedLabel, size: Size, settings: OwnSettings) -> NamedAllocation:
         return solve(label, size)
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
@@ -151,7 +151,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         layer = next(kinds[kind] for kind in type(allocation.operator).__mro__ if kind in kinds)
         return layer(allocation, path)
 
-    def checks(self, label: Label) -> Iterable[Check]:
+    def checks(self, label: NamedLabel) -> Iterable[Check]:
         from madbench.mixers.checks import general_checks
 
         return general_checks(self, label)

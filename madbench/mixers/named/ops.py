@@ -27,7 +27,7 @@ NORM_EPS = 1e-5  # epsilon of a norm, unless the operator has another one
 
 Carried = Mapping[str, Tensor]
 """The tensors that the next token needs besides the recurrent state, by name: (B, ...) each. See
-:class:`madbench.mixers.named.recurrent.Rows`."""
+:class:`madbench.mixers.named.recurrent.RecurrenceInputs`."""
 
 
 def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:

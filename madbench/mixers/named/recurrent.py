@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from madbench.mixers.named.built import BuiltLayer
 
 
-class Rows(NamedTuple):
+class RecurrenceInputs(NamedTuple):
     """The inputs of the recurrence and of the read-out for some tokens. A row is one update of the state.
 
     Each token takes :attr:`Recurrent.rows_per_token` rows.
@@ -43,15 +43,15 @@ class Recurrent(Operator):
     """The name of the part with the gain of the norm per head. The default :meth:`read_out` uses it."""
 
     @abstractmethod
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         """Compute the inputs of the recurrence for the tokens x (B, T, D).
 
-        ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence. If
-        it is not None, x is a single token, and its rows include all changes that it makes to the state. If the
-        operator shares values, this method takes the shared values as a fourth argument ``shared``.
+        ``carried`` is the field :attr:`RecurrenceInputs.carried` of the tokens before x. It is None at the start of a
+        sequence. If it is not None, x is a single token, and its rows include all changes that it makes to the state.
+        If the operator shares values, this method takes the shared values as a fourth argument ``shared``.
         """
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         """Compute the output (B, T, D) from y (B, H, T, V), which the queries read from the state.
 
         By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection. x

@@ -24,7 +24,7 @@ from typing import Any, cast
 from madbench.errors import BudgetError
 from madbench.mixers import Size
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, Payment, Side, match_budget, over_budget
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 
 CONV_TAPS = 4
 GROUPS = {
@@ -54,7 +54,7 @@ class Term:
 
     formula: str
     tensors: str
-    count: Callable[[MlpAllocation], int | Fraction]
+    count: Callable[[SrgAllocation], int | Fraction]
     is_table: bool = False  # True if the count grows with the maximum length; the paper does not count these terms
 
 
@@ -93,14 +93,14 @@ ABSENT_TERMS = {
 
 
 @dataclass(frozen=True)
-class MlpAllocation:
+class SrgAllocation:
     """The ranks and the cost of an S/R/G mixer. Every count is exact for the built module.
 
     The fields after the ranks are settings of letters, named as in the family's ``Settings``. Their defaults are those
     of a label without the letter.
     """
 
-    label: Variant
+    label: SrgLabel
     size: Size
     ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, the rank r (0 without mixing)
     registers: int = 0  # k, number of registers
@@ -308,16 +308,16 @@ class MlpAllocation:
         gates, and the keys and values of registers, which are computed once per batch. Raises ``BudgetError`` if
         ``seq_len`` is below 1 or above :attr:`most_tokens`.
         """
-        variant, d = self.label, self.d
+        label, d = self.label, self.d
         if not 1 <= seq_len <= self.most_tokens:
             limit = f" to max_len {self.length}" if self.most_tokens < math.inf else ""
-            raise BudgetError(f"{variant}: seq_len must be from 1{limit}, got {seq_len}")
+            raise BudgetError(f"{label}: seq_len must be from 1{limit}, got {seq_len}")
         widths = self.r_qk + self.r_vo
-        mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
+        mixing_heads = self.query_heads * label.mix1 + self.size.n_head * label.mix2
         gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
-        per_token = 2 * d * (widths + self.r_k + self.r_v) + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
+        per_token = 2 * d * (widths + self.r_k + self.r_v) + 4 * CONV_TAPS * d * label.conv + 2 * d * gated
         per_token += (
-            2 * d * (mixing_heads * self.r + self.size.n_head * (variant.head_gate + (self.differential == "v2")))
+            2 * d * (mixing_heads * self.r + self.size.n_head * (label.head_gate + (self.differential == "v2")))
         )
         per_token += 2 * self.adapter_rank * (2 * d + self.r_v + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
@@ -334,15 +334,15 @@ def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
 
 
 def solve(
-    variant: Variant,
+    label: SrgLabel,
     size: Size,
     mix_rank: int = 16,
     rank_multiple: int = 1,
     **own: Any,
-) -> MlpAllocation:
+) -> SrgAllocation:
     """Choose the ranks of a mixer, so that it meets the budget of ``size``.
 
-    ``own`` are the settings of the label's letters, fields of :class:`MlpAllocation` such as ``registers``. d is
+    ``own`` are the settings of the label's letters, fields of :class:`SrgAllocation` such as ``registers``. d is
     ``d_model``; r_qk and r_vo are the ranks of the QK and VO sides, summed over heads; r is the rank of R(1) and R(2).
 
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
@@ -364,11 +364,11 @@ def solve(
     Raises ``BudgetError`` for a size that no mixer can have. Under the strict budget it is also raised if the smallest
     mixer of the label exceeds the budget; the message says what would fit.
     """
-    solver = _Solver(variant, size, mix_rank, rank_multiple, own)
+    solver = _Solver(label, size, mix_rank, rank_multiple, own)
     solver.check()
-    if size.rule.chooses_ranks and not variant.over:
+    if size.rule.chooses_ranks and not label.over:
         ranks = solver.match_budget()
-    elif variant.over or not variant.rank:
+    elif label.over or not label.rank:
         ranks = solver.start(1)
     else:
         ranks = solver.start(4) if solver.room(solver.start(4)) >= 0 else solver.start(8)
@@ -377,12 +377,12 @@ def solve(
 
 @dataclass(frozen=True)
 class _Solver:
-    """Solver for the ranks of a variant at a size: see :func:`solve`.
+    """Solver for the ranks of a label at a size: see :func:`solve`.
 
     Ranks are mappings by the names ``qk`` and ``vo``, both summed over heads, and ``mix``, the rank of R(1) and R(2).
     """
 
-    variant: Variant
+    label: SrgLabel
     size: Size
     mix_rank: int
     rank_multiple: int
@@ -394,7 +394,7 @@ class _Solver:
 
     @property
     def qk_step(self) -> int:
-        return 2 if self.variant.rope else 1
+        return 2 if self.label.rope else 1
 
     def at(self, **changes: Any) -> _Solver:
         return replace(self, size=replace(self.size, **changes))
@@ -405,29 +405,29 @@ class _Solver:
         if n_head % kv_heads:
             divisors = ", ".join(str(n) for n in range(1, n_head + 1) if n_head % n == 0)
             raise BudgetError(
-                f"{self.variant}: {kv_heads} heads of keys and values cannot be shared evenly by {n_head} heads;"
+                f"{self.label}: {kv_heads} heads of keys and values cannot be shared evenly by {n_head} heads;"
                 f" use kv_heads of {divisors}"
             )
-        if self.variant.exclusive and self.own.get("window") == 1 and not self.variant.registers:
+        if self.label.exclusive and self.own.get("window") == 1 and not self.label.registers:
             raise BudgetError(
-                f"{self.variant}: in a window of one token a row reads its own value alone, which e removes; use window"
+                f"{self.label}: in a window of one token a row reads its own value alone, which e removes; use window"
                 " 2 or more"
             )
         window, length, rule = self.own.get("window", 0), self.size.max_len, self.size.rule
-        if rule.quantity == "state" and 0 < window < length and not self.variant.over:
+        if rule.quantity == "state" and 0 < window < length and not self.label.over:
             raise BudgetError(
-                f"{self.variant} cannot match {rule.name}: it keeps {window} tokens of {length}, and no rank makes up"
+                f"{self.label} cannot match {rule.name}: it keeps {window} tokens of {length}, and no rank makes up"
                 f" for the others; use model.window={length}, or --match parameters"
             )
         if self.rank_multiple > self.d:
-            raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
+            raise BudgetError(f"{self.label}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
             n_head = self.size.n_head
-            unit = max(self.variant.query_heads(n_head) * self.qk_step, self.qk.least, self.vo.least)
+            unit = max(self.label.query_heads(n_head) * self.qk_step, self.qk.least, self.vo.least)
             fewer = (n for n in range(min(n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
             fitting = next(fewer, None)
             raise BudgetError(
-                f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the smallest ranks are"
+                f"{self.label}: d_model {self.d} is too narrow for {n_head} heads: the smallest ranks are"
                 f" r_qk {self.qk.smallest} and r_vo {self.vo.smallest}, and neither may exceed d_model;"
                 f" use {f'n_head {fitting} or ' if fitting else ''}d_model {-(-self.d // unit) * unit}"
             )
@@ -437,14 +437,14 @@ class _Solver:
 
     @property
     def qk(self) -> Side:
-        heads, step = self.variant.query_heads(self.size.n_head), self.qk_step
-        least = 2 if self.variant.qk_norm else 1  # normed, a head of one channel keeps only its sign
+        heads, step = self.label.query_heads(self.size.n_head), self.qk_step
+        least = 2 if self.label.qk_norm else 1  # normed, a head of one channel keeps only its sign
         return Side.of_heads(self.d, heads, step=step, multiple=self.rank_multiple, least=least, whole_step=step)
 
     @property
     def vo(self) -> Side:
         step = WIDE_VO_STEP if self.d >= WIDE_MODEL else 1
-        least = 2 if self.variant.exclusive else 1  # a head of one channel has no direction besides its own value
+        least = 2 if self.label.exclusive else 1  # a head of one channel has no direction besides its own value
         return Side.of_heads(self.d, self.size.n_head, step=step, multiple=self.rank_multiple, least=least)
 
     @property
@@ -455,11 +455,11 @@ class _Solver:
         last entry.
         """
         qk, vo = self.qk, self.vo
-        return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
+        return ({"vo": vo, "qk": qk} if self.label.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
 
-    def allocate(self, ranks: Mapping[str, int]) -> MlpAllocation:
+    def allocate(self, ranks: Mapping[str, int]) -> SrgAllocation:
         ranks = {name: ranks[name] for name in ("qk", "vo", "mix")}
-        return MlpAllocation(self.variant, self.size, ranks, **self.own)
+        return SrgAllocation(self.label, self.size, ranks, **self.own)
 
     def room(self, ranks: Mapping[str, int]) -> float:
         """The part of the budget that a mixer with these ranks leaves unused. Negative if it exceeds the budget.
@@ -474,7 +474,7 @@ class _Solver:
         Both are rounded down to admissible ranks. ``mix`` is ``mix_rank``, or 0 without mixing.
         """
         pays, keeps, mix = self.sides
-        mix_rank = self.mix_rank * self.variant.has_mixing
+        mix_rank = self.mix_rank * self.label.has_mixing
         return {pays: self.sides[pays].floor(self.d // divisor), keeps: self.sides[keeps].floor(self.d), mix: mix_rank}
 
     def smallest(self) -> dict[str, int]:
@@ -484,7 +484,7 @@ class _Solver:
         """
         pays, keeps, mix = self.sides
         half = self.sides[keeps].ceil(-(-self.d // 2))
-        return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.variant.has_mixing)}
+        return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.label.has_mixing)}
 
     def fits(self) -> bool:
         return self.has_room_for_heads() and self.room(self.smallest()) >= 0
@@ -493,11 +493,11 @@ class _Solver:
         """Return the ranks that meet the budget. Raises ``BudgetError`` if the smallest ranks exceed it."""
         (pays, keeps, mix), least = self.sides, self.smallest()
         payments = [Payment(pays, self.sides[pays].ceil(-(-self.d // 8)))]
-        if self.variant.has_mixing:
+        if self.label.has_mixing:
             payments.append(Payment(mix, least[mix]))
         payments += [Payment(keeps, least[keeps]), Payment(pays, least[pays])]
-        start = self.start(4 if self.variant.rank else 1)
-        if self.allocate(start).shares_heads and not self.variant.rank:
+        start = self.start(4 if self.label.rank else 1)
+        if self.allocate(start).shares_heads and not self.label.rank:
             start = match_budget(self.room, start, self.sides, [], grows=pays)
         ranks = match_budget(self.room, start, self.sides, payments, keeps)
         if self.room(ranks) < 0:
@@ -518,9 +518,9 @@ class _Solver:
         if longest > 0:
             ways.insert(0, f"max_len {longest} or less")
         ways.append("the paper's budget (--budget paper), which is reported and not enforced")
-        mix = f", r {smallest.r}" if self.variant.has_mixing else ""
+        mix = f", r {smallest.r}" if self.label.has_mixing else ""
         return (
-            f"{self.variant} does not fit its budget at d_model {self.d}, n_head {n_head}, max_len {max_len}:"
+            f"{self.label} does not fit its budget at d_model {self.d}, n_head {n_head}, max_len {max_len}:"
             f" its smallest form (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) has {smallest.total:,}"
             f" parameters of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,})."
             f" These would fit: {'; '.join(ways)}"

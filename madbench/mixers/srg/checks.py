@@ -9,14 +9,14 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
 from madbench.mixers.srg import letter_checks
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.theorems import appendices, main_text, measures
 from madbench.mixers.srg.theorems.statements import Statements
 
 EXACT_NORM = 1e-5  # error of sums in float32
 
 
-def checks(family: Any, label: Variant) -> Iterable[Check]:
+def checks(family: Any, label: SrgLabel) -> Iterable[Check]:
     """All checks of a label: those of every mixer, those of the S/R/G operator, and the theorems of the HyperMLP paper.
 
     A theorem is checked only for labels whose letters it was worked out for (see :class:`Statements`).

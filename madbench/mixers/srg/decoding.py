@@ -28,8 +28,8 @@ from madbench.mixers.srg.parts import Projected, rotary_angles
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.grammar import Variant
-    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.grammar import SrgLabel
+    from madbench.mixers.srg.mixer import DynamicMLPLike
 
 LETTERS_OF_SDPA = "Sw"
 """The letters with ``acts_on_scores`` for which torch's own attention can compute a decoding step.
@@ -85,14 +85,14 @@ class Cache:
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
-def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+def prefill(mixer: DynamicMLPLike, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decode a prompt x (B, T, D) at once. Return its outputs (B, T, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.prefill`.
     """
     _check_causal(mixer)
     if x.dim() != 3:
-        raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
+        raise TrainingError(f"{mixer.label}: a prompt is (B, T, D), not {tuple(x.shape)}")
     whole = x[:, : mixer.max_len] if slide else x  # each later row sees another window, and takes a step of its own
     projected = mixer.project(whole, 0)
     rows = mixer(whole, projected)
@@ -102,16 +102,16 @@ def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Ca
     return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
-def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+def step(mixer: DynamicMLPLike, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decode one token x (B, D) per sequence. Return its output (B, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.step`.
     """
     _check_causal(mixer)
     if x.dim() != 2:
-        raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
+        raise TrainingError(f"{mixer.label}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
-        raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
+        raise TrainingError(f"{mixer.label}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
     cache = _with_weights(_with_angles(cache or _empty_cache(mixer, x[:, None]), mixer), mixer)
     at = cache.position % ANGLES
     angles = cast("tuple[Tensor, Tensor] | None", cache.angles and tuple(each[at : at + 1] for each in cache.angles))
@@ -124,7 +124,7 @@ def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = F
     projected = mixer.project(row, cache.position, cache.inputs, angles)
     cache = _extend(cache, mixer, inputs, projected, slide)
     k, v = cache.k, cache.v
-    if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
+    if cache.left and mixer.label.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # tokens that have left keep their slots
     seen = mixer.for_each_head(replace(projected, k=k, v=v))
     if mixer.has_sdpa_steps:
@@ -134,39 +134,39 @@ def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = F
     return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
 
 
-def has_sdpa_steps(variant: Variant) -> bool:
+def has_sdpa_steps(label: SrgLabel) -> bool:
     """True if torch's own attention computes the decoding steps of a label, unless it has prepared weights.
 
     See :mod:`madbench.mixers.srg.step_weights`.
     """
-    return not variant.not_on_scores(LETTERS_OF_SDPA)
+    return not label.not_on_scores(LETTERS_OF_SDPA)
 
 
-def _check_causal(mixer: SrgMixer) -> None:
+def _check_causal(mixer: DynamicMLPLike) -> None:
     if not mixer.causal:
-        raise TrainingError(f"{mixer.variant}: a mixer of all tokens cannot decode; build it with causal=True")
+        raise TrainingError(f"{mixer.label}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
-def _empty_cache(mixer: SrgMixer, x: Tensor) -> Cache:
+def _empty_cache(mixer: DynamicMLPLike, x: Tensor) -> Cache:
     """A cache without tokens, for sequences of the batch size, width, dtype and device of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
 
 
-def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
+def _with_angles(cache: Cache, mixer: DynamicMLPLike) -> Cache:
     """Return the cache with the RoPE angles of the next position.
 
     Return the same cache if it has these angles already, or if the label has no RoPE.
     """
-    if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
+    if not mixer.label.rope or (cache.angles and cache.position % ANGLES):
         return cache
     with torch.inference_mode(False):  # so that autograd can save them
         rows = weight_of(mixer.q).new_empty(ANGLES, mixer.allocation.rotated)
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
+def _with_weights(cache: Cache, mixer: DynamicMLPLike) -> Cache:
     """Return the cache with current prepared weights for steps, or with None if steps read the mixer's own weights.
 
     Steps read the mixer's own weights in three cases: if gradients are enabled, since prepared weights get no
@@ -180,14 +180,14 @@ def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
     return replace(cache, weights=step_weights(mixer))
 
 
-def _is_float16(mixer: SrgMixer) -> bool:
+def _is_float16(mixer: DynamicMLPLike) -> bool:
     weight = weight_of(mixer.q)
     device = weight.device.type
     is_cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
     return is_cast or weight.dtype == torch.float16
 
 
-def _extend(cache: Cache, mixer: SrgMixer, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
+def _extend(cache: Cache, mixer: DynamicMLPLike, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
     """Return the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are

@@ -15,7 +15,7 @@ from madbench.mixers.linear_maps import call, check_weights, project
 from madbench.mixers.probe import Probe
 from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
-from madbench.mixers.srg.budget import MlpAllocation
+from madbench.mixers.srg.budget import SrgAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.maps import Maps, maps, probe
@@ -41,6 +41,9 @@ QK_NORM_EPS = 1e-6  # as in Qwen3
 
 class DynamicMLP(nn.Module):
     """The mixer of an S/R/G label. Each head is a two-layer MLP whose weights come from the prefix.
+
+    The paper calls such a head a dynamic MLP. Modules that this one imports annotate it as
+    :class:`madbench.mixers.srg.mixer.DynamicMLPLike`.
 
     The equations are those of the HyperMLP paper (eq. 7-11, appendices G, J and L). For row t, with ``l`` running over
     the slots of its prefix::
@@ -113,7 +116,7 @@ class DynamicMLP(nn.Module):
 
     def __init__(
         self,
-        allocation: MlpAllocation,
+        allocation: SrgAllocation,
         rope: str = "rotation",
         path: str = "auto",
         chunk: int = 128,
@@ -126,7 +129,7 @@ class DynamicMLP(nn.Module):
         super().__init__()
         path_choice.check(path, allocation, causal)
         self.allocation = allocation
-        self.variant = allocation.label
+        self.label = allocation.label
         self.max_len = allocation.size.max_len
         self.rotated = allocation.rotated
         self.n_head = allocation.size.n_head
@@ -140,8 +143,8 @@ class DynamicMLP(nn.Module):
         self.rope_order = rope_order
         self.lambda_init = lambda_init
         self.register_slots = allocation.registers
-        variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
-        self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
+        label, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
+        self.scale = allocation.qk_width**-0.5 if label.has_softmax else 1.0
         self.uses_sdpa = not path_choice.refusal("sdpa", allocation, causal)
         self.has_tiles = not path_choice.refusal("tiled", allocation, causal)
         self.has_kernel = not path_choice.refusal("fused", allocation, causal)
@@ -149,9 +152,9 @@ class DynamicMLP(nn.Module):
         self.has_slots_of_window = allocation.has_slots_of_window
         if self.has_slots_of_window and not causal:
             why = "its mixing tables have rows for a token and those before it, and none for later tokens"
-            raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
-        self.has_short_steps = has_short_steps(variant)
-        self.has_sdpa_steps = decoding.has_sdpa_steps(variant)
+            raise TrainingError(f"{label}: {why}; build it with causal=True, or use a label without w or without o")
+        self.has_short_steps = has_short_steps(label)
+        self.has_sdpa_steps = decoding.has_sdpa_steps(label)
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
         self.is_stacked = False
@@ -161,32 +164,32 @@ class DynamicMLP(nn.Module):
         self.k = nn.Linear(d_model, cast(int, allocation.r_k), bias=False)
         self.v = nn.Linear(d_model, cast(int, allocation.r_v), bias=False)
         self.o = nn.Linear(r_vo, d_model, bias=False)
-        self.k_conv = ShortConv(d_model) if variant.conv else None
-        self.v_conv = ShortConv(d_model) if variant.conv else None
+        self.k_conv = ShortConv(d_model) if label.conv else None
+        self.v_conv = ShortConv(d_model) if label.conv else None
         self.qk_gate = nn.Linear(d_model, r_qk) if "qk_gate" in allocation.terms else None
         self.vo_gate = nn.Linear(d_model, r_vo) if "vo_gate" in allocation.terms else None
-        self.head_gate = nn.Linear(d_model, self.n_head, bias=False) if variant.head_gate else None
-        self.sink = nn.Parameter(torch.empty(self.query_heads)) if variant.sink else None
-        self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
+        self.head_gate = nn.Linear(d_model, self.n_head, bias=False) if label.head_gate else None
+        self.sink = nn.Parameter(torch.empty(self.query_heads)) if label.sink else None
+        self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if label.registers else None
         thin = allocation.adapter_rank
         self.v_down: nn.Linear | None
         self.v_up: nn.Linear | None
         self.o_down: nn.Linear | None
         self.o_up: nn.Linear | None
         self.v_down, self.v_up = (
-            self._adapter(d_model, thin, cast(int, allocation.r_v)) if variant.adapter else (None, None)
+            self._adapter(d_model, thin, cast(int, allocation.r_v)) if label.adapter else (None, None)
         )
-        self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
+        self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if label.adapter else (None, None)
         has = allocation.terms.__contains__
         self.contrast = Contrast(allocation.qk_width, lambda_init) if has("contrast") else None
         self.contrast_gate = nn.Linear(d_model, self.n_head, bias=False) if has("contrast_gate") else None
-        norms = (nn.RMSNorm(allocation.qk_width, eps=QK_NORM_EPS) if variant.qk_norm else None for _ in "qk")
+        norms = (nn.RMSNorm(allocation.qk_width, eps=QK_NORM_EPS) if label.qk_norm else None for _ in "qk")
         self.q_norm, self.k_norm = norms
         self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if has("head_norm") else None
-        self.is_from_end = position_rows == "from_end" and variant.has_mixing and not self.by_lag
+        self.is_from_end = position_rows == "from_end" and label.has_mixing and not self.by_lag
         tables = (allocation.slots, allocation.r, self.is_from_end)
-        self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
-        self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
+        self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if label.mix1 else None
+        self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if label.mix2 else None
         self._draw()
 
     def reset_parameters(self) -> None:
@@ -217,7 +220,7 @@ class DynamicMLP(nn.Module):
         ``projected`` is the result of :meth:`project` for x, if it is already computed. Raises ``TrainingError`` for
         an x of another shape or of integers, and if T is 0 or too long.
         """
-        check_sequences(x, self.variant)
+        check_sequences(x, self.label)
         self.check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
@@ -226,7 +229,7 @@ class DynamicMLP(nn.Module):
         if path in ("tiled", "fused") and is_transformed() and not self.is_stacked:
             raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
         if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
-            is_difference = self.variant.base == "D"
+            is_difference = self.label.base == "D"
             v = torch.cat((projected.v, projected.v), dim=1) if is_difference else projected.v
             of_rows = (projected.q, projected.k, v, self.sink)
             o = softmax_paths.attend(path, *of_rows, self.window, self.causal, self._by_head)
@@ -234,7 +237,7 @@ class DynamicMLP(nn.Module):
                 first, second = o.chunk(2, dim=1)
                 o = first - cast(Tensor, block_attention.contrast(self, projected)) * second
         elif path in ("tiled", "fused"):
-            q = projected.q * self.scale if self.variant.has_softmax else projected.q
+            q = projected.q * self.scale if self.label.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
             o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
         elif path == "dense":
@@ -251,7 +254,7 @@ class DynamicMLP(nn.Module):
         check_weights(self, "q", "k", "v", "o")
         names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window", "rotated")
         settings = {name: getattr(self, name) for name in names}
-        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows=rows, **settings)
+        return reference(dict(self.named_parameters()), self.label, self.n_head, x, rows=rows, **settings)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decode a prompt x (B, T, D) at once. Return its rows (B, T, D) and the cache for the next token.
@@ -311,7 +314,7 @@ class DynamicMLP(nn.Module):
         """Raise ``TrainingError`` if an input of ``length`` tokens has more slots than the mixing tables have rows."""
         if length > self.allocation.most_tokens:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
-            raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
+            raise TrainingError(f"{self.label}: {length} tokens, but {limit}")
 
     def project(
         self,
@@ -347,7 +350,7 @@ class DynamicMLP(nn.Module):
             keys = split_heads(self.k(self.registers)[None], self.allocation.key_heads)
             keys = _normalized(self.k_norm, keys)
             to_registers = unturned @ self._keys_of_heads(keys).transpose(-1, -2)
-        if not self.variant.rope:
+        if not self.label.rope:
             q = unturned
         else:
             angles = angles or rotary_angles(k[..., : self.rotated], position)
@@ -389,7 +392,7 @@ class DynamicMLP(nn.Module):
         Also works under ``vmap`` over models, if ``is_stacked`` is true.
         """
         tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
-        inputs: Any = (self.variant.base, self.by_lag, *rows, *tables)
+        inputs: Any = (self.label.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
@@ -397,7 +400,7 @@ class DynamicMLP(nn.Module):
 
         Return o unchanged if the label does not have the letter e.
         """
-        return exclude(o, p.v) if self.variant.exclusive else o
+        return exclude(o, p.v) if self.label.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
         """Compute the output (B, T, D) from the readout o (B, H, T, V): the norm and gates of the heads, then W_o.

@@ -12,7 +12,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
-from madbench.mixers.srg.budget import GROUPS, MlpAllocation, solve
+from madbench.mixers.srg.budget import GROUPS, SrgAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
     ALIASES,
@@ -24,7 +24,7 @@ from madbench.mixers.srg.grammar import (
     POSITION_LAYOUT,
     SYNTAX,
     WIDENED,
-    Variant,
+    SrgLabel,
     from_letters,
 )
 from madbench.mixers.srg.listing import every_label, neighbours
@@ -76,7 +76,7 @@ class Settings:
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
-"""All levels that factors of labels can have, as in :meth:`SRGFamily.levels`; an empty text for an absent letter.
+"""All levels that factors of labels can have, as in :meth:`SrgFamily.levels`; an empty text for an absent letter.
 
 Their order decides the sign of a contrast, which is the gain of the later of two levels over the earlier one.
 """
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
-class SRGFamily(Family[Variant, MlpAllocation]):
+class SrgFamily(Family[SrgLabel, SrgAllocation]):
     """The family of S/R/G labels, which have no prefix."""
 
     name = ""
@@ -101,18 +101,18 @@ class SRGFamily(Family[Variant, MlpAllocation]):
     labels = staticmethod(every_label)
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
-    def parse(self, text: str) -> Variant:
+    def parse(self, text: str) -> SrgLabel:
         """Parse a label, or an alias such as ``HyperMLP``, which is accepted in upper or lower case.
 
         Raises ``InvalidLabel`` for any other text, with a message that points at the mistake.
         """
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
         with suppress(LabelError):
-            if str(variant := from_letters(text)) == text:
-                return variant
+            if str(label := from_letters(text)) == text:
+                return label
         raise InvalidLabel(text)
 
-    def factors(self, label: Variant) -> dict[str, str]:
+    def factors(self, label: SrgLabel) -> dict[str, str]:
         """The letter of the label for each factor. Empty if the label has no letter for the factor.
 
         Two values are words: ``layout`` is ``position`` or ``lag``, and ``budget`` is ``matched`` or ``over``. Labels
@@ -124,12 +124,12 @@ class SRGFamily(Family[Variant, MlpAllocation]):
         absent = {"rank" if label.over else "", "" if label.has_mixing else "layout"}
         return {name: value for name, value in letters.items() if name not in absent}
 
-    def neighbours(self, label: Variant) -> tuple[Variant, ...]:
+    def neighbours(self, label: SrgLabel) -> tuple[SrgLabel, ...]:
         """All labels that differ from ``label`` in one factor, ordered by factor and then as in :meth:`labels`."""
         others = ((other, self.factors(other)) for other in neighbours(label))
         return one_factor_apart(self.factors(label), others)
 
-    def levels(self, label: Variant) -> dict[str, str]:
+    def levels(self, label: SrgLabel) -> dict[str, str]:
         """The level of the label in each of its :meth:`factors`, as tables of contrasts show it.
 
         A level is a letter, or empty if the label has no letter for the factor. In the lag layout, the levels of
@@ -141,7 +141,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             letters |= {name: letters[name] + lag for name in ("mix1", "mix2") if letters[name]} | {"layout": lag}
         return letters
 
-    def explain(self, label: Variant) -> list[Explanation]:
+    def explain(self, label: SrgLabel) -> list[Explanation]:
         """Explanations of a label: one per letter, in the order of the label, then those of its other properties.
 
         The other properties follow from letters that the label does not have, such as the position layout.
@@ -159,7 +159,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             rows.append(WIDENED if label.shared_kv else MATCHED)
         return rows
 
-    def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def effective(self, allocation: SrgAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``settings`` that still changes the mixer when its ranks are fixed, by name.
 
         Settings without effect are left out: ``rope`` with a single pair of rotated channels, ``rope_share`` with a
@@ -179,7 +179,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             without_effect.add("rope_order")
         return {name: value for name, value in settings.items() if name not in without_effect}
 
-    def traits(self, label: Variant) -> Traits:
+    def traits(self, label: SrgLabel) -> Traits:
         """The traits of the label.
 
         The diagonals p of R(1) and R(2) get no weight decay. The second factors of the low-rank adapters (``v_up`` and
@@ -206,24 +206,24 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             groups=GROUPS,
         )
 
-    def solve(self, label: Variant, size: Size, settings: OwnSettings) -> MlpAllocation:
+    def solve(self, label: SrgLabel, size: Size, settings: OwnSettings) -> SrgAllocation:
         read = {name for row in label.letters for name in row.settings}
-        own = {each.name: getattr(settings, each.name) for each in fields(MlpAllocation) if each.name in read}
+        own = {each.name: getattr(settings, each.name) for each in fields(SrgAllocation) if each.name in read}
         return solve(label, size, settings.mix_rank, settings.rank_multiple, **own)
 
     def build(
-        self, allocation: MlpAllocation, settings: OwnSettings, path: str = "auto", causal: bool = True
+        self, allocation: SrgAllocation, settings: OwnSettings, path: str = "auto", causal: bool = True
     ) -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
         names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place")
         return DynamicMLP(allocation, path=path, causal=causal, **{name: getattr(settings, name) for name in names})
 
-    def checks(self, label: Variant) -> Iterable[Check]:
+    def checks(self, label: SrgLabel) -> Iterable[Check]:
         """The checks of :mod:`madbench.mixers.srg.checks` for this label."""
         from madbench.mixers.srg.checks import checks
 
         return checks(self, label)
 
 
-FAMILY = SRGFamily()
+FAMILY = SrgFamily()

@@ -45,7 +45,7 @@ class Letter(Explanation):
     """A row of ``LETTERS``: what a letter means, where it stands in a label, and what it adds to a mixer."""
 
     segment: str  # one of SEGMENTS
-    field: str  # field of Variant that the letter sets
+    field: str  # field of SrgLabel that the letter sets
     value: str | bool = True  # value of that field
     needs: str = ""  # letters of which at least one must precede it
     terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
@@ -210,8 +210,8 @@ WIDENED = Explanation("", "QK widened",
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One mixer of the S/R/G grammar. ``str`` is its label. Raises ``LabelError`` for an invalid combination."""
+class SrgLabel:
+    """A parsed label of the S/R/G grammar. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
 
     base: Literal["S", "R", "G", "D", "L"]  # softmax, ReLU of L2-normalized scores, GLU, two softmaxes, L2Norm only
     rope: bool = False  # p: queries and keys are rotated by position
@@ -314,8 +314,8 @@ class Variant:
         return 2 * n_head if self.base in ("G", "D") else n_head
 
 
-FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
-"""All values that each field of a :class:`Variant` can have, by field name.
+FIELDS = {row.field: [getattr(SrgLabel, row.field)] if hasattr(SrgLabel, row.field) else [] for row in LETTERS}
+"""All values that each field of a :class:`SrgLabel` can have, by field name.
 
 The first value is the default, which labels without the letters of the field have. ``base`` has no default.
 """
@@ -341,8 +341,8 @@ def spell(letters: Collection[str]) -> str:
     return "-".join(filter(None, segments.values())) + over
 
 
-def from_letters(letters: str) -> Variant:
-    """The variant with these letters, given in any order and with or without hyphens.
+def from_letters(letters: str) -> SrgLabel:
+    """The label with these letters, given in any order and with or without hyphens.
 
     Raises ``LabelError`` if no label has these letters.
     """
@@ -350,4 +350,4 @@ def from_letters(letters: str) -> Variant:
     fields: dict[str, Any] = {row.field: row.value for row in rows}
     if len(fields) < len(rows) or not set(letters) <= {"-", *(row.letter for row in rows)}:
         raise LabelError(f"no label has the letters {letters!r}")
-    return Variant(**{"base": None, **fields})
+    return SrgLabel(**{"base": None, **fields})

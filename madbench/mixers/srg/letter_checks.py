@@ -18,7 +18,7 @@ from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.srg.block_attention import ordered
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -35,7 +35,7 @@ def _filled(build: Callable[[], DynamicMLP]) -> tuple[DynamicMLP, Tensor]:
     return cast("tuple[DynamicMLP, Tensor]", filled_mixer(build))
 
 
-def one_gate(family: Any, label: Variant) -> Residual:
+def one_gate(family: Any, label: SrgLabel) -> Residual:
     """Check mixers that have only one of the two gates, with ``gates=qk`` and with ``gates=vo``.
 
     The output must equal that of the reference, and that of a mixer whose other gate is always open. The number of
@@ -60,7 +60,7 @@ def one_gate(family: Any, label: Variant) -> Residual:
     return max(residuals)
 
 
-def registers_at_the_end(family: Any, label: Variant) -> Residual:
+def registers_at_the_end(family: Any, label: SrgLabel) -> Residual:
     """Compare the paths ``dense`` and ``chunked`` with the reference for ``register_place=last``.
 
     In mixers whose R(1) and R(2) are removed, the outputs for ``register_place`` first and last must also be equal.
@@ -83,7 +83,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
     return _largest(each, "with register_place=last")
 
 
-def windows(family: Any, label: Variant) -> Residual:
+def windows(family: Any, label: SrgLabel) -> Residual:
     """Compare paths and decoding of a mixer with the reference, for windows of 2, 3 and all tokens.
 
     The paths are ``dense``, ``chunked`` and, if possible, ``sdpa``. The mixer with a window of all tokens is also
@@ -110,7 +110,7 @@ def windows(family: Any, label: Variant) -> Residual:
     return _largest(each, "of sliding windows")
 
 
-def closed_sinks(family: Any, label: Variant) -> Residual:
+def closed_sinks(family: Any, label: SrgLabel) -> Residual:
     """Compare a mixer whose sinks have a weight of zero with the mixer without sinks, for paths and decoding.
 
     Also checks that sinks with random logits change the output. Return the largest relative difference, or 1 if the
@@ -130,7 +130,7 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
     return _largest(each, "with sinks of no weight")
 
 
-def open_head_gates(family: Any, label: Variant) -> Residual:
+def open_head_gates(family: Any, label: SrgLabel) -> Residual:
     """Compare a mixer whose head gates are all open, or all at one half, with the mixer without head gates.
 
     Also checks that random head gates change the output, and that decoding with open gates gives the same rows. Return
@@ -152,7 +152,7 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
     return _largest(each, "of head gates")
 
 
-def exclusion(family: Any, label: Variant) -> Residual:
+def exclusion(family: Any, label: SrgLabel) -> Residual:
     """Check that the letter e removes the component along a token's own value from the readout, and nothing else.
 
     Return the larger of two residuals: the component along the value that remains, divided by the norm of the readout,
@@ -171,7 +171,7 @@ def exclusion(family: Any, label: Variant) -> Residual:
     return _largest(each, "of what heads read out")
 
 
-def equal_heads(family: Any, label: Variant) -> Residual:
+def equal_heads(family: Any, label: SrgLabel) -> Residual:
     """Compare a mixer whose heads share keys and values with one whose separate heads have copies of these weights.
 
     Both ``kv_heads=1`` and ``kv_heads=n_head`` are compared, for whole sequences and for decoding. Return the largest
@@ -198,7 +198,7 @@ def equal_heads(family: Any, label: Variant) -> Residual:
     return max(residuals)
 
 
-def of_all_tokens(family: Any, label: Variant) -> Residual:
+def of_all_tokens(family: Any, label: SrgLabel) -> Residual:
     """Compare a mixer that is not causal with the reference, and its last row with that of the causal mixer.
 
     In the lag layout without p and c, each row is also compared with the last row of the causal mixer, for an input

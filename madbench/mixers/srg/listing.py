@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from madbench.errors import LabelError
-from madbench.mixers.srg.grammar import FIELDS, LETTERS, Variant, from_letters
+from madbench.mixers.srg.grammar import FIELDS, LETTERS, SrgLabel, from_letters
 
 _LISTED = [
     name
     for segments in (("base",), ("features",), ("mixing",), ("rank", "budget"))
     for name in reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
 ]
-"""Fields of a variant, from the slowest to the fastest that varies in :func:`every_label`."""
+"""Fields of a label, from the slowest to the fastest that varies in :func:`every_label`."""
 _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 
 
@@ -24,7 +24,7 @@ _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 def every_label() -> tuple[str, ...]:
     """All labels of the grammar, ordered by base, then features, then mixing, then the letter q, v or ``!``.
 
-    The labels are joined from the texts of their segments, because building 100,000 variants would take seconds.
+    The labels are joined from the texts of their segments, because building 100,000 labels would take seconds.
     """
     budgets = {False: [*_segment("rank", "")], True: [(letter, True) for letter in (*_letters_of("rank"), "!")]}
     labels = []
@@ -57,15 +57,15 @@ def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
     return texts
 
 
-def listing_key(variant: Variant) -> tuple[int, ...]:
-    """The sort key that puts variants into the order of :func:`every_label`."""
-    return tuple(FIELDS[name].index(getattr(variant, name)) for name in _LISTED)
+def listing_key(label: SrgLabel) -> tuple[int, ...]:
+    """The sort key that puts labels into the order of :func:`every_label`."""
+    return tuple(FIELDS[name].index(getattr(label, name)) for name in _LISTED)
 
 
-def neighbours(variant: Variant) -> list[Variant]:
-    """All variants that differ from ``variant`` in one factor, and some others, which the caller must drop.
+def neighbours(label: SrgLabel) -> list[SrgLabel]:
+    """All labels that differ from ``label`` in one factor, and some others, which the caller must drop.
 
-    The others are ``variant`` itself and variants that differ in several factors. The order is that of ``every_label``.
+    The others are ``label`` itself and labels that differ in several factors. The order is that of ``every_label``.
 
     Rank, layout and budget depend on each other and on the letters that add parameters. Every combination of their
     values is therefore tried with every change of another field.
@@ -73,10 +73,10 @@ def neighbours(variant: Variant) -> list[Variant]:
     dependent = ("rank", "layout", "over")
     changes: list[dict[str, Any]] = [{}]
     changes += [{name: value} for name in FIELDS if name not in dependent for value in FIELDS[name]]
-    found: dict[Variant, None] = {}
+    found: dict[SrgLabel, None] = {}
     for change, values in itertools.product(changes, itertools.product(*(FIELDS[name] for name in dependent))):
         with suppress(LabelError):
-            found[replace(variant, **change, **dict(zip(dependent, values)))] = None
+            found[replace(label, **change, **dict(zip(dependent, values)))] = None
     return sorted(found, key=listing_key)
 
 
@@ -87,6 +87,6 @@ def all_labels() -> tuple[str, ...]:
 
 
 @functools.cache
-def all_variants() -> tuple[Variant, ...]:
-    """The variants of :func:`all_labels`."""
+def all_parsed_labels() -> tuple[SrgLabel, ...]:
+    """The parsed labels of :func:`all_labels`."""
     return tuple(map(from_letters, all_labels()))

@@ -20,7 +20,7 @@ from madbench.mixers.srg.block_attention import exceeds_float16, ordered, scores
 from madbench.mixers.srg.parts import Projected, mask_slots
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.mixer import DynamicMLPLike
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Maps:
     weights: Tensor  # w (B, H, T, S), the activations after R(2)
 
 
-def maps(mixer: SrgMixer, x: Tensor, position: int = 0) -> Maps:
+def maps(mixer: DynamicMLPLike, x: Tensor, position: int = 0) -> Maps:
     """The scores, activations and weights of a mixer for x (B, T, D), whose first token is at ``position``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
     """
-    check_sequences(x, mixer.variant)
+    check_sequences(x, mixer.label)
     mixer.check_length(x.shape[1])
     p = mixer.for_each_head(mixer.project(x, position))
     if exceeds_float16(mixer, p):
@@ -52,7 +52,7 @@ def maps(mixer: SrgMixer, x: Tensor, position: int = 0) -> Maps:
     return _maps(mixer, p)
 
 
-def _maps(mixer: SrgMixer, p: Projected) -> Maps:
+def _maps(mixer: DynamicMLPLike, p: Projected) -> Maps:
     seen = seen_slots(mixer, 0, p)
     p = ordered(mixer, p)
     z = scores(mixer, p, 0)
@@ -62,13 +62,13 @@ def _maps(mixer: SrgMixer, p: Projected) -> Maps:
 
 
 @torch.no_grad()
-def probe(mixer: SrgMixer, x: Tensor) -> Probe:
+def probe(mixer: DynamicMLPLike, x: Tensor) -> Probe:
     """The :class:`madbench.mixers.probe.Probe` of a mixer for x (B, T, D), with slots ordered by lag. No gradients.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`.
     """
     if not mixer.causal:
-        raise TrainingError(f"{mixer.variant}: a mixer of all tokens has no lags to probe; build it with causal=True")
+        raise TrainingError(f"{mixer.label}: a mixer of all tokens has no lags to probe; build it with causal=True")
     found, first = maps(mixer, x), mixer.register_slots if mixer.register_place == "first" else 0
     h, w = (split_registers(mixer, slots, 0)[0] for slots in (found.hidden[:, : mixer.n_head], found.weights))
     if not mixer.by_lag:
@@ -83,5 +83,5 @@ def probe(mixer: SrgMixer, x: Tensor) -> Probe:
             values[name] = mixing.strengths(x).transpose(1, 2)
             strengths = values[name].mean((0, 1))
             a, b, p = (table[:, first : first + mixer.max_len] for table in (mixing.A, mixing.B, mixing.p))
-            kernels[name] = LagKernel(a, b, p, strengths, mixer.variant.layout)
-    return Probe(w, h, h > 0 if mixer.variant.has_selection else None, values, kernels)
+            kernels[name] = LagKernel(a, b, p, strengths, mixer.label.layout)
+    return Probe(w, h, h > 0 if mixer.label.has_selection else None, values, kernels)

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from madbench.mixers.srg.budget import MlpAllocation
-    from madbench.mixers.srg.grammar import Variant
+    from madbench.mixers.srg.budget import SrgAllocation
+    from madbench.mixers.srg.grammar import SrgLabel
     from madbench.mixers.srg.parts import Contrast, Projected, SequenceMixing, ShortConv
 
 
-class SrgMixer(Protocol):
+class DynamicMLPLike(Protocol):
     """The attributes and methods of :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP` that other modules use."""
 
-    allocation: MlpAllocation
-    variant: Variant
+    allocation: SrgAllocation
+    label: SrgLabel
     path: str
     causal: bool
     chunk: int

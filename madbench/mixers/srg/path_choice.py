@@ -18,8 +18,8 @@ from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.budget import MlpAllocation
-    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.budget import SrgAllocation
+    from madbench.mixers.srg.mixer import DynamicMLPLike
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
@@ -29,19 +29,19 @@ MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need few
 SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where torch's attention needs fewer calls
 
 
-def refusal(path: str, allocation: MlpAllocation, causal: bool) -> str:
+def refusal(path: str, allocation: SrgAllocation, causal: bool) -> str:
     """The reason why ``path``, one of ``PATHS``, cannot compute a mixer with this allocation. Empty if it can."""
-    variant = allocation.label
+    label = allocation.label
     if path in ("tiled", "fused") and not causal:
         return "it computes causal mixers only"
     if path == "fused":
         return fused.refusal(allocation)
-    if path == "sdpa" or (path == "tiled" and variant.has_softmax and not variant.has_mixing):
-        return variant.not_on_scores(softmax_paths.LETTERS_ON_SCORES)
-    return variant.not_on_scores(tiled.LETTERS_ON_SCORES) if path == "tiled" else ""
+    if path == "sdpa" or (path == "tiled" and label.has_softmax and not label.has_mixing):
+        return label.not_on_scores(softmax_paths.LETTERS_ON_SCORES)
+    return label.not_on_scores(tiled.LETTERS_ON_SCORES) if path == "tiled" else ""
 
 
-def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
+def check(path: str, allocation: SrgAllocation, causal: bool) -> None:
     """Raise ``TrainingError`` if the path is not known or cannot compute the mixer."""
     if path not in PATHS:
         raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
@@ -49,7 +49,7 @@ def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
         raise TrainingError(f"path {path!r} cannot compute {allocation.label}: {why}; use 'auto'")
 
 
-def choose(mixer: SrgMixer, batch: int, length: int) -> str:
+def choose(mixer: DynamicMLPLike, batch: int, length: int) -> str:
     """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens: one of ``PATHS``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`.
@@ -67,7 +67,7 @@ def choose(mixer: SrgMixer, batch: int, length: int) -> str:
             return "fused"
     scores = batch * mixer.query_heads * length * length * 4
     traced = is_traced() and not mixer.is_stacked
-    enough = MIXED_TILED_FROM_BYTES if mixer.variant.has_mixing else TILED_FROM_BYTES
+    enough = MIXED_TILED_FROM_BYTES if mixer.label.has_mixing else TILED_FROM_BYTES
     if mixer.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
         return "tiled"
     skips = skips_hidden_keys(mixer) and weight.device.type == "cpu" and not traced
@@ -75,7 +75,7 @@ def choose(mixer: SrgMixer, batch: int, length: int) -> str:
     return "dense" if is_small or length <= mixer.chunk else "chunked"
 
 
-def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
+def _is_faster_in_tiles(mixer: DynamicMLPLike, batch: int, length: int) -> bool:
     """True if the path ``tiled`` computes softmax attention without mixing faster than torch's attention does."""
     weight, heads = weight_of(mixer.q), mixer.query_heads
     if not (mixer.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
@@ -88,7 +88,7 @@ def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
     return is_large and softmax.keeps_weights(batch, heads, length, mixer.window)
 
 
-def _kernels_are_right(mixer: SrgMixer, length: int) -> bool:
+def _kernels_are_right(mixer: DynamicMLPLike, length: int) -> bool:
     """True if the Triton kernels compute correct numbers on the mixer's device.
 
     The check runs once per compiled program. It stores the problem that it finds in ``mixer.kernel_problem``, or an

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 
 
 def reference(
     parameters: Mapping[str, Tensor],
-    variant: Variant,
+    label: SrgLabel,
     n_head: int,
     x: Tensor,
     rope: str,
@@ -38,12 +38,12 @@ def reference(
     """
     w = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
-    return torch.stack([_sequence(w, variant, n_head, sequence, rope, rows, **settings) for sequence in x.double()])
+    return torch.stack([_sequence(w, label, n_head, sequence, rope, rows, **settings) for sequence in x.double()])
 
 
 def _sequence(
     w: dict[str, Tensor],
-    variant: Variant,
+    label: SrgLabel,
     n_head: int,
     x: Tensor,
     rope: str,
@@ -62,21 +62,21 @@ def _sequence(
     ``w`` has the parameters by name, in float64. The other arguments are those of :func:`reference`, of
     ``DynamicMLP`` and of its allocation.
     """
-    query_heads = 2 * n_head if variant.base in "GD" else n_head
-    k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
-    v_in = convolve(x, w["v_conv.weight"]) if variant.conv else x
+    query_heads = 2 * n_head if label.base in "GD" else n_head
+    k_in = convolve(x, w["k_conv.weight"]) if label.conv else x
+    v_in = convolve(x, w["v_conv.weight"]) if label.conv else x
     w_v, w_o = w["v.weight"], w["o.weight"]
-    if variant.adapter:
+    if label.adapter:
         w_v = w_v + w["v_up.weight"] @ w["v_down.weight"]
         w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
     d_qk, d_vo = q.shape[1] // query_heads, w_o.shape[1] // n_head
-    if variant.qk_norm:
+    if label.qk_norm:
         q = torch.cat([_normalized(q_h, w["q_norm.weight"]) for q_h in q.split(d_qk, dim=1)], dim=1)
         k = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in k.split(d_qk, dim=1)], dim=1)
     gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
     unturned = q * gate
-    if variant.rope:
+    if label.rope:
         turned = q if rope_order == "before_gate" else unturned
         rotated = rotated or d_qk
         q = torch.cat([_turn(q_h, rope, rotated) for q_h in turned.split(d_qk, dim=1)], dim=1)
@@ -85,9 +85,9 @@ def _sequence(
     else:
         q = unturned
     register_keys, register_values = k[:0], v[:0]
-    if variant.registers:
+    if label.registers:
         register_keys, register_values = w["registers"] @ w["k.weight"].T, w["registers"] @ w_v.T
-        if variant.qk_norm:
+        if label.qk_norm:
             of_heads = register_keys.split(d_qk, dim=1)
             register_keys = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in of_heads], dim=1)
     is_v2 = "contrast_gate.weight" in w
@@ -95,18 +95,18 @@ def _sequence(
         k, register_keys = (torch.cat((each, each), dim=1) for each in (k, register_keys))
     k, register_keys = (for_each_head(each, d_qk, query_heads) for each in (k, register_keys))
     v, register_values = (for_each_head(each, d_vo, n_head) for each in (v, register_values))
-    if variant.base == "D" and not is_v2:
+    if label.base == "D" and not is_v2:
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
     longer = 0  # table rows before those of this input
-    if position_rows == "from_end" and variant.has_mixing and variant.layout == "position":
-        longer = w["mix1.A" if variant.mix1 else "mix2.A"].shape[1] - len(register_keys) - len(x)
+    if position_rows == "from_end" and label.has_mixing and label.layout == "position":
+        longer = w["mix1.A" if label.mix1 else "mix2.A"].shape[1] - len(register_keys) - len(x)
     rows_of_output = []
     for t in rows:
         # row(l): the registers, then the tokens in the order of their slots; or the registers after the tokens
         seen = t + 1 if causal else len(x)
-        seen = min(seen, window) if window and variant.layout == "lag" else seen
-        order = [(t - lag) % len(x) for lag in range(seen)] if variant.layout == "lag" else list(range(seen))
+        seen = min(seen, window) if window and label.layout == "lag" else seen
+        order = [(t - lag) % len(x) for lag in range(seen)] if label.layout == "lag" else list(range(seen))
         slots = len(register_keys) + seen
         visible = [slot for slot, i in enumerate(order) if not window or abs(t - i) < window]
         order = [order[slot] for slot in visible]
@@ -119,36 +119,36 @@ def _sequence(
             columns = slice(head * d_qk, (head + 1) * d_qk)
             z = [register_keys[:, columns] @ unturned[t, columns], k[order, columns] @ q[t, columns]]
             z = torch.cat(z if register_place == "first" else z[::-1])
-            if variant.has_softmax:
+            if label.has_softmax:
                 z = z / d_qk**0.5
-            if variant.mix1:
+            if label.mix1:
                 z = z @ mixing_matrix(w, "mix1", head, x[t], slots, longer)[visible][:, visible]
             hidden.append(z)
         outputs = []
-        if variant.has_softmax:
-            maps = [softmax(z, w["sink"][head] if variant.sink else None) for head, z in enumerate(hidden)]
+        if label.has_softmax:
+            maps = [softmax(z, w["sink"][head] if label.sink else None) for head, z in enumerate(hidden)]
         for head in range(n_head):
             columns = slice(head * d_vo, (head + 1) * d_vo)
-            if variant.has_softmax:
+            if label.has_softmax:
                 a = maps[head]
             else:
                 a = hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12)
-                a = a if variant.base == "L" else F.relu(a)
-            if variant.base == "G":
+                a = a if label.base == "L" else F.relu(a)
+            if label.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
-            if variant.base == "D":
+            if label.base == "D":
                 factor = torch.sigmoid(w["contrast_gate.weight"][head] @ x[t]) if is_v2 else contrast
                 a = a - factor * maps[n_head + head]
-            if variant.mix2:
+            if label.mix2:
                 a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer)[visible][:, visible].T
             values = [register_values[:, columns], v[order, columns]]
             o = a @ torch.cat(values if register_place == "first" else values[::-1])
-            if variant.exclusive and v[t, columns].any():
+            if label.exclusive and v[t, columns].any():
                 own = v[t, columns]
                 o = o - (o @ own) / (own @ own) * own
-            if variant.base == "D" and not is_v2:
+            if label.base == "D" and not is_v2:
                 o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
-            if variant.head_gate:
+            if label.head_gate:
                 o = torch.sigmoid(w["head_gate.weight"][head] @ x[t]) * o
             outputs.append(o)
         o = torch.cat(outputs)

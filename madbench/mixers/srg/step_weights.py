@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.linear_maps import is_plain, weight_of
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
 from madbench.mixers.tracing import is_traced
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.mixer import DynamicMLPLike
     from madbench.mixers.srg.parts import ShortConv
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
-"""The fields of :class:`madbench.mixers.srg.grammar.Variant` that prepared steps support.
+"""The fields of :class:`madbench.mixers.srg.grammar.SrgLabel` that prepared steps support.
 
 A label whose other fields are not all false has no prepared steps, see :func:`has_short_steps`.
 """
@@ -105,7 +105,7 @@ class StepWeights:
     sources: tuple[Tensor, ...]  # the parameters of the mixer; empty if torch does not count their changes
     versions: tuple[int, ...]  # of the sources when the copies were made
 
-    def fit(self, mixer: SrgMixer) -> bool:
+    def fit(self, mixer: DynamicMLPLike) -> bool:
         """True if the mixer still has the dtype and device of the copies, and no parameter has changed in place.
 
         Changes of parameters are not noticed while a graph is traced, nor if a parameter is an inference tensor.
@@ -116,7 +116,12 @@ class StepWeights:
         return is_traced() or self.versions == tuple(source._version for source in self.sources)
 
     def project(
-        self, mixer: SrgMixer, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
+        self,
+        mixer: DynamicMLPLike,
+        x: Tensor,
+        before: Tensor | None,
+        position: int,
+        angles: tuple[Tensor, Tensor] | None,
     ) -> Token:
         """Project one token per sequence, x (B, D), at ``position``.
 
@@ -134,16 +139,16 @@ class StepWeights:
         q, k = product.narrow(1, 0, self.sizes["q"]).view(of_keys), F.linear(k_in, self.k).view(of_keys)
         v = F.linear(v_in, self.v).view(of_values)
         gate = gates["qk_gate"].view(of_keys) if "qk_gate" in gates else None
-        is_before = mixer.variant.rope and mixer.rope_order == "before_gate"
+        is_before = mixer.label.rope and mixer.rope_order == "before_gate"
         if gate is not None and not is_before:
             q = q * gate
-        if mixer.variant.rope:
+        if mixer.label.rope:
             q, k = (rotate(side, position, mixer.rope, angles) for side in (q, k))
         if gate is not None and is_before:
             q = q * gate
         return Token(q, k, v, gates, inputs)
 
-    def attend(self, mixer: SrgMixer, token: Token, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, mixer: DynamicMLPLike, token: Token, k: Tensor, v: Tensor) -> Tensor:
         """The outputs (B, D) of one token per sequence, which sees the keys k (B, H_q, S, K) and values v (B, H, S, V).
 
         S counts the token itself.
@@ -152,10 +157,10 @@ class StepWeights:
             o = F.scaled_dot_product_attention(token.q, k, v)
         else:
             batch, heads, slots, _ = k.shape
-            q = token.q * mixer.scale if mixer.variant.has_softmax else token.q
+            q = token.q * mixer.scale if mixer.label.has_softmax else token.q
             scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).view(batch, heads, slots).transpose(0, 1)
             h = self.mix1(scores, token.gates["mix1.gate"]) if self.mix1 else scores
-            a, norm = activate(mixer.variant.base, h, None)
+            a, norm = activate(mixer.label.base, h, None)
             w = self.mix2(a, token.gates["mix2.gate"]) if self.mix2 else a
             o = torch.bmm(w.transpose(0, 1).reshape(len(k) * mixer.n_head, 1, slots), v.flatten(0, 1))
             if norm is not None:
@@ -164,17 +169,17 @@ class StepWeights:
         return F.linear(o * token.gates["vo_gate"] if "vo_gate" in token.gates else o, self.o)
 
 
-def has_short_steps(variant: Variant) -> bool:
+def has_short_steps(label: SrgLabel) -> bool:
     """True if :class:`StepWeights` can compute the decoding steps of a label.
 
     The label needs a base in ``BASES``, no letter that sets a field outside of ``FIELDS``, and a convolution, gates or
     mixing. Without these three there is nothing to prepare.
     """
-    others = any(getattr(variant, field.name) for field in fields(variant) if field.name not in FIELDS)
-    return variant.base in BASES and not others and (variant.conv or variant.gates or variant.has_mixing)
+    others = any(getattr(label, field.name) for field in fields(label) if field.name not in FIELDS)
+    return label.base in BASES and not others and (label.conv or label.gates or label.has_mixing)
 
 
-def step_weights(mixer: SrgMixer) -> StepWeights | None:
+def step_weights(mixer: DynamicMLPLike) -> StepWeights | None:
     """Prepare the present weights of a mixer for decoding steps.
 
     None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if the parameters differ in

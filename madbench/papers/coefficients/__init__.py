@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from madbench.config import Override
 from madbench.labels import expand, parse
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 from madbench.suites import has_blocks
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class Study:
         return expand(self.patterns)
 
 
-def coefficient_label(text: str) -> Label:
+def coefficient_label(text: str) -> CdLabel:
     """Parse the text of a label of the family ``cd``, such as ``cd:exp-sum``."""
     label = parse(text)
-    assert isinstance(label, Label)
+    assert isinstance(label, CdLabel)
     return label
 
 

@@ -20,7 +20,7 @@ from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
 from madbench.papers.coefficients import Decision, Principle, coefficient_label
 
-BAR_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
+BAR_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "group", "remainder", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
 """Columns and types of the data of a bar figure. A row is the mean of a bar or the accuracy of one seed, in percent.
 
@@ -37,7 +37,7 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`. ``protocol`` is a text for the figure.
 
     Labels are grouped by readout or, if all have the same readout, by gate and mirror. The rest of a label is its
-    variant within the group.
+    remainder within the group.
     """
     labels = {label: coefficient_label(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
@@ -48,7 +48,7 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
                 continue
             head = label.readout if is_by_readout else label.gate + label.mirror
             remainder = str(label).removeprefix("cd:").replace(head, "", 1).replace("--", "-").strip("-")
-            place = {"task": task, "group": head, "variant": remainder or "-"}
+            place = {"task": task, "group": head, "remainder": remainder or "-"}
             low, high = sample.interval
             state = "diverged" if sample.all_diverged else ""
             numbers = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n}
@@ -64,12 +64,12 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     A bar is hatched if every seed diverged. Diverged seeds count with the accuracy of chance.
     """
     tasks = in_order(frame.task)
-    groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
-    width = 0.8 / len(variants)
-    colors = dict(zip(variants, distinct_colors(PALETTE, len(variants))))
-    size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
+    groups, remainders = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.remainder))
+    width = 0.8 / len(remainders)
+    colors = dict(zip(remainders, distinct_colors(PALETTE, len(remainders))))
+    size = (0.75 * len(groups) + 0.16 * len(groups) * len(remainders), 1.9)
     entries: dict[str, ArtistOptions] = {
-        variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants
+        remainder: {"marker": "s", "markersize": 7, "color": colors[remainder]} for remainder in remainders
     }
     if (frame.state != "").any():
         entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
@@ -78,10 +78,10 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     panels = Panels(layout, name, principle.heading, lines, size, 0.7, len(entries), sharey="row")
     for axes, task in zip(panels.axes, tasks):
         of_task = frame[frame.task == task]
-        of_task = of_task.assign(x=of_task.group.map(groups.index) + _offsets(of_task, variants) * width)
+        of_task = of_task.assign(x=of_task.group.map(groups.index) + _offsets(of_task, remainders) * width)
         means, seeds = of_task[of_task.mark == "mean"], of_task[of_task.mark == "seed"]
         axes.set(title=layout.name(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
-        bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[*map(colors.get, means.variant)], zorder=2)
+        bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[*map(colors.get, means.remainder)], zorder=2)
         for bar, state in zip(bars, means.state):
             if state:
                 bar.set(facecolor="white", edgecolor=GREY, hatch="////")
@@ -96,12 +96,12 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     return panels.finish([*frame.protocol.unique(), seeds_note(frame.n), looks], entries)
 
 
-def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
+def _offsets(rows: pd.DataFrame, remainders: Sequence[str]) -> pd.Series:
     """The distance of each row's bar from the middle of its group, in widths of a bar.
 
-    The bars of a group are centered. Variants without a bar in the group take no space.
+    The bars of a group are centered. Remainders without a bar in the group take no space.
     """
-    rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
+    rank = rows.remainder.map(remainders.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
 
 

@@ -52,7 +52,7 @@ def decide_lengths(request: Request, results: Results) -> ItemResult:
     draw = functools.partial(point_figure, frame, principle("2.2"), axes, notes=notes, is_line=True)
     figure = DrawnFigure(f"coefficients_{request.item.id}", draw, frame)
     tables = [*result_tables(results), table]
-    return ItemResult(tables, verdicts, {"rows": table.records()}, [figure], remarks)
+    return ItemResult(tables, verdicts, {"rows": table.json_rows()}, [figure], remarks)
 
 
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:

@@ -106,9 +106,9 @@ class PrincipleMeasure(Measure):
         statement = {"principle": principle.number, "claim": principle.claim, "expected": principle.expected}
         content: dict[str, Any] = statement | {"limits": principle.limits}
         content |= {"verdicts": dict(decision.verdicts), "remarks": dict(decision.remarks)}
-        content |= {"rows": decision.table.records()}
-        content |= {"cells": [cell for table in tables for cell in table.records()]}
-        content |= {"measured": decision.measured.records()} if decision.measured else {}
+        content |= {"rows": decision.table.json_rows()}
+        content |= {"cells": [cell for table in tables for cell in table.json_rows()]}
+        content |= {"measured": decision.measured.json_rows()} if decision.measured else {}
         listings = [table for table in (*tables, decision.measured, decision.table) if table is not None]
         stem = f"principle_{principle.number}"
         if request.item.id in FIGURES:

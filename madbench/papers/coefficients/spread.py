@@ -14,7 +14,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
-from madbench.mixers.cd.grammar import Label, twin
+from madbench.mixers.cd.grammar import CdLabel, twin
 from madbench.papers.coefficients import Decision, Principle, coefficient_label, key_width
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
@@ -119,14 +119,11 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """The name of a verdict and of its panel in the figure, or the heading of the lines of one label in the table.
-
-    ``label`` is the group of labels in the first case. ``start`` is the initial standard deviation ``init_std``.
-    """
+    """The text that names a verdict, its panel in the figure, and its lines in the table."""
     return f"{label}, init_std {start:g}, {title(task)}"
 
 
-def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:
+def _verdict(gap: float, p: float, seeds: int, label: CdLabel) -> str:
     if twin(label) is not None:
         return "cannot differ: one function"
     if seeds < LEAST_SEEDS or math.isnan(gap):

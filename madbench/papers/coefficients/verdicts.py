@@ -83,7 +83,7 @@ def _contrast_table(decisions: Sequence[Outcome]) -> Listing:
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
     headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
-    return principle_table(caption, headings, lines, [_record(*outcome) for outcome in decisions])
+    return principle_table(caption, headings, lines, [_json_row(*outcome) for outcome in decisions])
 
 
 def _growth(results: Results) -> Listing | None:
@@ -138,7 +138,7 @@ def _text(row: Comparison) -> list[str]:
     return [f"  {heading(row.quantity)}", *difference, p_text(row.p_holm), _verdict(row)]
 
 
-def _record(contrast: ExpectedContrast, row: Comparison) -> dict[str, Any]:
+def _json_row(contrast: ExpectedContrast, row: Comparison) -> dict[str, Any]:
     identity = {**asdict(contrast), "task": row.quantity}
     means = {"better_mean": row.sample.mean, "worse_mean": row.of_baseline.mean, "seeds": row.difference.n}
     statistics = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}

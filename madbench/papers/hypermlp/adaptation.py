@@ -194,7 +194,7 @@ class AdaptationMeasure(PlainMeasure):
             torch.set_num_threads(threads)
         verdicts, remarks = judge_sides(rows)
         table = _table(rows)
-        return ItemResult([table], verdicts, {"cells": table.records()}, (), remarks)
+        return ItemResult([table], verdicts, {"cells": table.json_rows()}, (), remarks)
 
 
 def judge_sides(rows: Sequence[AdapterAccuracy]) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, ItemResult, PlainMeasure, Request
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
     to the gated channels. Each mixing matrix R has a linear map from x to s and, per head, p (t) and A and B (t, r_s).
     HyperGLU has two branches with an R(1) each; the branches share the width of Q and K.
     """
-    variant = parse(label)
-    assert isinstance(variant, Variant)
-    width, branches = d // share, 2 if variant.base == "G" else 1
+    parsed = parse(label)
+    assert isinstance(parsed, SrgLabel)
+    width, branches = d // share, 2 if parsed.base == "G" else 1
     mixing = branches + 1
     tables = mixing * HEADS * length * (2 * RANK + 1)
     return {"first layer": 3 * d * width, "maps to s": mixing * HEADS * RANK * d, "tables": tables, "VO": 3 * d * d}

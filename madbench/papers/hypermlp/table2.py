@@ -152,12 +152,12 @@ class Table2(Measure):
         if results is not None and not own_size:
             answers = answer_shares(request, results)
             tables.append(_own_table(request, answers, results))
-            cells += tables[-1].records()
+            cells += tables[-1].json_rows()
         for scale in scales:
             group = [row for row in rows if row.scale == scale]
             ours = stored_benchmarks(request, group[0].profile)
             tables.append(_published_table(request.item, group, ours))
-            cells += tables[-1].records()
+            cells += tables[-1].json_rows()
             sentence = f"Avg Rank and #Top1 at {scale} follow from the columns"
             verdicts[sentence] = CONTRADICTED if (wrong := published_mismatches(group)) else REPRODUCED
             remarks[sentence] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"

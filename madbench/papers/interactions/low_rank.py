@@ -56,7 +56,7 @@ class LowRankMeasure(PlainMeasure):
         draw = functools.partial(_draw, frame)
         figures = [DrawnFigure("interactions_low_rank", draw, frame)]
         table = _table(frame, request)
-        return ItemResult([table], verdicts, {"cells": table.records()}, figures, remarks)
+        return ItemResult([table], verdicts, {"cells": table.json_rows()}, figures, remarks)
 
 
 def _verdict(is_so: bool) -> str:

@@ -81,7 +81,7 @@ class WorldMeasure(Measure):
             by_row.setdefault((job.task, row_name(job)), []).append(job)
         rows = []
         for (_, name), row_jobs in by_row.items():
-            rows.append(SuiteRow(Row(row_jobs[0].label, variant=name), protocol, row_jobs))
+            rows.append(SuiteRow(Row(row_jobs[0].label, name_suffix=name), protocol, row_jobs))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:

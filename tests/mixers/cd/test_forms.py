@@ -16,8 +16,8 @@ ROUNDING = 1e-10
 
 def paths_of(mixer):
     """The forms beside the reference that this label has."""
-    linear = ["chunked"] * mixer.variant.is_recurrent
-    return ["dense", "blocks", *linear, *["sdpa"] * mixer.variant.is_softmax, "step"]
+    linear = ["chunked"] * mixer.label.is_recurrent
+    return ["dense", "blocks", *linear, *["sdpa"] * mixer.label.is_softmax, "step"]
 
 
 def with_gradients(compute, x, mixer, weights):

@@ -8,7 +8,7 @@ import pytest
 from madbench.errors import LabelError
 from madbench.labels import differing_factors, expand, explain, parse
 from madbench.mixers.cd.family import FAMILY
-from madbench.mixers.cd.grammar import OPTIONS, PRESETS, Label
+from madbench.mixers.cd.grammar import OPTIONS, PRESETS, CdLabel
 
 CANONICAL = {
     "cd:softmax": "cd:exp-sum",
@@ -33,7 +33,7 @@ CORES = [
 
 def label_or_none(**fields):
     try:
-        return Label(**fields)
+        return CdLabel(**fields)
     except LabelError:
         return None
 
@@ -77,7 +77,7 @@ def test_there_are_as_many_labels_as_the_specification_counts():
     assert 10 * len(valid) == 21_800
     found = 0
     for core, output in itertools.product(valid, OPTIONS["output"]):
-        found += 3 if Label("id", output=output, **core).adds_parameters else 1
+        found += 3 if CdLabel("id", output=output, **core).adds_parameters else 1
     assert 10 * 2**3 * found == 1_562_560
 
 
@@ -179,7 +179,7 @@ def test_long_texts_are_rejected_at_once(unit):
 def test_invalid_combinations_of_fields_cannot_be_made():
     for fields in ({"readout": "tanh"}, {"readout": "exp", "gate": "1.0"}, {"readout": "exp", "scaling": "bd"}):
         with pytest.raises(LabelError):
-            Label(**fields)
+            CdLabel(**fields)
 
 
 @pytest.mark.parametrize("text", ["cd:exp-sum", "cd:mamba2-cg", "cd:mlstm-v", "cd:mlstm!", "cd:exp-0.9-sum"])

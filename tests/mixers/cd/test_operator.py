@@ -124,7 +124,7 @@ def test_flops_are_those_of_the_products_of_steps(randn):
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 _, cache = mixer.step(token, cache)
             counted += counter.get_total_flops()
-        found, label = mixer.allocation, mixer.variant
+        found, label = mixer.allocation, mixer.label
         columns = found.value_width + (label.norm in ("sum", "max"))
         state = found.r_qk * columns * label.is_recurrent
         unseen = 2 * sum(p.numel() for name, p in mixer.named_parameters() if p.dim() == 1 or "conv" in name)

@@ -12,8 +12,8 @@ from installed import forget_installed
 from madbench.errors import LabelError
 from madbench.labels import differing_factors, expand, explain, family_of, parse
 from madbench.mixers import solve
-from madbench.mixers.named.arguments import choices, integer, variants
-from madbench.mixers.named.budget import Label
+from madbench.mixers.named.arguments import all_instances, choices, integer
+from madbench.mixers.named.budget import NamedLabel
 from madbench.mixers.named.family import FAMILY
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.operators.gdn import GDN
@@ -96,7 +96,7 @@ def test_every_operator_says_what_each_of_its_arguments_means():
     for operator in OPERATORS.values():
         assert [word.partition("=")[0] for word in choices(operator)] == [*operator.meanings]
         assert "|" not in operator.equation + operator.parameters + operator.state  # it ends a cell of the docs' table
-        first, *others = variants(operator)
+        first, *others = all_instances(operator)
         assert first == operator() and len(others) < 40
 
 
@@ -111,7 +111,7 @@ def test_labels_of_the_letters_keep_their_family():
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_label_is_explained_and_differs_from_a_neighbour_in_one_factor(name):
-    for label in map(Label, variants(OPERATORS[name])):
+    for label in map(NamedLabel, all_instances(OPERATORS[name])):
         assert parse(str(label)) == label
         rows = explain(label)
         assert rows[0].equation and rows[0].source and any(row.name == "library" for row in rows)

@@ -19,8 +19,8 @@ from madbench.mixers import Layer, build, named, solve
 from madbench.mixers.cd.decays import HalvedDecay
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.named import loops, ops
-from madbench.mixers.named.arguments import variants
-from madbench.mixers.named.budget import Label
+from madbench.mixers.named.arguments import all_instances
+from madbench.mixers.named.budget import NamedLabel
 from madbench.mixers.named.family import FAMILY
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
@@ -44,10 +44,12 @@ RANGES = {
 def labels():
     """Every operator as a parameter, and as slow ones every operator with one argument changed from its default."""
     for operator in OPERATORS.values():
-        for variant in variants(operator):
-            changed = sum(getattr(variant, each.name) != each.default for each in fields(variant))
+        for instance in all_instances(operator):
+            changed = sum(getattr(instance, each.name) != each.default for each in fields(instance))
             if changed < 2:
-                yield pytest.param(Label(variant), id=str(Label(variant)), marks=[pytest.mark.slow] * changed)
+                yield pytest.param(
+                    NamedLabel(instance), id=str(NamedLabel(instance)), marks=[pytest.mark.slow] * changed
+                )
 
 
 LABELS = list(labels())
@@ -202,7 +204,7 @@ def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
 
 def test_every_norm_and_convolution_of_every_operator_is_in_its_group():
     for name, operator in OPERATORS.items():
-        groups = FAMILY.traits(Label(operator())).groups
+        groups = FAMILY.traits(NamedLabel(operator())).groups
         for part, kind in operator().parts(operator().library_dims(64, 2)).items():
             expected = {"Gain": "norms", "Taps": "mixer conv"}.get(type(kind).__name__)
             assert expected in (None, groups.get(part)), (name, part)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from madbench.mixers.srg.grammar import Variant
-from madbench.mixers.srg.listing import all_variants
+from madbench.mixers.srg.grammar import SrgLabel
+from madbench.mixers.srg.listing import all_parsed_labels
 
 APPENDICES = {
     "diagonal mixing", "mixed normals", "turned normals", "differential", "deformation", "pool", "atoms",
@@ -19,8 +19,8 @@ APPENDICES = {
 
 def one_label_per_equation() -> list[str]:
     """Labels that differ in more than the ranks, which change widths alone; in turn compressed by q, by v and not."""
-    by_equation: dict[Variant, list[str]] = {}
-    for variant in all_variants():
-        equation = replace(variant, rank="", over=variant.adds_parameters)
-        by_equation.setdefault(equation, []).append(str(variant))
+    by_equation: dict[SrgLabel, list[str]] = {}
+    for label in all_parsed_labels():
+        equation = replace(label, rank="", over=label.adds_parameters)
+        by_equation.setdefault(equation, []).append(str(label))
     return [labels[i % len(labels)] for i, labels in enumerate(by_equation.values())]

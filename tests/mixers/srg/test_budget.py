@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from madbench.errors import BudgetError
 from madbench.labels import parse
 from madbench.mixers import solve
-from madbench.mixers.srg.listing import all_variants
+from madbench.mixers.srg.listing import all_parsed_labels
 
-variants = st.sampled_from(all_variants())
+labels = st.sampled_from(all_parsed_labels())
 sizes = {"d": st.integers(8, 1024), "heads": st.integers(1, 8), "length": st.integers(1, 2048)}
 
 
-def tensors(variant, ranks, d, heads, length):
+def tensors(label, ranks, d, heads, length):
     """Name and shape of every parameter of the built module."""
-    query_heads = 2 * heads if variant.base == "G" else heads
+    query_heads = 2 * heads if label.base == "G" else heads
     shapes = {"q": (ranks["qk"], d), "k": (ranks["qk"], d), "v": (ranks["vo"], d), "o": (d, ranks["vo"])}
-    if variant.conv:
+    if label.conv:
         shapes |= {"k_conv": (d, 4), "v_conv": (d, 4)}
-    if variant.gates:
+    if label.gates:
         shapes |= {"qk_gate.weight": (ranks["qk"], d), "qk_gate.bias": (ranks["qk"],)}
         shapes |= {"vo_gate.weight": (ranks["vo"], d), "vo_gate.bias": (ranks["vo"],)}
-    for name, present, h in (("mix1", variant.mix1, query_heads), ("mix2", variant.mix2, heads)):
+    for name, present, h in (("mix1", label.mix1, query_heads), ("mix2", label.mix2, heads)):
         if present:
             table = (h, length, ranks["mix"])
             shapes |= {f"{name}.A": table, f"{name}.B": table, f"{name}.p": (h, length)}
@@ -40,11 +40,11 @@ def numel(*arguments):
     return sum(map(math.prod, tensors(*arguments).values()))
 
 
-def admissible(variant, d, heads, side, multiple=1):
+def admissible(label, d, heads, side, multiple=1):
     """The ranks of one side up to 6 d from the definition, or the smallest rank if it is larger."""
     if side == "qk":
-        heads = 2 * heads if variant.base == "G" else heads
-        step = smallest = 2 if variant.rope else 1
+        heads = 2 * heads if label.base == "G" else heads
+        step = smallest = 2 if label.rope else 1
     else:
         step, smallest = (8 if d >= 256 else 1), 1
     step = math.lcm(step, multiple)
@@ -55,23 +55,23 @@ def admissible(variant, d, heads, side, multiple=1):
     ]
 
 
-def pay_step_by_step(variant, d, heads, length, mix_rank=16, multiple=1):
+def pay_step_by_step(label, d, heads, length, mix_rank=16, multiple=1):
     """The ranks of the strict budget, one admissible step at a time; None when nothing fits."""
-    target = 4 * d * d + (8 * d if variant.conv else 0)
-    paying, kept = ("vo", "qk") if variant.rank == "v" else ("qk", "vo")
-    options = {side: admissible(variant, d, heads, side, multiple) for side in ("qk", "vo")}
+    target = 4 * d * d + (8 * d if label.conv else 0)
+    paying, kept = ("vo", "qk") if label.rank == "v" else ("qk", "vo")
+    options = {side: admissible(label, d, heads, side, multiple) for side in ("qk", "vo")}
 
     def largest(side, limit):
         return max([rank for rank in options[side] if rank <= limit] or options[side][:1])
 
-    now = {paying: largest(paying, d / 4 if variant.rank else d), kept: largest(kept, d), "mix": 0}
-    if variant.mix1 or variant.mix2:
+    now = {paying: largest(paying, d / 4 if label.rank else d), kept: largest(kept, d), "mix": 0}
+    if label.mix1 or label.mix2:
         now["mix"] = mix_rank
     if now["qk"] > d or now["vo"] > d:
         return None
 
     def over(ranks):
-        return numel(variant, ranks, d, heads, length) > target
+        return numel(label, ranks, d, heads, length) > target
 
     def lower(name, choices):
         for choice in choices:
@@ -94,16 +94,16 @@ def pay_step_by_step(variant, d, heads, length, mix_rank=16, multiple=1):
     return now
 
 
-def try_solve(variant, *size, **options):
+def try_solve(label, *size, **options):
     try:
-        return solve(variant, *size, **options)
+        return solve(label, *size, **options)
     except BudgetError:
         return None
 
 
 @pytest.mark.slow
 @given(
-    variants,
+    labels,
     st.integers(8, 96),
     st.integers(1, 4),
     st.integers(1, 200),
@@ -113,10 +113,10 @@ def try_solve(variant, *size, **options):
 @settings(max_examples=100)
 @example(parse("G-pcg-q-12o"), 96, 2, 200, 16, 1)
 @example(parse("S-cg-v-12o"), 96, 2, 200, 16, 1)
-def test_ranks_are_those_of_paying_step_by_step(variant, d, heads, length, mix_rank, multiple):
-    assume(not variant.over)
-    found = try_solve(variant, d, heads, length, mix_rank=mix_rank, rank_multiple=multiple)
-    assert (found and found.ranks) == pay_step_by_step(variant, d, heads, length, mix_rank, multiple)
+def test_ranks_are_those_of_paying_step_by_step(label, d, heads, length, mix_rank, multiple):
+    assume(not label.over)
+    found = try_solve(label, d, heads, length, mix_rank=mix_rank, rank_multiple=multiple)
+    assert (found and found.ranks) == pay_step_by_step(label, d, heads, length, mix_rank, multiple)
 
 
 @pytest.mark.parametrize("label", ["S", "S-pc", "G-p-v", "R-cg-q-12o", "G-g-v-1", "G-cg-q-12o"])
@@ -127,55 +127,55 @@ def test_ranks_are_those_of_paying_step_by_step_where_wide_steps_hold(label, siz
 
 
 @pytest.mark.slow
-@given(variant=variants, **sizes, budget=st.sampled_from(("strict", "paper")))
+@given(label=labels, **sizes, budget=st.sampled_from(("strict", "paper")))
 @settings(max_examples=150)
-def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(variant, d, heads, length, budget):
-    found = try_solve(variant, d, heads, length, budget)
+def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(label, d, heads, length, budget):
+    found = try_solve(label, d, heads, length, budget)
     assume(found)
-    assert found.total == sum(found.terms.values()) == numel(variant, found.ranks, d, heads, length)
-    shapes = tensors(variant, found.ranks, d, heads, length)
+    assert found.total == sum(found.terms.values()) == numel(label, found.ranks, d, heads, length)
+    shapes = tensors(label, found.ranks, d, heads, length)
     tables = sum(math.prod(shape) for name, shape in shapes.items() if name[-2:] in (".A", ".B", ".p"))
     assert found.paper_total == found.total - tables
     assert found.qk_width * found.query_heads == found.ranks["qk"] >= found.query_heads
     assert found.vo_width * heads == found.ranks["vo"] >= heads
-    assert not variant.rope or found.qk_width % 2 == 0
-    assert (found.ranks["mix"] > 0) == (variant.mix1 or variant.mix2)
+    assert not label.rope or found.qk_width % 2 == 0
+    assert (found.ranks["mix"] > 0) == (label.mix1 or label.mix2)
     assert found.slack == found.target - found.total and found.ratio == found.total / found.target
 
 
 @pytest.mark.slow
-@given(variant=variants, **sizes)
+@given(label=labels, **sizes)
 @settings(max_examples=150)
-def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(variant, d, heads, length):
-    assume(not variant.over)
-    found = try_solve(variant, d, heads, length)
+def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(label, d, heads, length):
+    assume(not label.over)
+    found = try_solve(label, d, heads, length)
     assume(found)
-    step = {"qk": found.query_heads * (2 if variant.rope else 1), "vo": heads * (8 if d >= 256 else 1)}
-    growing = "qk" if variant.rank == "v" else "vo"
-    assert 0 <= found.slack < step[growing] * (2 * d + (d + 1 if variant.gates else 0))
+    step = {"qk": found.query_heads * (2 if label.rope else 1), "vo": heads * (8 if d >= 256 else 1)}
+    growing = "qk" if label.rank == "v" else "vo"
+    assert 0 <= found.slack < step[growing] * (2 * d + (d + 1 if label.gates else 0))
 
 
 @pytest.mark.slow
-@given(variant=variants, **sizes)
+@given(label=labels, **sizes)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
-def test_an_infeasible_size_names_the_longest_length_and_the_smallest_width_that_fit(variant, d, heads, length):
-    assume(variant.rank and variant.adds_parameters)
+def test_an_infeasible_size_names_the_longest_length_and_the_smallest_width_that_fit(label, d, heads, length):
+    assume(label.rank and label.adds_parameters)
     d, length = max(d // 8, 16 * heads), length * 4
     try:
-        solve(variant, d, heads, length)
+        solve(label, d, heads, length)
     except BudgetError as error:
         text = str(error)
     else:
         return assume(False)
     width = int(text.split("d_model ")[2].split(";")[0])
-    assert solve(variant, width, heads, length).slack >= 0
-    assert all(not try_solve(variant, narrower, heads, length) for narrower in range(max(1, width - 12), width))
+    assert solve(label, width, heads, length).slack >= 0
+    assert all(not try_solve(label, narrower, heads, length) for narrower in range(max(1, width - 12), width))
     if "max_len" in text.split("would fit")[1]:
         longest = int(text.split("would fit: max_len ")[1].split()[0])
-        assert solve(variant, d, heads, longest).slack >= 0
-        assert not try_solve(variant, d, heads, longest + 1)
+        assert solve(label, d, heads, longest).slack >= 0
+        assert not try_solve(label, d, heads, longest + 1)
     else:
-        assert not try_solve(variant, d, heads, 1)
+        assert not try_solve(label, d, heads, 1)
 
 
 def test_infeasible_message_word_for_word():
@@ -243,8 +243,8 @@ def test_over_budget_labels_compress_nothing():
 
 
 def test_every_formula_gives_its_term():
-    for variant in all_variants()[::3]:
-        found = solve(variant, 96, 3, 40, "paper", mix_rank=7)
+    for label in all_parsed_labels()[::3]:
+        found = solve(label, 96, 3, 40, "paper", mix_rank=7)
         names = {
             "d": 96,
             "H": 3,
@@ -257,7 +257,7 @@ def test_every_formula_gives_its_term():
         assert found.formulas.keys() == found.terms.keys()
         for term, (formula, _) in found.formulas.items():
             product = re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula)
-            assert eval(product, {}, names) == found.terms[term], (str(variant), term)
+            assert eval(product, {}, names) == found.terms[term], (str(label), term)
 
 
 def test_terms_are_those_the_label_has():

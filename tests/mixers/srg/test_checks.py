@@ -133,7 +133,7 @@ def mask_after_mixing(monkeypatch):
 
     def attend(self, p, first_row):
         z = block_attention.scores(self, p, first_row)
-        a, norm = block_attention.activate(self.variant.base, self.mix1.right(z, p.s1), first_row)
+        a, norm = block_attention.activate(self.label.base, self.mix1.right(z, p.s1), first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
         o = lag_readout(w, p.v) if self.by_lag else w @ p.v
         return o if norm is None else o / norm

@@ -243,7 +243,7 @@ def test_labels_without_mixing_take_any_length(label, make_mixer, randn):
 @pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, path, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=32, path=path, chunk=8), randn(2, 21, 16)
-    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    expected = reference(dict(mixer.named_parameters()), mixer.label, mixer.n_head, x, mixer.rope)
     given = mixer.bfloat16()(x.bfloat16())
     assert given.dtype == torch.bfloat16
     assert (given.double() - expected).norm() < 0.05 * expected.norm()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from madbench.errors import LabelError
 from madbench.labels import every_label, parse
 from madbench.mixers.srg import listing
-from madbench.mixers.srg.grammar import LETTERS, Variant
+from madbench.mixers.srg.grammar import LETTERS, SrgLabel
 from madbench.mixers.srg.listing import all_labels, listing_key
 from srg_letters import ALL_LETTERS, BASES, sample_of_labels
 from srg_letters import FEATURES_BEYOND_TABLE1 as OTHERS
@@ -59,11 +59,11 @@ def test_the_labels_are_those_of_the_grammar():
     assert [label for label in every_label() if label in set(all_labels())] == list(all_labels())
 
 
-def test_labels_are_listed_by_base_features_and_mixing_without_building_variants(monkeypatch):
+def test_labels_are_listed_by_base_features_and_mixing_without_building_parsed_labels(monkeypatch):
     """With 11 features there are 100,000 labels, and a shell completes them in a fraction of a second."""
     labels = [label for label in every_label() if len(label) < 6]
     assert labels == sorted(labels, key=lambda label: listing_key(parse(label)))
-    monkeypatch.setattr(Variant, "__post_init__", None)
+    monkeypatch.setattr(SrgLabel, "__post_init__", None)
     listing.every_label.cache_clear()
     assert len(listing.every_label()) == len(every_label())
 
@@ -77,10 +77,10 @@ def test_every_label_survives_parsing_and_writing():
 
 def test_fields_are_those_the_letters_name():
     everything = parse("G-pcg-q-12o")
-    assert everything == Variant("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, layout="lag")
-    assert parse("R-2!") == Variant("R", mix2=True, over=True)
-    assert parse("D-ka-q") == Variant("D", registers=True, adapter=True, rank="q")
-    assert parse("S-c-v") == Variant("S", conv=True, rank="v")
+    assert everything == SrgLabel("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, layout="lag")
+    assert parse("R-2!") == SrgLabel("R", mix2=True, over=True)
+    assert parse("D-ka-q") == SrgLabel("D", registers=True, adapter=True, rank="q")
+    assert parse("S-c-v") == SrgLabel("S", conv=True, rank="v")
 
 
 def test_query_heads_double_for_glu_and_the_difference_of_softmaxes():
@@ -117,9 +117,9 @@ def test_aliases_are_read_in_any_case_and_written_as_labels(alias, label):
         {"base": "S", "gates": True, "rank": "q", "over": True},
     ],
 )
-def test_a_variant_outside_the_grammar_cannot_be_constructed(fields):
+def test_a_label_outside_the_grammar_cannot_be_constructed(fields):
     with pytest.raises(LabelError):
-        Variant(**fields)
+        SrgLabel(**fields)
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, b"S", ["S"], object()])
@@ -154,7 +154,7 @@ def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
 
 
 @pytest.mark.slow
-def test_random_texts_end_in_a_variant_or_a_label_error():
+def test_random_texts_end_in_a_label_or_a_label_error():
     draw = random.Random(0)
     anything = "".join(map(chr, (*range(0x250), *range(0x370, 0x600), 0xFF27, 0x6F22, 0xD800, 0x10FFFF)))
     for i in range(1_500):
@@ -162,7 +162,7 @@ def test_random_texts_end_in_a_variant_or_a_label_error():
         text = "".join(draw.choices(alphabet, k=draw.randrange(25)))
         try:
             found = parse(text)
-            assert not isinstance(found, Variant) or (str(found) == text and text in valid())  # or a name, as kDa!
+            assert not isinstance(found, SrgLabel) or (str(found) == text and text in valid())  # or a name, as kDa!
         except LabelError as error:
             if i % 10 == 0:
                 assert text not in valid() and str(error).count("\n") == 1

@@ -7,7 +7,7 @@ import pytest
 from madbench.labels import differing_factors, every_label, explain, factor_names, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 from madbench.mixers.srg.grammar import FACTORS, LETTERS
-from madbench.mixers.srg.listing import all_variants
+from madbench.mixers.srg.listing import all_parsed_labels
 from srg_letters import BASES, FEATURES, sample_of_labels, with_features_changed
 
 MOST_APART = 4  # characters that only one of two labels has, if these differ in one factor
@@ -35,15 +35,15 @@ def test_diff_names_the_factors_both_ways(a, b, factors):
 
 
 @pytest.mark.slow
-def test_only_a_variant_itself_differs_in_nothing():
-    variants = all_variants()
-    for a in variants[::29]:
-        assert [b for b in variants if not differing_factors(a, b)] == [a]
+def test_only_the_label_itself_differs_in_nothing():
+    labels = all_parsed_labels()
+    for a in labels[::29]:
+        assert [b for b in labels if not differing_factors(a, b)] == [a]
 
 
 @pytest.mark.slow
 def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
-    for a in (*all_variants()[::101], *map(parse, ("D-p", "R-cgk-q-12o", "G-ka!"))):
+    for a in (*all_parsed_labels()[::101], *map(parse, ("D-p", "R-cgk-q-12o", "G-ka!"))):
         near = family_of(a).neighbours(a)
         assert len(set(near)) == len(near)
         few = [label for label in every_label() if len({*label} ^ {*str(a)}) <= MOST_APART]
@@ -61,26 +61,26 @@ def test_neighbourhood_of_hyperglu_by_hand():
 
 
 def test_factors_come_in_a_fixed_order():
-    for a in all_variants()[::50]:
-        for b in all_variants()[::11]:
+    for a in all_parsed_labels()[::50]:
+        for b in all_parsed_labels()[::11]:
             assert list(differing_factors(a, b)) == sorted(differing_factors(a, b), key=FACTORS.index)
 
 
 def test_explain_has_a_row_for_every_letter_in_the_order_of_the_label():
-    for variant in map(parse, sample_of_labels(500)):
-        rows = explain(variant)
-        assert "".join(row.letter for row in rows) == str(variant).replace("-", "")
+    for label in map(parse, sample_of_labels(500)):
+        rows = explain(label)
+        assert "".join(row.letter for row in rows) == str(label).replace("-", "")
         assert all(row.name and row.what and row.equation and row.source for row in rows)
 
 
 def test_explain_says_when_nothing_sees_order():
-    blind = {str(v) for v in all_variants() if any(row.name == "no positions" for row in explain(v))}
+    blind = {str(v) for v in all_parsed_labels() if any(row.name == "no positions" for row in explain(v))}
     assert blind == {f"{base}{rest}" for base in "SRG" for rest in ("", "-q", "-v", "-g-q", "-g-v", "-g!")}
 
 
 def test_explain_claims_relative_positions_for_rope_only_where_no_gate_follows_it():
-    claims = {str(v) for v in all_variants() for row in explain(v) if "only through the distance" in row.what}
-    assert claims == {str(v) for v in all_variants() if v.rope and not v.gates}
+    claims = {str(v) for v in all_parsed_labels() for row in explain(v) if "only through the distance" in row.what}
+    assert claims == {str(v) for v in all_parsed_labels() if v.rope and not v.gates}
 
 
 def test_explain_says_when_mixing_lacks_the_lag_layout():

@@ -34,7 +34,7 @@ def test_the_weights_by_lag_read_the_values_into_the_output(probed):
 
 def test_active_slots_are_those_with_a_positive_score_and_softmax_has_none(probed):
     mixer, x, probe = probed
-    if mixer.variant.base == "S":
+    if mixer.label.base == "S":
         assert probe.active is None
         return
     assert torch.equal(probe.active, probe.scores > 0)

@@ -20,7 +20,7 @@ SOUND_HEADS, SOUND_READ_OUT = DynamicMLP.for_each_head, DynamicMLP.read_out
 
 def roll_heads(self, p):
     p = SOUND_HEADS(self, p)
-    return replace(p, v=p.v.roll(1, dims=-1)) if self.variant.shared_kv else p
+    return replace(p, v=p.v.roll(1, dims=-1)) if self.label.shared_kv else p
 
 
 def grow_rows(self, o, x):

@@ -17,12 +17,12 @@ from mixers.srg.equations import one_label_per_equation
 def by_matrices(weights, label, n_head, x, rope="rotation"):
     """x (T, D) -> (T, D): paper eq. 7-11 with every R a dense matrix that is zero outside the row's prefix."""
     w = {name: tensor.detach().numpy() for name, tensor in weights.items()}
-    variant, length = parse(label), len(x)
+    parsed, length = parse(label), len(x)
     query_heads = n_head * (2 if label.startswith("G") else 1)
     rows = np.arange(length)
     seen = rows[None, :] <= rows[:, None]  # [t, l]: row t has slots 0..t
     position = (
-        np.where(seen, rows[:, None] - rows[None, :], 0) if variant.layout == "lag" else np.tile(rows, (length, 1))
+        np.where(seen, rows[:, None] - rows[None, :], 0) if parsed.layout == "lag" else np.tile(rows, (length, 1))
     )
 
     def heads(features, count):
@@ -48,26 +48,26 @@ def by_matrices(weights, label, n_head, x, rope="rotation"):
     q = heads(x @ w["q.weight"].T, query_heads)
     k = heads(convolve("k_conv.weight") @ w["k.weight"].T, query_heads)
     v = heads(convolve("v_conv.weight") @ w["v.weight"].T, n_head)
-    if variant.rope:
+    if parsed.rope:
         turns = rotations(length, q.shape[-1], rope)
         q, k = np.einsum("tkc,thc->thk", turns, q), np.einsum("tkc,thc->thk", turns, k)
-    if variant.gates:
+    if parsed.gates:
         q = q * heads(gate("qk_gate"), query_heads)
     z = np.einsum("thk,tlhk->thl", q, k[position]) * seen[:, None]
-    if variant.base == "S":
+    if parsed.base == "S":
         z = z / np.sqrt(q.shape[-1])
     h = np.einsum("thl,thlm->thm", z, mixing("mix1", query_heads))
-    if variant.base == "S":
+    if parsed.base == "S":
         a = np.exp(h) * seen[:, None]
         a = a / a.sum(-1, keepdims=True)
     else:
         gates = h[:, :n_head]
         a = np.maximum(gates / np.sqrt((gates**2).sum(-1, keepdims=True) + 1e-12), 0)
-    if variant.base == "G":
+    if parsed.base == "G":
         a = a * np.log1p(np.exp(h[:, n_head:]))
     weight = np.einsum("thl,thml->thm", a, mixing("mix2", n_head))
     o = np.einsum("thl,tlhv->thv", weight, v[position]).reshape(length, -1)
-    return (o * gate("vo_gate") if variant.gates else o) @ w["o.weight"].T
+    return (o * gate("vo_gate") if parsed.gates else o) @ w["o.weight"].T
 
 
 def rotations(length, width, rope):
@@ -92,7 +92,7 @@ def test_the_grammar_has_168_equations():
 def test_reference_is_the_equations(label, make_mixer, randn):
     mixer, x = make_mixer(label), randn(1, 4, 16)
     with torch.no_grad():
-        y = reference(mixer.state_dict(), mixer.variant, 2, x, "rotation")[0].numpy()
+        y = reference(mixer.state_dict(), mixer.label, 2, x, "rotation")[0].numpy()
     expected = by_matrices(mixer.state_dict(), label, 2, x[0].numpy())
     assert np.linalg.norm(y - expected) < 1e-12 * np.linalg.norm(expected)
 
@@ -103,6 +103,6 @@ def test_reference_turns_wide_heads_by_either_rope(label, rope, make_mixer, rand
     mixer, x = make_mixer(label, d_model=64), randn(1, 5, 64)
     assert mixer.allocation.qk_width >= 4
     with torch.no_grad():
-        y = reference(mixer.state_dict(), mixer.variant, 2, x, rope)[0].numpy()
+        y = reference(mixer.state_dict(), mixer.label, 2, x, rope)[0].numpy()
     expected = by_matrices(mixer.state_dict(), label, 2, x[0].numpy(), rope)
     assert np.linalg.norm(y - expected) < 1e-12 * np.linalg.norm(expected)

@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from mixers.srg.equations import one_label_per_equation
 
 LENGTH, LONGEST = 5, 8
@@ -27,17 +27,17 @@ RELEASED = [label for label in one_label_per_equation() if label[0] in "RG"]
 """Every equation of R and G of the paper's letters."""
 
 
-def released(weights: dict[str, torch.Tensor], variant: Variant, n_head: int, x: torch.Tensor) -> torch.Tensor:
+def released(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: torch.Tensor) -> torch.Tensor:
     """x (T, D) -> (T, D): one T x T matrix a head, from our parameters in the release's arrangement."""
     length, rows = len(x), torch.arange(len(x))
     column = (length - 1 - (rows[:, None] - rows)) % length  # of a token that a row sees, in the skewed layout
-    query_heads = 2 * n_head if variant.base == "G" else n_head
+    query_heads = 2 * n_head if label.base == "G" else n_head
 
     def heads(y, count):
         return y.reshape(length, count, -1).transpose(0, 1)
 
     def convolved(name):
-        if not variant.conv:
+        if not label.conv:
             return x
         taps = weights[f"{name}.weight"].T.flip(0)  # the first meets the token itself
         return sum(F.pad(x, (0, 0, back, 0))[:length] * tap for back, tap in enumerate(taps))
@@ -55,17 +55,17 @@ def released(weights: dict[str, torch.Tensor], variant: Variant, n_head: int, x:
 
     def in_columns(y):
         """Sheets by position -> in the layout's columns: skewed, column T - 1 - l of a row is lag l."""
-        if variant.layout == "position":
+        if label.layout == "position":
             return y
         return torch.zeros_like(y).scatter(-1, column.expand_as(y), y.tril())
 
     def by_position(y):
-        if variant.layout == "position":
+        if label.layout == "position":
             return y
         return y.gather(-1, column.expand_as(y)).tril()
 
     def mixed(y, name, u, v, count):
-        flip = (lambda table: table.flip(1)) if variant.layout == "lag" else (lambda table: table)
+        flip = (lambda table: table.flip(1)) if label.layout == "lag" else (lambda table: table)
         u, v, d = (flip(weights[f"{name}.{table}"])[:, LONGEST - length :] for table in (u, v, "p"))
         s = gate(f"{name}.gate", count)
         sheet = in_columns(y)
@@ -74,17 +74,17 @@ def released(weights: dict[str, torch.Tensor], variant: Variant, n_head: int, x:
     q = heads(x @ weights["q.weight"].T, query_heads)
     k = heads(convolved("k_conv") @ weights["k.weight"].T, query_heads)
     v = heads(convolved("v_conv") @ weights["v.weight"].T, n_head)
-    if variant.rope:
+    if label.rope:
         q, k = turned(q), turned(k)
-    if variant.gates:
+    if label.gates:
         q = q * gate("qk_gate", query_heads)
     h = (q @ k.transpose(1, 2)).tril()
-    h = mixed(h, "mix1", "A", "B", query_heads) if variant.mix1 else h
-    gated, *scale = h.chunk(2) if variant.base == "G" else (h,)
+    h = mixed(h, "mix1", "A", "B", query_heads) if label.mix1 else h
+    gated, *scale = h.chunk(2) if label.base == "G" else (h,)
     a = F.relu(gated) * (F.softplus(scale[0]) if scale else 1)
-    a = mixed(a, "mix2", "B", "A", n_head) if variant.mix2 else a
+    a = mixed(a, "mix2", "B", "A", n_head) if label.mix2 else a
     o = a @ v / gated.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-    o = o * gate("vo_gate", n_head) if variant.gates else o
+    o = o * gate("vo_gate", n_head) if label.gates else o
     return o.transpose(0, 1).reshape(length, -1) @ weights["o.weight"].T
 
 
@@ -93,7 +93,7 @@ def both(label, make_mixer, randn, length=LENGTH, path="dense", **settings):
     mixer = make_mixer(label, d_model=128, max_len=LONGEST, path=path, chunk=2, **settings)
     assert mixer.allocation.qk_width >= 4  # of one pair of coordinates both rotations are the same
     results = []
-    for operator in (lambda x: released(dict(mixer.named_parameters()), mixer.variant, 2, x[0])[None], mixer):
+    for operator in (lambda x: released(dict(mixer.named_parameters()), mixer.label, 2, x[0])[None], mixer):
         x = randn(1, length, 128).requires_grad_()
         y = operator(x)
         (grad,) = torch.autograd.grad(y, x, randn(1, length, 128, seed=2))

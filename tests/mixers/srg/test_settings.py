@@ -40,7 +40,7 @@ SEES_ALL = [
 def test_every_path_and_the_steps_are_the_equations(label, settings, of_row, make, randn):
     mixer, x = make(label, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
-    rows = [one_row(w, mixer.variant, 2, x[0, : t + 1].numpy(), **of_row) for t in range(5)]
+    rows = [one_row(w, mixer.label, 2, x[0, : t + 1].numpy(), **of_row) for t in range(5)]
     expected = torch.tensor(np.stack(rows))[None]
     for path in ("reference", *fast_paths(mixer)):
         mixer.path = path
@@ -55,7 +55,7 @@ def test_rows_that_see_all_tokens_are_the_equations_by_every_path(label, setting
     mixer, x = make(label, causal=False, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
     place = settings.get("register_place", "first")
-    rows = [one_row(w, mixer.variant, 2, x[0].numpy(), place=place, last=t) for t in range(5)]
+    rows = [one_row(w, mixer.label, 2, x[0].numpy(), place=place, last=t) for t in range(5)]
     for path in ("reference", "dense", "chunked", *["sdpa"] * mixer.uses_sdpa):
         mixer.path = path
         torch.testing.assert_close(mixer(x), torch.tensor(np.stack(rows))[None])

@@ -52,9 +52,9 @@ def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_variants_than_colours_in_the_palette_all_have_one():
+def test_more_remainders_than_colours_in_the_palette_all_have_one():
     one = {"protocol": "p", "task": "compression", "group": "exp", "mark": "mean", "state": "", "n": 1}
-    rows = [one | {"variant": f"variant-{i}", "accuracy": 10.0 * i} for i in range(10)]
+    rows = [one | {"remainder": f"remainder-{i}", "accuracy": 10.0 * i} for i in range(10)]
     figure = bar_figure(frame_of(rows, BAR_COLUMNS, "p"), principle("3"))
     assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 10
 
@@ -62,6 +62,8 @@ def test_more_variants_than_colours_in_the_palette_all_have_one():
 def test_bars_stand_around_the_middle_of_their_group_however_many_it_has():
     one = {"protocol": "p", "task": "compression", "mark": "mean", "state": "", "n": 1, "accuracy": 10.0}
     bars = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "y"), ("c", "x")]
-    figure = bar_figure(frame_of([one | {"group": g, "variant": v} for g, v in bars], BAR_COLUMNS, "p"), principle("3"))
+    figure = bar_figure(
+        frame_of([one | {"group": g, "remainder": v} for g, v in bars], BAR_COLUMNS, "p"), principle("3")
+    )
     centers = [patch.get_x() + patch.get_width() / 2 for patch in figure.axes[0].patches]
     assert centers == pytest.approx([-0.2, 0.2, 1.0, 2.2, 1.8])

@@ -27,7 +27,7 @@ def test_labels_of_other_families_have_none():
 def test_a_statement_of_the_paper_is_not_applicable_to_a_word_that_it_was_not_worked_out_for(monkeypatch):
     assert not [*filter(statements.why_not_worked_out, map(parse, ("cd:exp-0.95hk1-bz-wx-pcug!", "cd:krelu-bz-v")))]
     monkeypatch.setitem(grammar.OPTIONS, "readout", (*grammar.READOUTS, "cube"))
-    found = [*statements.checks(SampleMixers(FAMILY, grammar.Label("cube", norm="sum")))]
+    found = [*statements.checks(SampleMixers(FAMILY, grammar.CdLabel("cube", norm="sum")))]
     assert len(found) > 10
     assert {(check.run, check.reason) for check in found} == {(None, "it is not worked out for readout 'cube'")}
 

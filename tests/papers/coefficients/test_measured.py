@@ -76,8 +76,8 @@ def test_a_slope_is_that_of_the_longer_half():
     lengths = (256, 512, 1024, 2048, 4096)
     assert slope(lengths, [1.0, 1.0, 3e-6 * 1024**2, 3e-6 * 2048**2, 3e-6 * 4096**2]) == pytest.approx(2)
     timed = decide_time(principle("1"), "cpu", (8, 16, 32))
-    assert {row["length"] for row in timed.table.records()} == {8, 16, 32}
-    assert all(row["seconds"] > 0 for row in timed.table.records())
+    assert {row["length"] for row in timed.table.json_rows()} == {8, 16, 32}
+    assert all(row["seconds"] > 0 for row in timed.table.json_rows())
     assert {*timed.verdicts.values()} <= {"supported", "contradicted", "not clear"}
     assert timed.remarks.keys() == timed.verdicts.keys()
 

@@ -54,7 +54,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     found = decide_principle("6", tmp_path, accuracy)
     assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")  # they score at chance
     means = found.frame[found.frame["mark"] == "mean"]
-    assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1-p", "1.15-b1-pow-p"]
+    assert sorted(means[means.state == "diverged"].remainder) == ["1.15-b1-p", "1.15-b1-pow-p"]
     assert any(patch.get_hatch() for patch in found.figure.axes[0].patches)
 
 
@@ -92,8 +92,8 @@ def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
         return {"accuracy": 0.4 if is_low else 0.6, "selection_accuracy": 0.9 if is_low else 0.1}
 
     table = both_choices(store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics))
-    assert {(row["validation"], row["best_of_sweep"], row["seeds"]) for row in table.records()} == {(40, 60, 2)}
-    assert len(table.records()) == len(study.labels)
+    assert {(row["validation"], row["best_of_sweep"], row["seeds"]) for row in table.json_rows()} == {(40, 60, 2)}
+    assert len(table.json_rows()) == len(study.labels)
     assert both_choices(results_of("3", tmp_path / "one", lambda label: 0.5)) is None
 
 
@@ -107,7 +107,7 @@ def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
         accuracy = (1.0, 0.6, 0.7)[job.seed]
         return {"accuracy": accuracy, "selection_accuracy": accuracy - job.training.learning_rate}
 
-    for row in both_choices(store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics)).records():
+    for row in both_choices(store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics)).json_rows():
         assert row["seeds"] == 2
         assert row["validation"] == pytest.approx(65) and row["best_of_sweep"] == pytest.approx(65)
 
@@ -127,7 +127,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     assert {label: values for label, *values in lines} == dict.fromkeys(
         principle("6").study(QUICK).labels, ["1.5", "inf", "inf"]
     )
-    assert {row[LARGEST_COEFFICIENT] for row in measured.records()} == {1.5, None}
+    assert {row[LARGEST_COEFFICIENT] for row in measured.json_rows()} == {1.5, None}
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from group_numbers import LOSS, assert_same_numbers
 from madbench.errors import StoreError
-from madbench.jobs import Report, StopTraining
+from madbench.jobs import StopTraining, TrainingCallbacks
 from madbench.suites import token_trial
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
@@ -33,7 +33,7 @@ def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stac
     is_done = token_trial.TokenTrial.is_done
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
     told = []
-    report = Report(
+    report = TrainingCallbacks(
         lambda job, progress: told.append((job.seed, progress["step"])),
         lambda job, record: told.append((job.seed, record)),
     )
@@ -45,7 +45,7 @@ def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stac
 
 
 def test_a_job_alone_tells_its_record_by_its_return(make_job, together):
-    assert together([make_job()], Report(lambda *_: None, lambda *_: pytest.fail("told early")))
+    assert together([make_job()], TrainingCallbacks(lambda *_: None, lambda *_: pytest.fail("told early")))
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
     monkeypatch.setattr(token_trial.TokenTrial, "finish", broken)
     records, steps = [], []
     with pytest.raises(ValueError, match="no such data"):
-        together(three, Report(lambda *_: None, lambda job, record: records.append(record)))
+        together(three, TrainingCallbacks(lambda *_: None, lambda job, record: records.append(record)))
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     again = together(three[1:], lambda job, progress: steps.append(progress["step"]))
     assert steps == [] and [(one.metrics, one.curve) for one in again] == [(one.metrics, one.curve) for one in records]
@@ -79,7 +79,9 @@ def test_a_failed_member_of_a_group_of_two_leaves_the_other_its_record(make_job,
     monkeypatch.setattr(token_trial.TokenTrial, "finish", broken)
     with pytest.raises(ValueError, match="no such data"):
         jobs = [make_job(label="S-q-1", seed=seed, epochs=1) for seed in range(2)]
-        together(jobs, Report(lambda *_: None, lambda job, record: records.append((job.seed, record.status))))
+        together(
+            jobs, TrainingCallbacks(lambda *_: None, lambda job, record: records.append((job.seed, record.status)))
+        )
     assert records == [(1, "finished")]
 
 
@@ -92,7 +94,9 @@ def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_re
 
     monkeypatch.setattr("madbench.training.member.save_checkpoint", full)
     with pytest.raises(StoreError, match="no space left"):
-        together(three, Report(lambda *_: None, lambda job, record: records.append((job.seed, record.status))))
+        together(
+            three, TrainingCallbacks(lambda *_: None, lambda job, record: records.append((job.seed, record.status)))
+        )
     assert records == [(1, "finished")]
 
 
@@ -241,7 +245,9 @@ def train_with_interruptions(jobs, folders, saved_at):
     records = {}
     for step, count in [*saved_at, (None, None)]:
         left = [job for job in jobs if job.seed not in records]
-        of_ended = Report(_interruption(step), lambda job, record: records.setdefault(job.seed, bits_of(record)))
+        of_ended = TrainingCallbacks(
+            _interruption(step), lambda job, record: records.setdefault(job.seed, bits_of(record))
+        )
         with pytest.MonkeyPatch.context() as patch, pytest.raises((StopTraining, ValueError)) as ended:
             patch.setattr(GroupMember, "save", _killed_save(step, count))
             loop.train(left, folders(left), of_ended, stacking="always")

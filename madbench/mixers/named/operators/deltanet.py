@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.delta_rule import DeltaRule
 from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps, qkv_taps
-from madbench.mixers.named.recurrent import Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class DeltaNet(DeltaRule):
             "o_proj": Linear(dims.value_dim, dims.d),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
         with ops.without_autocast(x):
-            return Rows(recurrent_ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
+            return RecurrenceInputs(recurrent_ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

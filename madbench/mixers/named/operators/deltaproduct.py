@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DeltaProduct(Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import pad
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -87,9 +87,9 @@ class DeltaProduct(Recurrent):
             if not self.ungated:
                 log_alpha, _ = recurrent_ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
                 log_alpha = pad(log_alpha, (0, self.n - 1)).flatten(2)[..., None]  # the first step decays
-            return Rows(recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
+            return RecurrenceInputs(recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import recurrent_ops

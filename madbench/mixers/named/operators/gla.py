@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class GLA(Recurrent):
             "g_norm_swish_gate": Gain(dims.value),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -77,7 +77,7 @@ class GLA(Recurrent):
         with ops.without_autocast(x):
             log_alpha = ops.wide_heads(logsigmoid(ops.low_rank(layer.gk_proj, x)) / ROOT, dims.heads)
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
-            return Rows(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, silu(gate))
+            return RecurrenceInputs(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, silu(gate))
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

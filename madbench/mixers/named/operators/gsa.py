@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GSA(Recurrent):
         """
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -85,9 +85,9 @@ class GSA(Recurrent):
             log_f = ops.wide_heads(logsigmoid(ops.linear_in_float32(layer.f_proj, x)) / ROOT, heads)
             written = -log_f.expm1()
             logits, keys = read_slots(q, k, written, log_f, carried["keys"] if carried else None)
-            return Rows(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
+            return RecurrenceInputs(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops

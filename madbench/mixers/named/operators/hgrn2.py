@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named import bounded_decay
 from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -71,9 +71,9 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
             q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
             log_f, k = bounded_decay.decay(logits, dims)
-            return Rows(Dynamics(q, k, v, log_f, None, None), {})
+            return RecurrenceInputs(Dynamics(q, k, v, log_f, None, None), {})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Mamba2(Recurrent):
         """The number of channels that are convolved: those of x, B and C."""
         return dims.value_dim + 2 * dims.key
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
 
@@ -79,9 +79,9 @@ class Mamba2(Recurrent):
             log_decay, step = recurrent_ops.log_decay(layer, ops.wide(logits), dims.heads)
             q, k = (recurrent_ops.same_heads(side, dims.heads) for side in (queries, keys))
             v = ops.wide_heads(values, dims.heads)
-            return Rows(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
+            return RecurrenceInputs(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):

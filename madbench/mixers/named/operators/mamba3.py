@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, Part, Vector
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Mamba3(Recurrent):
         """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch.nn.functional as F
 
         from madbench.mixers.cd.forms import Dynamics
@@ -124,9 +124,9 @@ class Mamba3(Recurrent):
             d = Dynamics(q, written, v, log_decay[..., None], None, None, own=now * (q * k).sum(-1))
             if carried:
                 d = recurrent_ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
-            return Rows(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
+            return RecurrenceInputs(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):

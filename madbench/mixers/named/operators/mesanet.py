@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector, qkv_maps
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MesaNet(Recurrent):
         """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import logsigmoid
 
@@ -103,7 +103,7 @@ class MesaNet(Recurrent):
             before = carried["squares"] if carried else None
             solved, squares = solve_queries(q, k, beta, log_alpha, ridge, before)
             d = Dynamics(solved, k * beta[..., None], v, log_alpha[..., None], None, None)
-            return Rows(d, {**windows, "squares": squares})
+            return RecurrenceInputs(d, {**windows, "squares": squares})
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MLSTM(Recurrent):
         """The count of numbers in ``maximum``, the running maximum m: one per head."""
         return {"maximum": dims.heads}
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, pad
 
         from madbench.mixers.cd.forms import Dynamics
@@ -102,9 +102,9 @@ class MLSTM(Recurrent):
             shift, of_row = (m_before - m).detach().to(log_f.dtype), m.detach().to(log_i.dtype)
             written = k * (log_i - of_row).exp()[..., None]
             q, v, log_gate = q * layer.dims.key**-0.5, pad(v, (0, 1), value=1.0), (log_f + shift)[..., None]
-            return Rows(Dynamics(q, written, v, log_gate, None, None, row_log=m), {"maximum": m[..., -1]})
+            return RecurrenceInputs(Dynamics(q, written, v, log_gate, None, None, row_log=m), {"maximum": m[..., -1]})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.operators.gdn import GDN
 from madbench.mixers.named.parts import Linear, Part, Vector, insert_after
-from madbench.mixers.named.recurrent import Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PGDN(GDN):
         """
         return super().flops(dims, length) + 3 * dims.key_dim
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from dataclasses import replace
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -82,7 +82,7 @@ class PGDN(GDN):
             m, squares = self.preconditioner(layer, x, cast("Tensor", d.w), carried["squares"] if carried else None)
             written = m * cast("Tensor", d.w)
             d = replace(d, k=written * cast("Tensor", d.beta)[..., None], w=written, read=d.w)
-            return Rows(d, {**windows, "squares": squares})
+            return RecurrenceInputs(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: BuiltLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the preconditioner M (B, H, T, K) for keys k of length 1, and the last sum of squared keys A (B, H K).

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RetNet(Recurrent):
             "g_norm_swish_gate": Gain(dims.value),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import silu
 
@@ -77,7 +77,7 @@ class RetNet(Recurrent):
             q, k = (rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
             lost = 2.0 ** -(5 + torch.arange(dims.heads, dtype=torch.float64, device=x.device))
             log_gamma = torch.log1p(-lost).to(q.dtype).view(1, -1, 1, 1).expand(1, -1, length, 1)
-            return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
+            return RecurrenceInputs(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         """Always empty, because the only carried tensor is the position, an integer, which is not counted."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class RWKV7(Recurrent):
 
     def rows(
         self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
-    ) -> Rows:
+    ) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import normalize
 
@@ -172,9 +172,9 @@ class RWKV7(Recurrent):
             bound: dict[str, Any]
             ones, bound = k.new_ones(k.shape[:-1]), {"least_log_gate": -DECAY_SCALE}
             d = Dynamics(r, k, v, log_decay, a * along, ones, read=along, reads_before_decay=True, **bound)
-        return Rows(d, {"input": x[:, -1]}, gate)
+        return RecurrenceInputs(d, {"input": x[:, -1]}, gate)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

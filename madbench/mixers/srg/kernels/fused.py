@@ -18,7 +18,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.derivatives import gradients
 from madbench.mixers.srg import plain
-from madbench.mixers.srg.budget import MlpAllocation
+from madbench.mixers.srg.budget import SrgAllocation
 from madbench.mixers.srg.parts import Tables
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -28,17 +28,17 @@ LETTERS_ON_SCORES = "SRG12o"
 """The letters with ``acts_on_scores`` that the kernels compute. Labels with other such letters are refused."""
 
 
-def refusal(allocation: MlpAllocation) -> str:
+def refusal(allocation: SrgAllocation) -> str:
     """The reason why the kernels cannot compute a mixer with this allocation. Empty if they can."""
-    variant = allocation.label
-    if why := variant.not_on_scores(LETTERS_ON_SCORES):
+    label = allocation.label
+    if why := label.not_on_scores(LETTERS_ON_SCORES):
         return why
-    if variant.has_softmax and not variant.has_mixing:
+    if label.has_softmax and not label.has_mixing:
         return "softmax without mixing uses torch's own attention, path 'sdpa'"
-    widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
+    widths = (allocation.qk_width, allocation.vo_width, allocation.r if label.has_mixing else 1)
     if any(width > most for width, most in zip(widths, (MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK))):
         most = f"QK up to {MOST_QK_WIDTH}, VO up to {MOST_VO_WIDTH}, mixing rank up to {MOST_RANK}"
-        return f"kernels support head widths of {most}, but {variant} has {', '.join(map(str, widths))}"
+        return f"kernels support head widths of {most}, but {label} has {', '.join(map(str, widths))}"
     return "" if has_triton() else "it needs Triton, which comes with torch for CUDA"
 
 

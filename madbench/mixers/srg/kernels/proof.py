@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from madbench.mixers.srg.budget import MlpAllocation
+from madbench.mixers.srg.budget import SrgAllocation
 from madbench.mixers.srg.kernels import fused
 
 BOUND = 3e-2  # largest relative error of an output or a gradient, as a norm; rounding to bfloat16 gives 3e-3
@@ -33,20 +33,20 @@ class Program(NamedTuple):
     length: int
 
     @classmethod
-    def from_allocation(cls, allocation: MlpAllocation, dtype: torch.dtype, length: int) -> Program:
+    def from_allocation(cls, allocation: SrgAllocation, dtype: torch.dtype, length: int) -> Program:
         """The program that a mixer of this allocation runs for inputs of ``length`` tokens.
 
         ``heads`` and ``length`` of the result are small values that Triton compiles to the same code: it distinguishes
         1, multiples of 16 and other numbers, and kernels use tiles of 16 to 64 rows. A length of 1 becomes 13, because
         the gradients of the scores of a single token are zero but for rounding errors.
         """
-        variant, heads = allocation.label, allocation.size.n_head
-        mixings = (variant.mix1, variant.mix2)
+        label, heads = allocation.label, allocation.size.n_head
+        mixings = (label.mix1, label.mix2)
         widths = (allocation.qk_width, allocation.vo_width, allocation.r if any(mixings) else 1)
         few = 1 if heads == 1 else 2 if heads % 16 else 16
         tile = max(16, 1 << (length - 1).bit_length())
         whole, odd = (tile, tile - 3) if tile <= 64 else LONG
-        return cls(variant.base, variant.layout == "lag", mixings, widths, dtype, few, odd if length % 16 else whole)
+        return cls(label.base, label.layout == "lag", mixings, widths, dtype, few, odd if length % 16 else whole)
 
 
 @functools.cache

@@ -214,7 +214,7 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
     newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
     for parameter in mixer.parameters():
         parameter.zero_()
-    half = 2.0 if mixer.variant.gates else 1.0
+    half = 2.0 if mixer.label.gates else 1.0
     mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = half
     mixer.k.weight[0, 2] = mixer.k.weight[1, 3] = 1
     mixer.v.weight[0, 3], mixer.o.weight[1, 0] = 1, half
@@ -256,7 +256,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
     assert mix is not None
     for parameter in mixer.parameters():
         parameter.zero_()
-    mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = 2.0 if mixer.variant.gates else 1.0
+    mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = 2.0 if mixer.label.gates else 1.0
     mixer.k.weight[0, 2] = mixer.k.weight[1, 3] = 1
     if mixer.k_conv:
         mixer.k_conv.weight[:, -1] = 1
@@ -308,7 +308,7 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
         bank = filter_by_fft(p.k, mix.A[:, :length]) * mixer.scale
         contracted = (p.q[:, :, :, None] @ bank.mT).squeeze(-2)
         z = z * (1 + mix.p[:, None, :length]) + (contracted * cast(Tensor, p.s1)) @ mix.B[:, :length].mT
-    a, norm = activate(mixer.variant.base, z, 0, cast("Tensor | None", mixer.contrast and mixer.contrast()))
+    a, norm = activate(mixer.label.base, z, 0, cast("Tensor | None", mixer.contrast and mixer.contrast()))
     if mix := mixer.mix2:
         strengths = (a @ mix.B[:, :length]) * cast(Tensor, p.s2)
         o = lag_readout(a * (1 + mix.p[:, None, :length]), newest_first(p.v))

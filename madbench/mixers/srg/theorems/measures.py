@@ -19,7 +19,7 @@ from madbench.mixers.checks import SMALL, sample
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
 from madbench.mixers.srg import block_attention
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
 
@@ -32,7 +32,7 @@ FAR = (257, 300)  # positions that bfloat16 cannot represent
 LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one tile or one block of a convolution
 
 
-def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
+def with_ranks(family: Any, label: SrgLabel, **ranks: int) -> tuple[DynamicMLP, Tensor]:
     """A small mixer of a label with some given ``ranks`` (``qk``, ``vo`` or ``mix``), and an input for it.
 
     Other ranks are those that the family chooses. Weights are as in :func:`madbench.mixers.checks.sample`.
@@ -50,7 +50,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(mixer(x[:, :5]), mixer(x)[:, :5])
 
 
-def budget(family: Any, label: Variant) -> float:
+def budget(family: Any, label: SrgLabel) -> float:
     """A number of parameters that is zero if a mixer of this label meets its budget as closely as possible.
 
     It is the sum of the parameters above the budget, the error of the allocation's count, and the number of parameters
@@ -78,13 +78,13 @@ def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> T
     ``first`` is W(1) (H_q, D, S), and ``second`` is W(2) (H, S, D), for S slots. sigma is the activation of the base.
     """
     hidden = token @ first
-    if mixer.variant.has_softmax:
+    if mixer.label.has_softmax:
         a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
     else:
         gate = hidden[: mixer.n_head]
         a = gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt()
-        a = a if mixer.variant.base == "L" else F.relu(a)
-    if mixer.variant.base == "G":
+        a = a if mixer.label.base == "L" else F.relu(a)
+    if mixer.label.base == "G":
         a = a * F.softplus(hidden[mixer.n_head :])
     return (a[:, None] @ second).sum(0)[0]
 
@@ -98,7 +98,7 @@ def dynamic_weights(
     gates M(1) and M(2) are computed from the token ``gated_by`` (D,), and R(1) and R(2) from ``mixed_by`` (D,). None
     means the last token of x.
     """
-    w, label, length = dict(mixer.named_parameters()), mixer.variant, len(x)
+    w, label, length = dict(mixer.named_parameters()), mixer.label, len(x)
     token, mixed_by = (x[-1] if own is None else own for own in (gated_by, mixed_by))
     registers = w["registers"] if label.registers else x[:0]
     count = length + len(registers)
@@ -257,7 +257,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
     full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
-    if mixer.variant.base == "G":
+    if mixer.label.base == "G":
         full = full * F.softplus(maps.hidden[:, mixer.n_head :])
     visible = gate.new_ones(gate.shape).tril(mixer.register_slots)
     unread = float(((full == 0) & (visible == 1)).sum())
@@ -271,7 +271,7 @@ def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
 
     Both are equal because h = ReLU(h) - ReLU(-h).
     """
-    y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
+    y, mixer.label = mixer(x), replace(mixer.label, base="R")
     selected = mixer(x)
     _scale_scores(mixer, -1.0)
     return difference(selected - mixer(x), y)
@@ -329,7 +329,7 @@ def sliding(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
-def sequences(family: Any, label: Variant) -> Residual:
+def sequences(family: Any, label: SrgLabel) -> Residual:
     """Compare outputs and gradients of the paths ``tiled`` and ``dense``, for more sequences than fit into a tile."""
     outcomes = []
     for path in ("dense", "tiled"):
@@ -351,7 +351,7 @@ def registers(mixer: DynamicMLP, x: Tensor) -> float:
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q if mixer.qk_gate is None else q * torch.sigmoid(mixer.qk_gate(x))
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
-    expected = expected / mixer.allocation.qk_width**0.5 if mixer.variant.has_softmax else expected
+    expected = expected / mixer.allocation.qk_width**0.5 if mixer.label.has_softmax else expected
     scores = mixer.maps(x).scores
     mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
     return maximum(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))

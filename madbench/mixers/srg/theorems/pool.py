@@ -84,7 +84,7 @@ def pools(mixer: DynamicMLP, x: Tensor, head: int) -> Iterator[Pool]:
 
 def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
     """The :class:`Pool` of one head for the last row of x (T, D)."""
-    w, label, token = dict(mixer.named_parameters()), mixer.variant, x[-1]
+    w, label, token = dict(mixer.named_parameters()), mixer.label, x[-1]
     order = range(len(x) - 1, -1, -1) if mixer.by_lag else range(len(x))
     registers = w["registers"] if label.registers else x[:0]
     context = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")

@@ -9,7 +9,7 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import sample
 from madbench.mixers.residuals import ROUNDING
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 
 NOTICEABLE = 1e-3
 WITHIN = 1 + 1e-12  # largest ratio of a bounded quantity to its bound
@@ -29,7 +29,7 @@ class Statements:
     """
 
     family: Any
-    label: Variant
+    label: SrgLabel
     letters: Collection[str] | None = WORKED_OUT
     """The letters for which a check was worked out that names none itself. None if checks hold for every letter."""
 
@@ -63,7 +63,7 @@ class Statements:
         return f"it is not worked out for {', '.join(others)}" if others else ""
 
 
-def why_unselected(label: Variant) -> str:
+def why_unselected(label: SrgLabel) -> str:
     """The reason why slots of this label are not selected by the sign of their scores. Empty if they are."""
     if label.has_softmax:
         return "softmax weights every slot"

@@ -90,7 +90,7 @@ def _clear(mixer: DynamicMLP) -> float:
         parameter.zero_()
     for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
         conv.weight[:, -1] = 1
-    return 2.0 if mixer.variant.gates else 1.0
+    return 2.0 if mixer.label.gates else 1.0
 
 
 def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:

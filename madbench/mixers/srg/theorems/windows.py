@@ -35,7 +35,7 @@ def _extend_by_zero(mixer: DynamicMLP) -> int:
 
 def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
     """Set the three tokens before the last ``WINDOW`` tokens to zero, if the label has a convolution to read them."""
-    if mixer.variant.conv:
+    if mixer.label.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0
 
 

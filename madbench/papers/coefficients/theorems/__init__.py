@@ -18,7 +18,7 @@ def checks(label: Label) -> Iterator[Check]:
 
     A check is marked as not applicable if its quantities overflow float64.
     """
-    if not isinstance(label, grammar.Label):
+    if not isinstance(label, grammar.CdLabel):
         return
     for check in statements.checks(SampleMixers(family_of(label), label)):
         if check.run and _is_beyond_float64(label, check.name):
@@ -26,7 +26,7 @@ def checks(label: Label) -> Iterator[Check]:
         yield check
 
 
-def _is_beyond_float64(label: grammar.Label, check: str) -> bool:
+def _is_beyond_float64(label: grammar.CdLabel, check: str) -> bool:
     """True if quantities of a check, given by its name, overflow float64 at the length of the check's sequences."""
     if check.startswith("V11"):
         return label.norm not in ("sum", "max") and growth(label, LONGER) > FLOAT64_EXPONENT

@@ -10,7 +10,7 @@ from torch import Tensor
 from madbench.mixers import Check
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import CONV_TAPS
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, LONGER, SampleMixers, is_positive
 from madbench.papers.coefficients.theorems.lemmas import equal_keys
@@ -32,7 +32,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
     yield from _beyond(samples)
 
 
-def _rank(label: Label) -> Check:
+def _rank(label: CdLabel) -> Check:
     """The check V5 rank (Lemma 1) of the size of the smallest linear state from which every query can read its output.
 
     The size is measured by the rank of a matrix of coefficients.

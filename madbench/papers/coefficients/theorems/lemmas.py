@@ -13,7 +13,7 @@ from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.mixers.cd import forms, parts
-from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
+from madbench.mixers.cd.grammar import DIAGONAL_GATES, CdLabel, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONGER, SampleMixers, is_positive, relative
 from madbench.papers.coefficients.theorems import zero_sets
@@ -270,7 +270,7 @@ def _variance(samples: SampleMixers) -> Iterator[Check]:
     yield Check("V10 growth", slope, source, growth, 0.1, reason=reason)
 
 
-def _has_other_variance(label: Label) -> str:
+def _has_other_variance(label: CdLabel) -> str:
     """The reason why Lemma 5 does not apply to a label. Empty if it applies."""
     if label.is_kernel:
         return "features are not linear in the tokens"
@@ -337,13 +337,13 @@ def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
     for layer in (mixer.decay, mixer.decay_down, mixer.strength, mixer.scale, mixer.eta):
         if layer:
             layer.weight[:, 0] = 0
-    if mixer.variant.gate == "se" and mixer.decay is not None:
+    if mixer.label.gate == "se" and mixer.decay is not None:
         mixer.decay.bias.fill_(math.log(1.05))
     width = mixer.allocation.key_width
     for side in (mixer.q, mixer.k):
         side.weight[:, 0] = width**-0.5
     scale = mixer.ingredients(x)[0].k[0, :, 0].sum(-1) * width**-0.5  # b of each head
-    if not (mixer.variant.is_kernel or mixer.variant.unit):
+    if not (mixer.label.is_kernel or mixer.label.unit):
         mixer.q.weight[:, 0] /= scale.repeat_interleave(width)
     return mixer
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from torch import Tensor
 
 from madbench.mixers import Check
-from madbench.mixers.cd.grammar import PRESETS, Label
+from madbench.mixers.cd.grammar import PRESETS, CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import HEADS, SampleMixers, relative
 from madbench.papers.coefficients.theorems import cases, lemmas
@@ -49,11 +49,11 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
     if not (reason := why_not_worked_out(samples.label)):
         yield from itertools.chain(_table1(samples), lemmas.checks(samples), cases.checks(samples))
         return
-    for check in checks(replace(samples, label=Label("exp", norm="sum"))):
+    for check in checks(replace(samples, label=CdLabel("exp", norm="sum"))):
         yield replace(check, reason=reason)
 
 
-def why_not_worked_out(label: Label) -> str:
+def why_not_worked_out(label: CdLabel) -> str:
     """The reason why the paper's statements were not worked out for a label. Empty if they were."""
     words = ((field.name, getattr(label, field.name)) for field in fields(label))
     unknown = [

@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
+from madbench.mixers.cd.grammar import PREFIX, PRESETS, CdLabel, read
 
 
-def row_of(label: Label) -> str | None:
+def row_of(label: CdLabel) -> str | None:
     """The name of the preset, such as ``gla``, that equals the label apart from its budget. None if there is none.
 
     Presets are the rows of the paper's Table 1.
     """
     same = replace(label, rank="", over=False)
     parsed = ((name, read(PREFIX + name)) for name in PRESETS)
-    return next((name for name, letters in parsed if letters is not None and Label(**letters) == same), None)
+    return next((name for name, letters in parsed if letters is not None and CdLabel(**letters) == same), None)
 
 
 def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.mixers.cd import parts
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import CdLabel
 
 PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # number of pairs (T_q, T_h), width d of tokens, n
 WIDTHS = (0.2, 0.1, 0.05)  # widths of intervals Z around 0
@@ -55,7 +55,7 @@ def narrowing() -> float:
     return 1 - wide / narrow
 
 
-def checks(label: Label) -> Iterator[Check]:
+def checks(label: CdLabel) -> Iterator[Check]:
     """The checks V16 of Lemma 2 for a label. They do not apply to kernels.
 
     They compare the share of random transformations that give a token the coefficient 0 with the share of scores that

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 from madbench.errors import LabelError
 from madbench.labels import Explanation
 from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 from madbench.papers.interactions.mixers.budget import InteractionAllocation, Settings
 from madbench.papers.interactions.mixers.grammar import COMMON, InteractionLabel
 
@@ -46,18 +46,18 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
     matches = ("flops", "state")
     Settings = Settings
     is_bidirectional = True
-    Label: ClassVar[type[InteractionLabel]]
+    label_type: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
     softmax: ClassVar[Mapping[str, str]]  # ``base`` and ``own_factors`` of softmax attention
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
         """Parse the text of a label of the family. Raises ``LabelError`` for any other text."""
-        return self.Label.parse(text)
+        return self.label_type.parse(text)
 
     def begins(self, text: str) -> bool:
         """True if the text can be completed to a text with the syntax of a label, or has this syntax already."""
-        return self.Label.begins(text)
+        return self.label_type.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
         """The factors in which labels can differ: name of the factor to the letters of this label.
@@ -75,7 +75,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
 
         They are those of order 1 in ``hfa:``, or of degree 2 in ``ha:``.
         """
-        if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
+        if not isinstance(label, SrgLabel) or label != SrgLabel("S", rope=label.rope, rank=label.rank):
             return None
         return cast("dict[str, str]", self.softmax) | {
             "rope": "p" if label.rope else "",
@@ -100,9 +100,9 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
 
         Among them may be softmax attention, which belongs to another family.
         """
-        options = {**self.Label.own, **COMMON}
+        options = {**self.label_type.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
-        attention = Variant("S", rope=label.rope, rank=label.rank)
+        attention = SrgLabel("S", rope=label.rope, rank=label.rank)
         others: list[tuple[Any, Any]] = [(attention, self.factors_of_other(attention))]
         for change in changes + self.variations(label):
             with suppress(LabelError):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
-from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.grammar import SrgLabel
 
 MOST_PARTS = 4  # largest number of parts of the heads, each with a number
 LETTERS = "LC123456789+wusa-!pqv"  # all letters, in the order in which messages list them
@@ -241,4 +241,4 @@ def in_parts(letters: str) -> str:
 
 def softmax_attention(label: InteractionLabel) -> str:
     """The label of softmax attention, in the family S/R/G, with the RoPE and the rank letter of ``label``."""
-    return str(Variant("S", rope=label.rope, rank=label.rank))
+    return str(SrgLabel("S", rope=label.rope, rank=label.rank))

@@ -41,7 +41,7 @@ def equals_the_reference(make, randn):
     def check(label, compile=lambda mixer: mixer):
         mixer, x, cotangent = make(label).to(DEVICE), randn(1, 17, 16).to(DEVICE), randn(1, 17, 16, seed=2).to(DEVICE)
         weights = dict(mixer.named_parameters())
-        expected = run(lambda x: reference(weights, mixer.variant, 1, x, "rotation"), mixer, x, cotangent)
+        expected = run(lambda x: reference(weights, mixer.label, 1, x, "rotation"), mixer, x, cotangent)
         assert_close(run(compile(mixer), mixer, x.float(), cotangent.float()), expected, 1e-4)
 
     return check

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from madbench.papers.interactions.mixers.budget import InteractionAllocation
-from madbench.papers.interactions.mixers.ha.grammar import Label
+from madbench.papers.interactions.mixers.ha.grammar import HaLabel
 from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
 
@@ -19,7 +19,7 @@ class HaAllocation(InteractionAllocation):
     Head h has degree n_h. It has m_h slots with their own keys and values: 1 if slots are shared, n_h - 1 if unshared.
     """
 
-    label: Label
+    label: HaLabel
 
     @property
     def degrees(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -14,13 +14,11 @@ from madbench.papers.interactions.mixers.base import (
 )
 from madbench.papers.interactions.mixers.budget import Settings
 from madbench.papers.interactions.mixers.ha.budget import HaAllocation
-from madbench.papers.interactions.mixers.ha.grammar import Label
+from madbench.papers.interactions.mixers.ha.grammar import HaLabel
 from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
 if TYPE_CHECKING:
     from torch import nn
-
-    OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
 
     from madbench.mixers.mixer import Mixer
 
@@ -53,14 +51,14 @@ class TupleFamily(InteractionFamily):
     description = "Attention to tuples of several tokens at once (HyperAttention), in some heads or in all."
     syntax = "[L|C]degree{+degree}[u][s|a][-p][-q|v][!]"
     example = "ha:3us-q"
-    Label, Allocation = Label, HaAllocation
+    label_type, Allocation = HaLabel, HaAllocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
 
-    def own_factors(self, label: OwnLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
+    def own_factors(self, label: HaLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
         sharing = {} if label.base == "C" else {"sharing": "u" if label.unshared else ""}
         return {"degree": "+".join(map(str, label.degrees)), **sharing, "tuples": label.tuples}
 
-    def explain(self, label: OwnLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
+    def explain(self, label: HaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
         """Explanations of the letters of a label, then of what follows from absent letters, and cautions."""
         rows, n = explain_base(label), label.degree
         degrees, is_mixed = "+".join(map(str, label.degrees)), len(label.degrees) > 1

@@ -23,11 +23,11 @@ from madbench.papers.interactions.mixers.grammar import (
     in_parts,
     softmax_attention,
 )
-from madbench.papers.interactions.mixers.hfa.grammar import Label as FeatureLabel
+from madbench.papers.interactions.mixers.hfa.grammar import HfaLabel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Label(InteractionLabel):
+class HaLabel(InteractionLabel):
     """A label of the family ``ha:`` of HyperAttention."""
 
     degrees: tuple[int, ...]  # n of each part of the heads
@@ -66,7 +66,7 @@ class Label(InteractionLabel):
         if self.degree == 2:
             is_linear = self.base == "L"
             rank = self.rank if is_linear else ""
-            same = FeatureLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=rank)
+            same = HfaLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=rank)
             raise BrokenRule("2", "degree 2 without softmax is linear attention", [str(same)])
         if self.base == "C" and len(self.degrees) > 1:
             problem = "'C' has tensors of one degree"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from madbench.papers.interactions.mixers.budget import InteractionAllocation
-from madbench.papers.interactions.mixers.hfa.grammar import Label
+from madbench.papers.interactions.mixers.hfa.grammar import HfaLabel
 
 
 class HfaAllocation(InteractionAllocation):
@@ -17,7 +17,7 @@ class HfaAllocation(InteractionAllocation):
     In the formulas, A_h is the order of head h.
     """
 
-    label: Label
+    label: HfaLabel
 
     @property
     def orders(self) -> tuple[int, ...]:

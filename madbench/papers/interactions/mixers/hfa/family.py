@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -14,12 +14,10 @@ from madbench.papers.interactions.mixers.base import (
 )
 from madbench.papers.interactions.mixers.budget import Settings
 from madbench.papers.interactions.mixers.hfa.budget import HfaAllocation
-from madbench.papers.interactions.mixers.hfa.grammar import Label
+from madbench.papers.interactions.mixers.hfa.grammar import HfaLabel
 
 if TYPE_CHECKING:
     from torch import nn
-
-    OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
 
     from madbench.mixers.mixer import Mixer
 
@@ -31,13 +29,13 @@ class FeatureFamily(InteractionFamily):
     description = "Attention whose scores are products of several scores, one per feature (HyperFeatureAttention)."
     syntax = "[L|C]order{+order}[w][-p][-q|v][!]"
     example = "hfa:2w-p-q"
-    Label, Allocation = Label, HfaAllocation
+    label_type, Allocation = HfaLabel, HfaAllocation
     softmax = {"base": "", "orders": "1", "product": ""}
 
-    def own_factors(self, label: OwnLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
+    def own_factors(self, label: HfaLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
         return {"orders": "+".join(map(str, label.orders)), "product": "w" if label.product else ""}
 
-    def explain(self, label: OwnLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
+    def explain(self, label: HfaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
         """Explanations of the letters of a label, then of what follows from absent letters, and cautions."""
         rows = explain_base(label)
         orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1

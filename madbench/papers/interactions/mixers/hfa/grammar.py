@@ -19,7 +19,7 @@ from madbench.papers.interactions.mixers.grammar import BrokenRule, InteractionL
 
 
 @dataclass(frozen=True, kw_only=True)
-class Label(InteractionLabel):
+class HfaLabel(InteractionLabel):
     """A label of the family ``hfa:`` of HyperFeatureAttention."""
 
     orders: tuple[int, ...]  # A of each part of the heads
