@@ -10,7 +10,8 @@ from types import MappingProxyType
 from madbench.analysis.quantities import parts_of
 from madbench.jobs import Job, mapping_text
 from madbench.suites import suite_of
-from madbench.suites.scoring import SettingKey, UntrainedScores, scoring_of, setting_key
+from madbench.suites.outcomes import SettingKey, UntrainedScores, setting_key
+from madbench.suites.scoring import scoring_of
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from madbench.labels.names import display_name
 from madbench.labels.patterns import part_texts
 from madbench.mixers.costs import CountedCosts, count_costs
 from madbench.suites import Suite, block_count, size_of
-from madbench.suites.scoring import JobOutcome
+from madbench.suites.outcomes import JobOutcome
 
 MOST_REASONS = 3
 NOT_NAMED = "name it in the command to count its code"

@@ -23,19 +23,11 @@ from madbench.rows import SuiteRow, TableRows
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
+from madbench.suites.outcomes import JobOutcome, SettingKey, UntrainedScores, outcome_sentences, setting_key
 from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import (
-    JobOutcome,
-    Scoring,
-    SettingKey,
-    UntrainedScores,
-    no_scores,
-    outcome_sentences,
-    scoring_of,
-    setting_key,
-)
+from madbench.suites.scoring import Scoring, no_scores, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping

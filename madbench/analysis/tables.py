@@ -20,8 +20,9 @@ from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
+from madbench.suites.outcomes import JobOutcome
 from madbench.suites.protocol import Protocol
-from madbench.suites.scoring import JobOutcome, mean_over, scoring_of
+from madbench.suites.scoring import mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -109,7 +109,7 @@ class IndexEntry:
     of the class. This and the next two columns are empty if ``is_known`` is 0.
     """
     untrained: str
-    """The fields of :class:`madbench.suites.scoring.UntrainedScores` as a JSON list. Empty for a setting that no
+    """The fields of :class:`madbench.suites.outcomes.UntrainedScores` as a JSON list. Empty for a setting that no
     shipped profile has, because its scores take long to compute.
     """
     published: str
@@ -145,7 +145,7 @@ class IndexEntry:
 
     @property
     def untrained_scores(self) -> list[float] | None:
-        """The scores in the column ``untrained``, those of :class:`madbench.suites.scoring.UntrainedScores`.
+        """The scores in the column ``untrained``, those of :class:`madbench.suites.outcomes.UntrainedScores`.
 
         None if it is empty.
         """

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from madbench.jobs import Job, mapping_text
 from madbench.suites.columns import Column
+from madbench.suites.outcomes import JobOutcome, budget_sentences, lacking_sentences, outcome_sentences
 from madbench.suites.protocol import Protocol
-from madbench.suites.scoring import JobOutcome, Scoring, budget_sentences, lacking_sentences, outcome_sentences
+from madbench.suites.scoring import Scoring
 from madbench.tasks import heuristic, make_setting, settings_class
 
 

@@ -13,7 +13,8 @@ from madbench.jobs import Job, Record
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from madbench.suites.scoring import JobOutcome, scoring_of
+from madbench.suites.outcomes import JobOutcome
+from madbench.suites.scoring import scoring_of
 from sample_jobs import language_job
 
 

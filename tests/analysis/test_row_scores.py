@@ -13,7 +13,8 @@ from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MadProfile
-from madbench.suites.scoring import JobOutcome, scoring_of
+from madbench.suites.outcomes import JobOutcome
+from madbench.suites.scoring import scoring_of
 
 LABELS = ["R", "S-p", "G", "S", "R-c", "G-c"]
 

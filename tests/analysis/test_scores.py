@@ -17,9 +17,10 @@ from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
+from madbench.suites.outcomes import JobOutcome, budget_sentences
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_scores
-from madbench.suites.scoring import COLUMNS, RATES_NOTE, JobOutcome, budget_sentences, mean_over, scoring_of
+from madbench.suites.scoring import COLUMNS, RATES_NOTE, mean_over, scoring_of
 from sample_jobs import mad_job
 
 RUN = {

@@ -21,9 +21,10 @@ from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
+from madbench.suites.outcomes import JobOutcome
 from madbench.suites.profile import Profile
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import CURVES, JobOutcome, scoring_of
+from madbench.suites.scoring import CURVES, scoring_of
 from madbench.suites.tokens import TokenProfile
 from madbench.tasks import load_task
 

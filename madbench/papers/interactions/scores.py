@@ -9,7 +9,8 @@ import pandas as pd
 
 from madbench.jobs import Job, Record
 from madbench.papers.interactions.suite import ELSEWHERE, LEAST_ERROR, world_of
-from madbench.suites.scoring import JobOutcome, Scoring, no_scores
+from madbench.suites.outcomes import JobOutcome
+from madbench.suites.scoring import Scoring, no_scores
 
 
 class InteractionScoring(Scoring):

@@ -25,17 +25,10 @@ from madbench.suites.language.curves import (
     timing_differences,
 )
 from madbench.suites.language.suite import LanguageProfile
+from madbench.suites.outcomes import JobOutcome, budget_sentences, outcome_sentences
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import profile_scores, profile_titles
-from madbench.suites.scoring import (
-    COLUMNS,
-    JobOutcome,
-    Scoring,
-    budget_sentences,
-    finite_or_nan,
-    outcome_sentences,
-    sizes_text,
-)
+from madbench.suites.scoring import COLUMNS, Scoring, finite_or_nan, sizes_text
 
 
 class LanguageScoring(Scoring):
