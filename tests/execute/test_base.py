@@ -16,6 +16,6 @@ from madbench.execute.base import Policy
         ({"time_limit": float("nan")}, "time_limit must be a number of seconds above 0, got nan"),
     ],
 )
-def test_a_policy_that_lets_nothing_run_is_an_error(choice, message):
+def test_a_policy_with_limits_of_zero_is_an_error(choice, message):
     with pytest.raises(ConfigError, match=message):
         Policy(**choice)

@@ -126,7 +126,7 @@ def test_a_backend_drops_a_result_after_it_is_stored_and_before_its_lock_is_rele
     assert dropped[0] == (size, True)
 
 
-def test_the_same_call_again_connects_to_nothing(fake, store):
+def test_a_sweep_whose_jobs_are_all_stored_connects_to_no_machine(fake, store):
     job = fake.make_job(0)
     sweep([job], store, fake.train)
     assert drive([[job]], store, fake.train, connect=lambda _: pytest.fail("connected")) == Summary(skipped=1)
@@ -184,7 +184,7 @@ def test_a_job_that_is_lost_each_time_fails_with_the_reason(fake, store):
 
 
 @pytest.mark.slow
-def test_no_more_is_handed_over_than_the_machines_take(fake, store):
+def test_the_driver_submits_no_more_jobs_than_the_capacity(fake, store):
     desk = Desk(capacity=8)
     assert sweep([fake.make_job(seed) for seed in range(30)], store, fake.train, desk) == Summary(finished=30)
     assert desk.most == 8
@@ -197,7 +197,7 @@ def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
     assert set(results(store)) == {0, 2}
 
 
-def test_after_max_failures_what_waits_is_left_and_free_for_others(fake, store):
+def test_after_max_failures_waiting_jobs_are_left_and_unlocked(fake, store):
     jobs = [fake.make_job(seed, trouble="raise") for seed in range(9)]
     desk = Desk()
     assert sweep(jobs, store, fake.train, desk, policy=Policy(max_failures=2)) == Summary(failed=2, left=7)
@@ -207,13 +207,13 @@ def test_after_max_failures_what_waits_is_left_and_free_for_others(fake, store):
             pass
 
 
-def test_a_run_stops_itself_at_the_time_limit(fake, store):
+def test_a_run_stops_at_the_time_limit(fake, store):
     job = fake.make_job(0, steps=1000, pause=0.01)
     assert sweep([job], store, fake.train, policy=Policy(time_limit=0.1)) == Summary(failed=1)
     assert results(store)[0].error == "stopped after the time limit of 0.1 s"
 
 
-def test_a_task_that_says_nothing_is_cancelled_after_the_time_limit(fake, store, monkeypatch):
+def test_a_silent_job_is_cancelled_after_the_time_limit(fake, store, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.05)
     desk = Desk(silent={0})
     assert sweep([fake.make_job(0)], store, fake.train, desk, policy=Policy(time_limit=0.05)) == Summary(failed=1)
@@ -250,7 +250,7 @@ def test_a_workers_disk_that_is_full_ends_the_sweep_and_names_the_worker(fake, s
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
+def test_kept_files_reach_the_run_from_shared_and_unshared_disks(fake, store, shared):
     jobs = [fake.make_job(seed) for seed in range(2)]
     sweep_groups([jobs], store, keeping, Desk(shares_folder=shared))
     for job in jobs:
@@ -260,7 +260,7 @@ def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
         assert not Path(run.record.details["folder"]).exists()
 
 
-def test_on_a_shared_disk_a_job_goes_on_from_its_checkpoint(fake, store):
+def test_on_a_shared_disk_a_job_resumes_from_its_checkpoint(fake, store):
     job = fake.make_job(0, steps=5)
     with store.lock(job) as folder:
         state = fake.expected(fake.make_job(0, steps=4)).metrics["state"]
@@ -291,7 +291,7 @@ def test_after_an_error_the_jobs_of_a_group_train_one_by_one(fake, store, tmp_pa
     assert results(store)[2].error.endswith("ValueError: the loss has no gradient")
 
 
-def test_every_job_of_a_group_ends_in_its_own_way(fake, check_pairs):
+def test_members_of_a_group_finish_diverge_or_fail_independently(fake, check_pairs):
     check_pairs(lambda groups, store, train, **how: sweep_groups(groups, store, train, **how))
 
 
@@ -306,7 +306,7 @@ def test_a_group_whose_machine_is_lost_is_tried_again_and_one_over_the_time_limi
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_group_of_which_half_could_be_stored_is_stored_in_whole(fake, store, monkeypatch, shared):
+def test_an_interrupt_while_a_group_is_stored_loses_no_member(fake, store, monkeypatch, shared):
     jobs = [fake.make_job(seed) for seed in range(2)]
     sweep_groups([jobs], store, keeping, Desk(shares_folder=shared))
     calls, finish = [], store.finish
@@ -331,7 +331,7 @@ def test_a_training_function_that_forgets_a_job_of_its_group_fails(fake, store):
     assert results(store)[0].error.endswith("train gave 1 records for 2 jobs")
 
 
-def test_the_rest_of_a_sweep_is_left_by_jobs_not_by_groups(fake, store):
+def test_jobs_left_after_max_failures_are_counted_per_job(fake, store):
     jobs = [fake.make_job(seed, trouble="raise") for seed in range(6)]
     groups = [jobs[:2], jobs[2:4], jobs[4:]]
     desk = Desk(capacity=2)
@@ -361,7 +361,7 @@ def test_a_worker_without_the_needed_gpu_is_broken(fake, monkeypatch):
     assert "finds no CUDA device" in work_remotely(packed, print, needs_gpu=True).broken
 
 
-def test_progress_is_handed_over_for_all_jobs_together_and_not_too_often(monkeypatch):
+def test_progress_of_all_jobs_is_sent_together_at_most_every_interval(monkeypatch):
     now, sent = [0.0], []
     monkeypatch.setattr(worker.time, "monotonic", lambda: now[0])
     send = throttle(2.0, lambda news: sent.append({job: progress["step"] for job, progress in news.items()}))

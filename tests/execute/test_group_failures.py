@@ -81,7 +81,7 @@ def test_a_job_is_stored_when_it_ends_and_not_when_its_group_does(fake, store, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_only_the_job_that_is_to_blame_fails(fake, store, run, group, trouble, monkeypatch):
+def test_only_the_failing_member_of_a_group_fails(fake, store, run, group, trouble, monkeypatch):
     monkeypatch.setattr(driver, "ATTEMPTS", 1)
     jobs = group(trouble)
     summary, events = run(jobs)
@@ -95,7 +95,7 @@ def test_only_the_job_that_is_to_blame_fails(fake, store, run, group, trouble, m
 
 
 @pytest.mark.slow
-def test_a_job_that_hangs_fails_at_the_time_limit_and_no_other_with_it(fake, store, run, group, monkeypatch):
+def test_a_hanging_job_fails_alone_at_the_time_limit(fake, store, run, group, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.3)
     jobs = group("unresponsive")
     summary, _ = run(jobs, policy=Policy(time_limit=1.5))
@@ -104,7 +104,7 @@ def test_a_job_that_hangs_fails_at_the_time_limit_and_no_other_with_it(fake, sto
 
 
 @pytest.mark.slow
-def test_jobs_of_a_group_behind_one_that_hangs_are_not_failed_for_it(fake, store, run, monkeypatch):
+def test_members_that_wait_for_a_hanging_one_still_finish(fake, store, run, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.3)
     jobs = [fake.make_job(1, trouble="unresponsive"), *(fake.make_job(seed, steps=2) for seed in (2, 3))]
     summary, _ = run(jobs, fake.train_in_turn, policy=Policy(time_limit=1.5))
@@ -123,7 +123,7 @@ def test_each_job_of_a_group_over_the_time_limit_gets_the_limit_again_from_its_c
 
 
 @pytest.mark.slow
-def test_a_job_over_the_limit_in_its_group_and_alone_fails(fake, store, run):
+def test_a_job_over_the_time_limit_in_its_group_and_alone_fails(fake, store, run):
     jobs = [fake.make_job(1, steps=1000, pause=0.05), fake.make_job(2, steps=2)]
     assert run(jobs, policy=Policy(time_limit=0.6))[0] == Summary(finished=1, failed=1)
     check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 0.6 s")
@@ -166,7 +166,7 @@ def test_a_full_disk_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["raise", "os._exit"])
-def test_jobs_trained_anew_resume_alone_and_replace_their_earlier_results(fake, store, run, group, trouble):
+def test_redone_jobs_of_a_failed_group_resume_alone_and_replace_results(fake, store, run, group, trouble):
     jobs = group(trouble)
     for job in jobs:
         store.finish(job, Record("finished", {"state": -1.0}))
@@ -179,7 +179,7 @@ def test_jobs_trained_anew_resume_alone_and_replace_their_earlier_results(fake, 
 
 
 @pytest.mark.slow
-def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store, run):
+def test_after_max_failures_the_other_jobs_of_a_failed_group_are_left(fake, store, run):
     jobs = [fake.make_job(seed, steps=2, trouble="os._exit") for seed in range(4)]
     assert run(jobs, policy=Policy(max_failures=2))[0] == Summary(failed=2, left=2)
     for job in jobs:
@@ -188,7 +188,7 @@ def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store
 
 
 @pytest.mark.slow
-def test_groups_that_fail_take_no_more_slots_than_there_are(fake, store):
+def test_jobs_of_failed_groups_use_only_the_given_slots(fake, store):
     bad = [fake.make_job(seed, steps=3, trouble="os._exit", at=1) for seed in (10, 20)]
     groups = [[job, *(fake.make_job(job.seed + i, steps=3) for i in (1, 2))] for job in bad]
     busy, most = set(), 0
@@ -207,7 +207,7 @@ def test_groups_that_fail_take_no_more_slots_than_there_are(fake, store):
 
 
 @pytest.mark.slow
-def test_an_error_while_an_early_record_is_stored_keeps_it(fake, store, run, monkeypatch):
+def test_an_interrupt_while_an_early_record_is_stored_keeps_it(fake, store, run, monkeypatch):
     jobs = [fake.make_job(0, steps=1), fake.make_job(1, steps=3, held_at=2, marker="never")]
     finish, calls = store.finish, []
 
@@ -224,7 +224,7 @@ def test_an_error_while_an_early_record_is_stored_keeps_it(fake, store, run, mon
 
 
 @pytest.mark.slow
-def test_on_machines_that_do_not_see_the_results_folder_jobs_begin_again(fake, store, run, group, monkeypatch):
+def test_without_a_shared_folder_jobs_of_a_failed_group_start_again(fake, store, run, group, monkeypatch):
     monkeypatch.setattr(local.LocalBackend, "shares_folder", False)
     jobs = group("os._exit")
     summary, _ = run(jobs)

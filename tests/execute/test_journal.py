@@ -80,7 +80,7 @@ def test_a_sweep_that_trained_nothing_leaves_no_journal(begin, tmp_path):
 @pytest.mark.parametrize(
     ("error", "state"), [(KeyboardInterrupt(), "interrupted"), (ValueError("the disk is on fire"), "error")]
 )
-def test_how_a_sweep_ended_is_kept(begin, tmp_path, error, state):
+def test_the_journal_records_how_a_sweep_ended(begin, tmp_path, error, state):
     with pytest.raises(type(error)), begin() as journal:
         train(journal, JOBS[0])
         raise error
@@ -99,14 +99,14 @@ def test_a_journal_is_written_at_most_once_per_WRITE_SECONDS(begin, tmp_path, mo
     assert written == [0, 60, 120, 180, 180]  # at last when it ends
 
 
-def test_a_journal_is_written_soon_after_the_last_event(begin, tmp_path, monkeypatch):
+def test_the_journal_is_written_within_the_interval_after_the_last_event(begin, tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.05)
     with begin() as journal:
         train(journal, JOBS[0])
         wait_until(lambda: read_sweeps(tmp_path, 3)[0]["counts"] == {"finished": 1, "waiting": 2})
 
 
-def test_the_wall_clock_may_jump(begin, tmp_path, monkeypatch):
+def test_a_clock_set_back_gives_no_negative_silence(begin, tmp_path, monkeypatch):
     with begin() as journal:
         train(journal, JOBS[0])
     monkeypatch.setattr(journal_module.time, "time", lambda: 0.0)
@@ -158,7 +158,7 @@ def test_a_command_that_is_not_unicode_leaves_a_sound_journal(begin, tmp_path):
 
 
 @pytest.mark.slow
-def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path):
+def test_read_sweeps_returns_all_running_and_the_latest_ended_sweeps(begin, tmp_path):
     with begin(command="alive"), begin(command="alive too"):
         for number in range(4):
             with begin(command=f"{number}") as journal:
@@ -231,7 +231,7 @@ def test_a_journal_deleted_under_a_sweep_does_not_end_it(begin, warnings):
     assert warnings == []
 
 
-def test_a_command_is_what_a_user_types_again(monkeypatch):
+def test_the_recorded_command_can_be_typed_again(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/cli.py", "run", "{S,R}-c", "training.epochs=3"])
     assert command_line() == "madbench run '{S,R}-c' training.epochs=3"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
@@ -241,7 +241,7 @@ def test_a_command_is_what_a_user_types_again(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_journal_that_is_replaced_while_it_is_read_never_looks_dead(begin, tmp_path):
+def test_a_sweep_looks_running_while_its_journal_is_rewritten(begin, tmp_path):
     with begin() as journal:
         states = set()
         for _ in range(100):
@@ -251,7 +251,7 @@ def test_a_journal_that_is_replaced_while_it_is_read_never_looks_dead(begin, tmp
 
 
 @pytest.mark.slow
-def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
+def test_a_journal_of_twenty_thousand_jobs_is_written_and_read_within_a_second(begin, tmp_path):
     jobs = [replace(JOBS[0], seed=seed) for seed in range(20_000)]
     with begin(jobs) as journal:
         train(journal, jobs[0])
@@ -263,7 +263,7 @@ def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
-def test_a_journal_that_cannot_be_locked_is_no_living_sweep(begin, tmp_path, monkeypatch, number):
+def test_a_sweep_on_a_disk_without_locks_has_state_unknown(begin, tmp_path, monkeypatch, number):
     with begin() as ended:
         train(ended, JOBS[0])
     with begin() as journal:

@@ -118,7 +118,7 @@ class OutOfMemoryError(RuntimeError):
         (RuntimeError("x" * 3000), "RuntimeError: " + "x" * 183 + "..."),
     ],
 )
-def test_the_last_line_of_an_error_says_shortly_what_went_wrong(error, last_line):
+def test_the_last_line_of_a_failure_summarizes_the_error(error, last_line):
     try:
         raise error
     except Exception as caught:

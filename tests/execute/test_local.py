@@ -104,7 +104,7 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_is_killed_once_is_done_by_the_same_command(fake, store, tmp_path):
+def test_a_job_whose_process_is_killed_once_is_tried_again(fake, store, tmp_path):
     job, events = (
         fake.make_job(0, trouble="killed once", marker=str(tmp_path / "marker"), pids=str(tmp_path / "pids")),
         [],
@@ -115,7 +115,7 @@ def test_a_job_whose_process_is_killed_once_is_done_by_the_same_command(fake, st
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_is_killed_each_time_stays_failed(fake, store, tmp_path):
+def test_a_job_whose_process_is_killed_three_times_fails(fake, store, tmp_path):
     job = fake.make_job(0, trouble="killed", pids=str(tmp_path / "pids"))
     for summary in (Summary(failed=1), Summary(skipped=1)):
         assert run_jobs([job], store, fake.train, policy=Policy(retry=False)) == summary
@@ -142,7 +142,7 @@ def test_a_group_trains_in_one_process(fake, store):
 
 
 @pytest.mark.slow
-def test_every_job_of_a_group_ends_in_its_own_way(check_pairs):
+def test_members_of_a_group_finish_diverge_or_fail_independently(check_pairs):
     check_pairs(functools.partial(local.run_jobs, slots=2))
 
 
@@ -217,7 +217,7 @@ def test_an_error_in_the_listener_stops_the_workers(fake, store):
 
 
 @pytest.mark.slow
-def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store, monkeypatch):
+def test_workers_get_threads_and_devices_and_the_parent_environment_is_unchanged(fake, store, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "5")
@@ -247,7 +247,7 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
         ({"threads": 2, "passive": True}, {"GOMP_SPINCOUNT": "7"}, [None, "7"]),
     ],
 )
-def test_waiting_threads_on_busy_cores_sleep_unless_the_user_sets_a_variable(how, own, expected, monkeypatch):
+def test_openmp_threads_wait_passively_on_busy_cores_unless_the_user_decides(how, own, expected, monkeypatch):
     for name in WAITING:
         monkeypatch.delenv(name, raising=False)
     for name, value in own.items():
@@ -269,7 +269,7 @@ def test_workers_run_on_the_cores_that_this_process_may_use(fake, store):
 
 
 @pytest.mark.parametrize("name", ["slots", "threads_per_slot"])
-def test_counts_must_be_positive(fake, store, name):
+def test_zero_slots_or_threads_are_refused(fake, store, name):
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
         run_jobs([], store, fake.train, **{name: 0})
 
@@ -343,7 +343,7 @@ def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_resu
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoints(fake, store):
+def test_ctrl_c_stops_the_sweep_and_the_next_one_resumes_from_checkpoints(fake, store):
     def steps_done():
         return [path.read_text().split()[0] for path in store.root.glob("work/*/checkpoint")]
 
@@ -365,7 +365,7 @@ def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoint
 
 
 @pytest.mark.slow
-def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
+def test_a_worker_that_ignores_ctrl_c_is_killed_after_the_grace_period(store):
     with Sweep(store.root, 2, 0.5) as sweep:
         wait_until(lambda: len(sweep.workers()) == 2)
         began = time.monotonic()

@@ -73,7 +73,7 @@ def test_semaphores_of_killed_workers_are_removed_without_a_warning(python):
 
 
 @pytest.mark.slow
-def test_a_line_of_the_shell_runs_its_jobs(python):
+def test_a_script_given_with_python_c_runs_its_jobs(python):
     assert python("-c", BARE).stdout == "2 finished\n"
 
 
@@ -85,7 +85,7 @@ def test_a_script_that_was_deleted_runs_its_jobs(python, script):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shadow", ["signal", "random", "profile"])
-def test_a_file_named_as_a_module_of_python_stops_no_worker(python, script, tmp_path, shadow):
+def test_a_script_folder_that_shadows_standard_modules_stops_no_worker(python, script, tmp_path, shadow):
     (tmp_path / f"{shadow}.py").write_text("raise SystemExit('the wrong module')\n")
     path = script(BARE)
     ended = python("-P", path)  # as the command madbench starts, without the folder of the script on the path
@@ -96,7 +96,7 @@ def test_a_file_named_as_a_module_of_python_stops_no_worker(python, script, tmp_
 
 
 @pytest.mark.slow
-def test_the_top_level_of_a_script_runs_once(python, script, tmp_path):
+def test_workers_do_not_run_the_top_level_of_a_script(python, script, tmp_path):
     package = tmp_path / "package"
     package.mkdir()
     (package / "__main__.py").write_text(f"print('top')\n{BARE}")
@@ -130,12 +130,12 @@ def test_a_mixer_class_of_a_script_without_a_main_guard_is_an_error_with_advice(
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_pool_is_told_that_it_may_not_start_processes(python, script):
+def test_running_jobs_in_a_multiprocessing_pool_is_an_error(python, script):
     ended = python(script(IN_POOL))
     assert ended.returncode == 1 and "multiprocessing.Pool" in ended.stderr.splitlines()[-1]
     assert "TrainingError" in ended.stderr and "AssertionError" not in ended.stderr and "__main__'" not in ended.stderr
 
 
 @pytest.mark.slow
-def test_a_worker_of_an_executor_runs_its_jobs(python, script):
+def test_jobs_can_be_run_from_a_process_pool_executor(python, script):
     assert python(script(IN_EXECUTOR)).stdout == "2 finished\n"

@@ -21,7 +21,7 @@ def plain(monkeypatch):
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("is_faster", [True, False])
-def test_the_library_is_the_one_that_large_products_use(monkeypatch, is_faster):
+def test_the_recorded_library_is_the_one_that_large_products_use(monkeypatch, is_faster):
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(products, "onednn_is_faster", lambda: is_faster)
     assert product_library() == ("oneDNN for large products, else MKL" if is_faster else "MKL")
@@ -29,7 +29,7 @@ def test_the_library_is_the_one_that_large_products_use(monkeypatch, is_faster):
     assert product_library().endswith("MKL, MKL_CBWR=AVX2")
 
 
-def test_every_record_of_a_run_on_a_cpu_has_the_library(tmp_path):
+def test_every_record_of_a_run_on_a_cpu_names_the_product_library(tmp_path):
     jobs = [mad_job(seed=seed) for seed in range(2)]
     handed_in = []
 

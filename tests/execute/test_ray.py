@@ -49,7 +49,7 @@ def results(store):
     return {run.job.seed: run.record for run in store.runs()}
 
 
-def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
+def test_jobs_on_ray_end_as_on_one_machine(cluster, fake, store, capfd):
     good = [fake.make_job(seed, steps=3, environment=["OMP_NUM_THREADS"]) for seed in range(4)]
     slow = fake.make_job(7, steps=1000, pause=0.05)
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
@@ -70,12 +70,12 @@ def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_every_job_of_a_group_ends_in_its_own_way(cluster, check_pairs):
+def test_members_of_a_group_finish_diverge_or_fail_independently(cluster, check_pairs):
     check_pairs(ray_executor(RayConfig(cluster.address)))
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_job_is_stored_when_it_ends_and_only_the_job_that_is_to_blame_fails(cluster, fake, store, tmp_path, shared):
+def test_jobs_are_stored_when_they_end_and_only_the_failing_one_fails(cluster, fake, store, tmp_path, shared):
     marker = tmp_path / "finished"  # until one job is stored, the one to blame waits
     blamed = fake.make_job(1, steps=60, trouble="os._exit", at=50, held_at=40, marker=str(marker))
     jobs, events = [fake.make_job(0), blamed, fake.make_job(2)], []
@@ -114,7 +114,7 @@ def test_both_jobs_of_a_group_resume_after_their_worker_was_killed(cluster, fake
     assert first == (str(killed[0]), 2) and second[1] == 2 and min(steps) >= 1
 
 
-def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_path):
+def test_runs_on_ray_equal_local_runs_bit_for_bit(cluster, tmp_path):
     profile = tmp_path / "tiny.yaml"
     tasks = with_setting(["compression"], **counts(32, 16))
     profile.write_text(profile_text(model={"d_model": 16}, training={"batch_size": 16, "epochs": 2}, tasks=tasks))
@@ -143,7 +143,7 @@ def test_ray_clusters_that_are_too_small_or_unreachable_are_refused(cluster, fak
             ray_executor(RayConfig(address))([[fake.make_job(0)]], store, fake.train)
 
 
-def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
+def test_killing_a_machine_repeats_only_its_current_job(cluster, fake, store, tmp_path):
     trained = tmp_path / "trained"
     jobs = [fake.make_job(seed, steps=25, pause=0.04, pids=str(trained)) for seed in range(9)]
     victims = list(cluster.others)
@@ -165,7 +165,7 @@ def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake
     assert 9 <= trainings <= 10  # the killed machine was at one job at most
 
 
-def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
+def test_ctrl_c_stops_all_ray_workers_and_frees_the_locks(fake, tmp_path):
     store = Store.open(tmp_path / "results")
     pids = tmp_path / "pids"
     program = (

@@ -39,7 +39,7 @@ def two_cores(set_cores, monkeypatch):
     monkeypatch.setattr(devices, "memory_bytes", lambda: 16e9)
 
 
-def test_all_suites_share_one_pool_of_single_threads_longest_first():
+def test_jobs_of_all_suites_share_single_threaded_slots_longest_first():
     jobs = [*mad(), text()]
     [pool] = plan_batches(jobs, "cpu")
     assert (pool.slots, pool.threads) == (2, 1) and set(job.id for job in pool.jobs) == {job.id for job in jobs}
@@ -58,7 +58,7 @@ def test_two_language_models_train_side_by_side():
     assert plan_batches(jobs, "cpu") == [JobBatch(jobs, 2, 1)]
 
 
-def test_only_unfinished_jobs_decide_the_threads_of_batches():
+def test_stored_jobs_do_not_influence_the_threads_of_batches():
     jobs, last = mad(), text()
     assert [batch.threads for batch in plan_batches([*jobs, last], "cpu", unfinished=[last])] == [1, 2]
 
@@ -73,12 +73,12 @@ def test_only_unfinished_jobs_decide_the_threads_of_batches():
         ("cpu", {"slots": 8}, [(7, 1)]),
     ],
 )
-def test_suites_take_turns_on_gpus_and_with_fewer_slots_than_cores(device, how, expected):
+def test_suites_train_one_after_another_on_gpus_or_with_few_slots(device, how, expected):
     found = plan_batches([*mad(), text()], device, RunOptions(**how))
     assert [(batch.slots, batch.threads) for batch in found] == expected
 
 
-def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(set_cores):
+def test_the_default_is_one_job_per_cpu_core_and_one_per_gpu(set_cores):
     set_cores(3)
     for device, count in (("cpu", 3), ("cuda", 1), ("cuda:1", 1)):
         assert [(batch.slots, batch.threads) for batch in plan_batches(mad(), device)] == [(count, 1)]
@@ -112,13 +112,13 @@ def test_a_job_has_no_more_threads_than_there_are_free_cores(set_cores):
     assert plan([long, text(23_000)], Threads(free=6), slots=2) == [(2, 3)]
 
 
-def test_on_busy_cores_jobs_of_one_thread_share_all_of_them():
+def test_single_threaded_jobs_use_all_cores_even_if_some_are_busy():
     jobs = [*mad("compression"), text(24_000)]
     assert plan(jobs, Threads(free=2)) == [(1, 1), (1, 2)]
     assert plan(jobs, Threads(free=1)) == [(2, 1)]
 
 
-def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypatch):
+def test_threads_come_from_the_option_or_the_environment_or_the_free_cores(monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "busy_cores", lambda: 1.0)
@@ -143,7 +143,7 @@ def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypat
         (2.0, math.inf, 2, "2 of 4 cores busy"),
     ],
 )
-def test_a_core_is_busy_that_is_so_now_and_was_over_the_last_minute(busy, load, free, reason, set_cores, monkeypatch):
+def test_a_core_counts_as_busy_if_busy_now_and_over_the_last_minute(busy, load, free, reason, set_cores, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     set_cores(4)
@@ -162,29 +162,29 @@ def test_busy_cores_are_counted_only_if_a_job_can_use_several_cores(set_cores, m
     assert choose_threads([text()]) == Threads()
 
 
-def test_a_shift_says_how_its_jobs_train():
+def test_a_batch_states_its_slots_and_threads():
     assert JobBatch([], 2, 1).text() == "2 at a time, 1 thread each"
     assert JobBatch([], 4, 3, "--threads 3").text(1) == "1 at a time, 3 threads each (--threads 3)"
 
 
-def test_no_jobs_make_no_batch():
+def test_without_jobs_there_is_no_batch():
     assert plan_batches([], "cpu") == []
 
 
-def test_small_jobs_are_not_measured(monkeypatch):
+def test_the_memory_of_small_jobs_is_not_measured(monkeypatch):
     monkeypatch.setattr(cost, "peak_memory_bytes", None)
     assert slots_in_memory([*mad(), text()], 2) == 2
 
 
 @pytest.mark.parametrize(("memory", "expected"), [(1e12, 16), (100e9, 11), (10e9, 1), (1e9, 1)])
-def test_large_jobs_are_as_many_as_fit(memory, expected, monkeypatch):
+def test_the_number_of_parallel_large_jobs_is_limited_by_memory(memory, expected, monkeypatch):
     large = text(seq_len=1024, d_model=768, n_layer=12)
     monkeypatch.setattr(cost, "peak_memory_bytes", lambda job, micro_batch: 4_000_000_000)
     monkeypatch.setattr(devices, "memory_bytes", lambda: memory)
     assert slots_in_memory([large, *mad()], 16) == expected
 
 
-def test_a_mixer_that_cannot_run_without_data_counts_by_the_bound(monkeypatch):
+def test_a_mixer_whose_memory_cannot_be_measured_counts_with_the_upper_bound(monkeypatch):
     def fail(job, micro_batch):
         raise RuntimeError("no fake tensors")
 
@@ -204,6 +204,6 @@ def test_a_mixer_that_cannot_run_without_data_counts_by_the_bound(monkeypatch):
         ("cd:gdn-cg", "in_context_recall"),
     ],
 )
-def test_the_bound_of_memory_is_above_what_a_step_takes(label, task):
+def test_the_upper_bound_of_memory_is_above_the_measured_peak(label, task):
     for job in mad(task, label=label):
         assert cost.peak_memory_bytes(job, size_of(job).sequences_per_step) < most_bytes(job) / 2

@@ -20,7 +20,7 @@ from madbench.text.corpus import imagined_corpus
 from madbench.training.loop import train
 
 
-def test_a_call_gives_back_jobs_and_all_settings_of_their_training(fake, tmp_path):
+def test_a_slurm_call_survives_encoding_with_all_training_settings(fake, tmp_path):
     jobs, works = [fake.make_job(seed, steps=3, at=0.5) for seed in range(2)], [tmp_path / "a", tmp_path / "b"]
     corpus = dataclasses.replace(imagined_corpus(300), folder=tmp_path, cache=tmp_path / "cache")
     settings = {"device": "cpu", "corpora": {corpus.digest: corpus}, "micro_batch": None, "keep_weights": True}
@@ -33,13 +33,13 @@ def test_a_call_gives_back_jobs_and_all_settings_of_their_training(fake, tmp_pat
     assert back.train.keywords["corpora"][corpus.digest].cache == corpus.cache  # which corpora are not compared by
 
 
-def test_a_setting_that_text_cannot_give_back_is_refused(fake, tmp_path):
+def test_a_training_setting_that_json_cannot_hold_is_refused(fake, tmp_path):
     given = Assignment([fake.make_job(0)], functools.partial(train, device=object()), Policy(), [tmp_path])
     with pytest.raises(ConfigError, match="device is an object of object"):
         encode_call(given, False, {}, "madbench")
 
 
-def test_an_outcome_gives_back_its_records_in_any_order_and_from_any_part(fake, tmp_path):
+def test_records_of_a_slurm_outcome_are_read_for_any_subset_of_jobs(fake, tmp_path):
     jobs = [fake.make_job(seed) for seed in range(3)]
     curve = [{"step": 1, "train_loss": 0.1}, {"step": 2, "train_loss": math.inf}]
     first = Record("diverged", {"loss": math.inf, "n": 3}, curve, {"versions": {"torch": "2"}}, "loss was not finite")

@@ -130,7 +130,7 @@ def test_a_node_that_lacks_madbench_ends_the_sweep(queue, monkeypatch):
     assert "cannot import madbench" in outcome.broken
 
 
-def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it_is_stored(queue):
+def test_results_of_ended_slurm_jobs_are_taken_over_and_deleted_once_stored(queue):
     queue.driver(queue.group(0), queue.group(1, 2))
     queue.kill_driver()
     queue.end("1000_0", [0])
@@ -147,7 +147,7 @@ def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it
     assert queue.folders() == []
 
 
-def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
+def test_the_result_of_a_partly_stored_group_serves_the_remaining_jobs(queue):
     queue.driver(queue.group(0, 1, 2))
     queue.kill_driver()
     queue.end("1000", [0, 1, 2])
@@ -192,7 +192,7 @@ def test_incomplete_and_damaged_results_of_a_worker_are_ignored(queue):
     assert queue.folders() == [f"1001_{i}" for i in range(5)]
 
 
-def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue):
+def test_a_damaged_result_counts_as_a_lost_worker(queue):
     group = queue.group(0)
     backend = queue.driver(group)
     queue.folder("1000").outcome.write_bytes(b"half an out")
@@ -205,7 +205,7 @@ def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue):
 
 
 @pytest.mark.slow
-def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
+def test_a_slurm_job_on_a_broken_node_is_replaced(queue):
     queue.driver(queue.group(0))
     queue.kill_driver()
     queue.end("1000", [], broken="no GPU there")
@@ -214,7 +214,7 @@ def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
 
 
 @pytest.mark.slow
-def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
+def test_a_slurm_job_unknown_to_sacct_is_cancelled_and_replaced(queue, slurm):
     queue.driver(queue.group(0))
     queue.kill_driver()
     sacct = slurm.parent / "bin" / "sacct"
@@ -235,7 +235,7 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
         ("afresh", "RUNNING"),
     ],
 )
-def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, state, how):
+def test_a_slurm_job_with_other_jobs_or_settings_is_cancelled_and_replaced(queue, state, how):
     queue.driver(queue.group(0, 1))
     queue.kill_driver()
     queue.enter(state)
@@ -247,7 +247,7 @@ def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, stat
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
-def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
+def test_a_running_group_that_is_partly_stored_is_taken_over(queue):
     first, rest = queue.group(0), queue.group(1, 2)
     queue.driver(as_group(first, rest))
     queue.store.finish(first.jobs[0], queue.fake.expected(first.jobs[0]))
@@ -264,7 +264,7 @@ def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
 
 
 @pytest.mark.slow
-def test_a_member_that_did_not_end_is_trained_alone(queue):
+def test_a_member_without_a_record_is_submitted_alone(queue):
     """The group gave a result without this member, as if it had run out of memory."""
     queue.driver(queue.group(0, 1))
     queue.kill_driver()
@@ -273,7 +273,7 @@ def test_a_member_that_did_not_end_is_trained_alone(queue):
     assert queue.driver(alone).jobs[alone].slurm_id == "1001"
 
 
-def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch):
+def test_the_record_of_a_member_is_read_before_its_group_ends(queue, monkeypatch):
     group = queue.group(0, 1)
     backend = queue.driver(group)
     record = queue.fake.expected(group.jobs[1])
@@ -287,7 +287,7 @@ def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch
     assert list((queue.store.root / "slurm").glob("[!.]*")) == []
 
 
-def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
+def test_a_slurm_job_with_an_equal_partial_function_is_taken_over(queue):
     queue.driver(queue.group(0, train=functools.partial(queue.fake.train, compile="never")))
     queue.kill_driver()
     group = queue.group(0, train=functools.partial(queue.fake.train, compile="never"))
@@ -295,7 +295,7 @@ def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
 
 
 @pytest.mark.slow
-def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
+def test_a_slurm_job_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
     queue.driver(queue.group(0))
     queue.kill_driver()
     for module in ("worker", "slurm_folder"):
@@ -305,7 +305,7 @@ def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there_is_not(queue):
+def test_only_waiting_slurm_jobs_in_another_partition_are_replaced(queue):
     queue.driver(queue.group(0), queue.group(1), partition="slow")
     queue.kill_driver()
     queue.enter("RUNNING", "1000_1")
@@ -341,7 +341,7 @@ def test_jobs_that_a_driver_submits_later_are_taken_over(queue):
     [b"nonsense", b"[" * 200_000, b"[]", b'{"jobs": 1}', b'{"jobs": {}, "works": []}'],
     ids=range(5),  # pytest puts ids into the environment, which sbatch gets
 )
-def test_a_folder_that_is_not_of_a_slurm_job_of_ours_is_passed_over(queue, call):
+def test_a_folder_with_an_invalid_call_is_ignored(queue, call):
     path = queue.folder("7").call
     path.parent.mkdir(parents=True)
     path.write_bytes(call)
@@ -360,7 +360,7 @@ class Mark:
 
 
 @pytest.mark.slow
-def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
+def test_reading_a_results_folder_unpickles_nothing(queue, tmp_path):
     mark = pickle.dumps(("success", Mark(tmp_path / "ran")))
     queue.driver(queue.group(0, 1), queue.group(2))
     queue.kill_driver()
@@ -379,7 +379,7 @@ def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_call_changed_by_another_user_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
+def test_a_tampered_call_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     group = queue.group(0)
@@ -410,14 +410,14 @@ def test_only_slurm_jobs_of_the_sweep_s_name_are_cancelled(queue):
     assert queue.states() == {"1000": "PENDING", "1001": "PENDING"}
 
 
-def test_a_call_that_never_comes_ends_its_slurm_job(queue, monkeypatch):
+def test_a_slurm_job_without_a_call_ends_with_an_error(queue, monkeypatch):
     monkeypatch.setattr(slurm_worker, "CALL_SECONDS", 0)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(StoreError, match="the driver that queued this job is gone"):
         slurm_worker.main(str(queue.store.root / "slurm"), content_digest(b""))
 
 
-def test_a_cancelled_group_leaves_nothing_by_which_it_could_be_taken_over(queue):
+def test_a_cancelled_group_leaves_no_folder(queue):
     group = queue.group(0)
     backend = queue.driver(group)
     backend.cancel([group])
@@ -437,7 +437,7 @@ KILLED_AT_ONCE = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["while they run", "as soon as they are queued", "and they have ended meanwhile"])
-def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm, store, tmp_path, moment):
+def test_jobs_of_a_killed_driver_are_trained_once_and_not_cancelled(fake, slurm, store, tmp_path, moment):
     pids = tmp_path / "pids"
     setting = {"steps": 100, "pause": 0.02, "pids": str(pids)}
     program = (
@@ -465,7 +465,7 @@ def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm
     assert [event["event"] for event in events].count("started") == 4
 
 
-def test_a_checkpoint_survives_that_another_driver_locks_its_folder_meanwhile(fake, store, monkeypatch):
+def test_a_checkpoint_is_written_even_if_its_temporary_file_is_deleted(fake, store, monkeypatch):
     """A lock clears what killed processes have half written, and a Slurm job may be alive."""
     from madbench import files
 

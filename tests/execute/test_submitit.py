@@ -116,7 +116,7 @@ def test_a_refused_submission_is_tried_again_with_growing_pauses_while_others_ru
 
 
 @pytest.mark.slow
-def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
+def test_a_submission_limit_lowers_the_number_of_slots(fake, slurm, store, clock):
     (slurm / "hold").write_text("PENDING")
     (slurm / "limit").write_text("3")
     groups = groups_of(fake, store, 7)
@@ -137,7 +137,7 @@ def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
 
 
 @pytest.mark.slow
-def test_a_limit_that_the_first_job_alone_is_over_ends_the_sweep(fake, slurm, store):
+def test_a_submission_limit_of_zero_ends_the_sweep(fake, slurm, store):
     (slurm / "limit").write_text("0")
     with pytest.raises(TrainingError, match="QOSMaxSubmitJobPerUserLimit"):
         slurm_executor()([[fake.make_job(seed)] for seed in range(3)], store, fake.train)
@@ -165,13 +165,13 @@ def test_a_sweep_trains_all_its_jobs_under_a_limit_of_submissions(fake, slurm, s
         {"sbatch": {"comment": "\u2028touch pwned"}},
     ],
 )
-def test_nothing_that_could_be_a_line_of_a_job_script_is_taken(slurm, asked):
+def test_slurm_options_with_control_characters_are_refused(slurm, asked):
     with pytest.raises(ConfigError, match="control characters cannot go into a Slurm script; leave them out"):
         slurm_executor(SlurmConfig(**asked))
 
 
 @pytest.mark.parametrize("name", ["a\ntouch pwned", "100%", "run-%j", "%x/results", "back\\slash"])
-def test_a_results_folder_of_which_slurm_would_make_another_is_refused_at_once(fake, slurm, tmp_path, name):
+def test_results_folder_names_that_slurm_would_expand_are_refused(fake, slurm, tmp_path, name):
     store = Store.open(tmp_path / name)
     with pytest.raises(ConfigError, match="results .*(control characters|choose a results folder without it)"):
         slurm_executor()([[fake.make_job(0)]], store, fake.train)
@@ -198,12 +198,12 @@ def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, sto
 
 
 @pytest.mark.slow
-def test_every_job_of_a_group_ends_in_its_own_way(slurm, check_pairs):
+def test_members_of_a_group_finish_diverge_or_fail_independently(slurm, check_pairs):
     check_pairs(slurm_executor())
 
 
 @pytest.mark.slow
-def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake, slurm, store, tmp_path):
+def test_a_preempted_group_is_requeued_and_resumes_from_its_checkpoints(fake, slurm, store, tmp_path):
     pids, marker = tmp_path / "pids", tmp_path / "preempted"
     setting = {"steps": 30, "pause": 0.01, "pids": str(pids), "held_at": 20, "marker": str(marker)}
     pair = [fake.make_job(seed, **setting) for seed in range(2)]
@@ -245,7 +245,7 @@ def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, s
 
 
 @pytest.mark.slow
-def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm, store, monkeypatch):
+def test_time_limits_and_import_errors_of_slurm_jobs_are_reported(fake, slurm, store, monkeypatch):
     limited = fake.make_job(0, steps=1000, pause=0.05)
     assert slurm_executor()([[limited]], store, fake.train, policy=Policy(time_limit=0.5)) == Summary(failed=1)
     assert results(store)[0].error == "stopped after the time limit of 0.5 s"

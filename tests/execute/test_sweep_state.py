@@ -28,7 +28,7 @@ def skipped(job: str, why: str = "stored") -> dict:
     return {"event": "skipped", "job": job, "reason": why}
 
 
-def test_a_sweep_is_counted_from_its_first_event_to_its_last():
+def test_sweep_state_counts_events_and_measures_speed():
     state = SweepState(dict.fromkeys("abcdef", 10.0))
     assert (state.done, state.seconds_left(), state.jobs_per_minute()) == (0, None, None)
     for job, why in zip("abc", ("stored", "failed", "busy"), strict=True):
@@ -46,7 +46,7 @@ def test_a_sweep_is_counted_from_its_first_event_to_its_last():
     assert state.fraction == 1.0
 
 
-def test_the_time_left_is_worked_out_from_tokens_not_from_jobs():
+def test_the_time_left_is_estimated_from_tokens_not_from_jobs():
     """A big job of 900 tokens after a small one of 100, which took 10 s: 90 s are left."""
     state = SweepState({"small": 100.0, "big": 900.0})
     state.apply(started("small", 0), 5.0)
@@ -69,7 +69,7 @@ def test_the_time_left_after_a_resume_uses_only_the_speed_of_this_sweep():
     assert state.jobs_per_minute() == pytest.approx(3.0)
 
 
-def test_the_last_long_job_alone_takes_as_long_as_it_takes():
+def test_the_time_left_of_the_last_job_uses_its_own_speed():
     """Ten slots have done a lot together; what is left runs in one of them."""
     state = SweepState({str(i): 100.0 for i in range(10)})
     for i in range(10):
@@ -81,7 +81,7 @@ def test_the_last_long_job_alone_takes_as_long_as_it_takes():
     assert state.seconds_left() == pytest.approx(89.0)
 
 
-def test_a_job_that_starts_again_elsewhere_is_at_work_once():
+def test_a_job_restarted_in_another_slot_is_counted_once():
     state = SweepState({"a": 1.0})
     state.apply(started("a", 0), 0.0)
     state.apply(progress("a", 0, 60), 1.0)
@@ -93,7 +93,7 @@ def test_a_job_that_starts_again_elsewhere_is_at_work_once():
     assert state.counts == {"finished": 1} and state.running == {}
 
 
-def test_slots_may_come_without_a_word_and_jobs_may_be_strange():
+def test_progress_of_unstarted_and_unknown_jobs_is_accepted():
     state = SweepState({"a": 1.0})
     state.apply(progress("a", 42, 50), 1.0)
     state.apply(progress("of another plan", 3, 50), 1.0)
@@ -109,7 +109,7 @@ def test_the_clock_of_a_sweep_never_runs_backwards():
     assert state.seconds == 10.0 and state.seconds_left() is None and state.jobs_per_minute() is None
 
 
-def test_nothing_to_do_is_done():
+def test_an_empty_sweep_is_complete():
     state = SweepState({})
     assert (state.done, state.fraction, state.seconds_left()) == (0, 1.0, 0.0)
 
@@ -127,7 +127,7 @@ LANGUAGE_JOB = Job(
 )
 
 
-def test_a_job_weighs_the_tokens_it_trains_on():
+def test_the_weight_of_a_job_is_its_number_of_training_tokens():
     found = tokens_by_job([*MAD_JOBS, LANGUAGE_JOB])
     assert found == dict.fromkeys([job.id for job in MAD_JOBS], 3 * 4000 * 16) | {LANGUAGE_JOB.id: 7 * 1024}
 
@@ -143,7 +143,7 @@ def test_jobs_that_train_together_share_a_slot_and_are_counted_one_by_one():
     assert set(state.running) == {"b"} and state.done == 1
 
 
-def test_events_become_flat_lines_without_what_json_lacks():
+def test_events_become_flat_json_lines_without_nan_and_none():
     event = {"event": "progress", "job": MAD_JOBS[0], "slot": 0}
     event["progress"] = {"step": 3, "total_steps": 9, "accuracy": None, "loss": math.nan}
     assert event_line(event) == {"event": "progress", "slot": 0, "job": MAD_JOBS[0].id, "step": 3, "total_steps": 9}

@@ -35,7 +35,7 @@ def events(output) -> list[str]:
     return [line for line in output.read_text().splitlines() if line.startswith(kinds)]
 
 
-def test_every_job_of_a_group_ends_in_its_own_way(fake, store, tmp_path):
+def test_members_of_a_group_finish_diverge_or_fail_independently(fake, store, tmp_path):
     jobs, output = [job for group in fake.pairs() for job in group], tmp_path / "output"
     with Store(store.root).lock(jobs[5]):
         assert start(store, output).wait(120) != 0

@@ -76,7 +76,7 @@ def test_jobs_whose_workers_hang_each_time_fail_and_the_others_go_on(hanging, fa
     assert [event["event"] for event in events if event["job"] == hung[0]] == ["started", "failed"]
 
 
-def test_a_limit_shorter_than_the_start_of_a_worker_leaves_time_for_it(fake, store):
+def test_the_time_limit_does_not_include_the_start_of_a_worker(fake, store):
     job = fake.make_job(0, pause=0.1)  # longer than the limit by itself
     assert local.run_jobs([[job]], store, fake.train, policy=Policy(time_limit=1e-3)).failed == 1
     assert store.read(job.id).record.error == "stopped after the time limit of 0.001 s"

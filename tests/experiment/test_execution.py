@@ -48,7 +48,7 @@ def executor(monkeypatch):
     return stand_in
 
 
-def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, executor):
+def test_executing_twice_trains_nothing_again_unless_with_redo(tmp_path, executor):
     planned = plan_experiment(tmp_path)
     assert planned.execute() == Summary(finished=2)
     assert planned.execute() == Summary()
@@ -57,14 +57,14 @@ def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, execut
     assert {call["train"]["device"] for call in executor.calls} == {"cpu"}
 
 
-def test_no_more_slots_than_jobs(tmp_path, executor, monkeypatch):
+def test_there_are_no_more_slots_than_jobs(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for seeds, slots in (([0], None), ([0], 8), ([0, 1, 2, 3], None), ([0, 1, 2, 3], 2)):
         plan_experiment(tmp_path, ["S"], seeds=seeds).execute(options=RunOptions(slots=slots))
     assert [call["slots"] for call in executor.calls] == [1, 1, 3, 2]
 
 
-def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
+def test_all_rows_are_passed_to_the_executor_in_one_call(tmp_path):
     executor = StandIn()
     planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3]})
     assert planned.execute(options=RunOptions(executor=executor), policy=Policy(retry=False)) == Summary(finished=4)
@@ -72,7 +72,7 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
     assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
 
 
-def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
+def test_a_group_of_jobs_takes_one_slot(tmp_path, executor):
     planned = plan_experiment(tmp_path, seeds=[0, 1])
     planned.execute(options=RunOptions(slots=4))
     planned.execute(options=RunOptions(slots=4, group=2))
@@ -96,7 +96,7 @@ def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
         ({"executor": StandIn(), "group": 20}, [20, 12]),
     ],
 )
-def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, sizes, tmp_path, executor):
+def test_jobs_of_equal_shapes_are_grouped_if_no_slot_becomes_idle(how, sizes, tmp_path, executor):
     planned = plan_experiment(tmp_path, ["S", "S-p"])
     counts = ((planned.jobs[0], 20), (planned.jobs[-1], 12))
     jobs = [dataclasses.replace(job, seed=seed) for job, count in counts for seed in range(count)]
@@ -110,7 +110,7 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
 
 
 @pytest.mark.slow
-def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path):
+def test_a_group_of_jobs_gives_the_numbers_of_single_jobs(tmp_path):
     how = {"labels": ["S"], "seeds": [0, 1, 2], "set": TINY | {"tasks.compression.setting.num_train_examples": 320}}
     grouped, alone = (plan_experiment(tmp_path / name, **how) for name in ("grouped", "alone"))
     events = []
@@ -160,7 +160,7 @@ def test_threads_reach_the_local_executor_and_are_in_the_message(
     assert told == [said]  # nothing was left to train
 
 
-def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monkeypatch):
+def test_a_single_language_model_uses_all_free_cores(both, executor, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)), raising=False)
@@ -189,7 +189,7 @@ def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
         plan_experiment(tmp_path).execute(options=RunOptions(threads=2))
 
 
-def test_both_suites_train_in_one_call_where_the_executor_is(both):
+def test_jobs_of_both_suites_are_passed_to_the_executor_in_one_call(both):
     executor = StandIn()
     planned = both(vary={"language_model.training.steps": [4, 8]})
     assert planned.execute(options=RunOptions(executor=executor)) == Summary(finished=6)
@@ -200,7 +200,7 @@ def test_both_suites_train_in_one_call_where_the_executor_is(both):
     }
 
 
-def test_suites_that_take_turns_share_the_failures_allowed(both, executor, monkeypatch):
+def test_max_failures_counts_over_all_suites(both, executor, monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 2)
     executor.give = lambda job: Record("failed", error="a crash")
     planned = both(vary={"language_model.training.steps": [4, 8]}, seeds=[7])

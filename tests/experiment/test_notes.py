@@ -11,7 +11,7 @@ from madbench.suites.addressing import parse_overrides
 from madbench.suites.mad.suite import MAD
 
 
-def test_labels_that_a_change_leaves_alone_share_the_runs_without_it_and_are_named(tmp_path):
+def test_a_note_names_labels_on_which_an_override_has_no_effect(tmp_path):
     changed = plan_experiment(tmp_path, ["S", "R-12!"], set={"model.mix_rank": 4}, tasks=["compression"])
     plain = plan_experiment(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
     same, other = zip(changed.jobs, plain.jobs)
@@ -42,7 +42,7 @@ def test_a_note_names_the_tasks_whose_training_ends_within_the_warm_up(tmp_path)
 
 
 @pytest.mark.slow
-def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
+def test_tasks_with_equal_steps_share_a_warm_up_note_per_row(tmp_path):
     epochs = {f"tasks.{task}.setting.num_train_examples": 64 for task in ("memorization", "compression")}
     planned = plan_experiment(
         tmp_path,

@@ -27,7 +27,7 @@ from madbench.text.prepare import default_corpus
 from madbench.training import devices
 
 
-def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
+def test_prepare_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
     planned = plan_experiment(
         tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2], set={}
     )
@@ -75,7 +75,7 @@ def test_a_plan_with_a_corpus_that_exists_writes_nothing_to_the_results(tmp_path
 
 
 @pytest.mark.slow
-def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
+def test_the_default_experiment_has_six_tasks_and_the_language_model(tmp_path):
     planned = prepare(load_grid(["S"], {}), ExperimentOptions(device="cpu", results=tmp_path / "results"))
     assert planned.for_suite(MAD).protocol.tasks == list(MAD_TASKS)
     assert [job.task for job in planned.for_suite(LANGUAGE).jobs] == ["language_model"]
@@ -83,7 +83,7 @@ def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
+def test_a_row_has_the_jobs_of_an_experiment_with_its_changes_alone(tmp_path):
     planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
     for row in planned.rows:
         changes = settings_of(row.row.changes)
@@ -108,7 +108,7 @@ def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
     assert [job.task for job in planned.jobs] == ["compression", "memorization", "memorization"]
 
 
-def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
+def test_an_override_of_a_whole_task_needs_that_task_to_be_trained():
     change = Override.parse("tasks.compression={training: {epochs: 3}}")
     assert tasks_in_order(MAD, [change], ["compression"]) == ["compression"]
     assert MAD.Profile.load("quick", [change]).trainings("compression", "float32")[0].epochs == 3
@@ -164,7 +164,7 @@ def test_a_label_that_does_not_use_the_varied_setting_is_planned_with_a_note(tmp
 
 
 @pytest.mark.parametrize("has_units", [False, True])
-def test_precision_is_the_profiles_or_else_the_hardwares(tmp_path, monkeypatch, has_units):
+def test_precision_comes_from_the_profile_or_from_the_hardware(tmp_path, monkeypatch, has_units):
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has_units)
     hardware = "bfloat16" if has_units else "float32"
     assert plan_experiment(tmp_path).protocol.precision == "float32"
@@ -175,7 +175,7 @@ def test_precision_is_the_profiles_or_else_the_hardwares(tmp_path, monkeypatch, 
     assert {job.training.precision for job in full.jobs} == {full.protocol.precision} == {hardware}
 
 
-def test_each_suite_has_the_rows_that_concern_it(both):
+def test_each_suite_has_only_the_rows_that_change_it(both):
     planned = both(vary={"training.epochs": [2, 3], "language_model.training.steps": [4, 8]})
     assert [row.name for row in planned.for_suite(MAD).rows] == [
         f"{x}  training.epochs={n}" for x in "SR" for n in (2, 3)
@@ -195,7 +195,7 @@ def test_settings_of_the_other_suite_are_refused(both):
         both(**only, fidelity="published")
 
 
-def test_a_value_that_trains_what_the_profile_trains_may_be_among_those_that_vary(tmp_path):
+def test_varied_values_may_include_the_value_of_the_profile(tmp_path):
     keys = {"budget": "paper", "tasks": ["compression"], "set": {"model.d_model": 16}}
     planned = plan_experiment(tmp_path, ["cd:exp-sum"], vary={"model.qk_rank": [16, 32]}, **keys)
     assert planned.jobs[0].id == plan_experiment(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
@@ -222,7 +222,7 @@ def test_a_profile_of_a_language_model_that_is_not_trained_is_refused(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
+def test_a_varied_value_equivalent_to_another_spelling_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="stop_accuracy=3 trains the same as training.stop_accuracy=2"):
         plan_experiment(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
     plan_experiment(tmp_path, vary={"training.stop_accuracy": [0.9, 2]})
@@ -230,7 +230,7 @@ def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["S-p", "R-12!", "D-p", "L-p", "cd:gdn", "cd:mamba2-cg", "ha:3us-q", "hfa:2w-q"])
-def test_every_width_that_is_planned_can_be_built(label):
+def test_every_size_that_can_be_solved_can_be_built(label):
     planned = 0
     for d_model, n_head in ((95, 3), (33, 2), (31, 5), (7, 2), (90, 6)):
         try:

@@ -49,7 +49,7 @@ def test_an_argument_without_effect_is_refused_by_its_name(model, arguments):
         model(IDS, **arguments)
 
 
-def test_the_values_that_hold_anyway_are_taken(model):
+def test_forward_accepts_arguments_at_their_default_values(model):
     harmless = {"position_ids": torch.arange(10), "token_type_ids": torch.zeros(2, 10), "attention_mask": None}
     harmless |= {"output_attentions": False, "output_hidden_states": None, "past_key_values": None, "is_causal": True}
     expected = model(IDS)
@@ -59,14 +59,14 @@ def test_the_values_that_hold_anyway_are_taken(model):
     assert torch.equal(model(IDS, logits_to_keep=torch.tensor([2, 5])).logits, expected.logits[:, [2, 5]])
 
 
-def test_positions_of_padding_are_not_read(model):
+def test_forward_ignores_position_ids_of_padding(model):
     mask = torch.ones_like(IDS)
     mask[0, 7:] = 0
     positions = mask.cumsum(1) - 1
     assert torch.equal(model(IDS, attention_mask=mask, position_ids=positions).logits, model(IDS).logits)
 
 
-def test_outputs_that_the_configuration_asks_for_are_refused(make_folder):
+def test_unsupported_outputs_in_the_configuration_are_refused(make_folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(make_folder(), output_hidden_states=True)
     with pytest.raises(ValueError, match="output_hidden_states"):
         model(IDS)
@@ -82,12 +82,12 @@ def test_padding_is_refused_by_a_mixer_whose_rows_depend_on_the_length(make_mode
 
 
 @pytest.mark.parametrize("ids", [None, [[1, 2]], torch.arange(3), torch.zeros(1, 2, 3)])
-def test_ids_of_another_shape_are_refused(model, ids):
+def test_input_ids_of_another_shape_are_refused(model, ids):
     with pytest.raises(ValueError, match="input_ids: expected a tensor"):
         model(ids)
 
 
-def test_generate_takes_what_belongs_to_it(model, tmp_path, capsys):
+def test_generate_accepts_streamers_and_stop_strings(model, tmp_path, capsys):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     options = {"max_new_tokens": 16, "do_sample": False, "eos_token_id": None}
     text = model.generate(IDS[:1], **options)
@@ -111,7 +111,7 @@ def test_generate_refuses_padding_on_either_side(model, use_cache):
 @pytest.mark.parametrize(
     "arguments", [{"position_ids": AGAIN}, {"output_hidden_states": True, "return_dict_in_generate": True}, {"typo": 1}]
 )
-def test_generate_refuses_what_has_no_effect(model, arguments):
+def test_generate_refuses_arguments_without_effect(model, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         model.generate(IDS, max_new_tokens=3, **arguments)
 
@@ -137,12 +137,12 @@ def test_packed_documents_are_refused_by_trainer(model, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("how", [{"gradient_accumulation_steps": 2}, {"label_smoothing_factor": 0.1}])
-def test_trainer_takes_what_the_loss_heeds(model, tmp_path, how):
+def test_trainer_accepts_accumulation_and_label_smoothing(model, tmp_path, how):
     assert train(model, tmp_path, ROWS, **how).global_step == 2
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_trainer_takes_padding_on_the_right(model, make_folder, tmp_path):
+def test_trainer_accepts_padding_on_the_right(model, make_folder, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     rows = [dict(tokenizer(text)) for text in ("abc", "abcdefg", "a", "abcde")]
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)

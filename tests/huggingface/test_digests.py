@@ -74,7 +74,7 @@ def test_changed_weights_are_refused(make_folder, change):
         open_model(folder)
 
 
-def test_the_same_weights_in_other_files_are_taken(make_folder, tmp_path):
+def test_equal_weights_in_other_files_are_accepted(make_folder, tmp_path):
     folder = make_folder()
     change_weights(folder, lambda weights: None)
     model = open_model(folder)
@@ -120,7 +120,7 @@ def test_a_folder_without_digests_is_opened_with_a_warning(make_folder, caplog):
 
 @pytest.mark.parametrize("path", [(), ("model",), ("model", "d_model"), ("setting",), ("setting", "vocab_size")])
 @pytest.mark.parametrize("value", [{"a": 1}, 3.5, "text", [1], True, 10**400])
-def test_a_job_of_wrong_types_is_an_error_of_ours(path, value):
+def test_a_job_of_wrong_types_raises_a_madbench_error(path, value):
     config = {"job": language_job().to_dict()}
     *parents, last = ("job", *path)
     functools.reduce(operator.getitem, parents, config)[last] = value
@@ -135,7 +135,7 @@ DEEP = json.loads("[" * 70 + "]" * 70)
     "change",
     [{"seed": -1}, {"seed": 2**63}, {"label": "S\x1b"}, {"setting": {"corpus": "c", "vocab_size": 9, "x": DEEP}}],
 )
-def test_a_job_that_no_store_takes_is_an_error_of_ours(change):
+def test_a_job_invalid_for_a_store_raises_a_config_error(change):
     with pytest.raises(ConfigError, match="config.json: job"):
         MadbenchConfig(job=language_job().to_dict() | change)
 
@@ -146,7 +146,7 @@ def test_the_job_of_another_suite_is_no_language_model():
 
 
 @pytest.mark.parametrize("change", [{"dtype": "floatx"}, {"id2label": 3}, {"num_labels": "x"}], ids=str)
-def test_entries_that_transformers_cannot_read_are_one_sentence(make_folder, change):
+def test_configuration_entries_that_transformers_rejects_raise_one_sentence(make_folder, change):
     folder = make_folder()
     change_config(folder, lambda config: config.update(change))
     for auto in (transformers.AutoConfig, transformers.AutoModelForCausalLM):

@@ -44,7 +44,7 @@ def logits_of(model, prompt, count, **how):
 
 
 @pytest.mark.parametrize("label, mixer", CASES)
-def test_logits_with_caches_are_those_without_within_the_context_and_past_it(make_model, label, mixer):
+def test_logits_with_and_without_caches_agree_within_and_past_the_context(make_model, label, mixer):
     model = make_model(label, seq_len=CONTEXT, **mixer)
     cached, text = logits_of(model, ids(5), 16)
     computed, same_text = logits_of(model, ids(5), 16, use_cache=False)
@@ -56,7 +56,7 @@ def test_logits_with_caches_are_those_without_within_the_context_and_past_it(mak
             torch.testing.assert_close(cached[:, i], model.model(window)[:, -1], rtol=1e-4, atol=1e-4)
 
 
-def test_a_mixer_without_steps_writes_the_same_text(make_model, monkeypatch):
+def test_generation_without_decoding_steps_gives_the_same_text(make_model, monkeypatch):
     model = make_model("cd:gdn", seq_len=CONTEXT)
     _, with_steps = logits_of(model, ids(5), 16)
     monkeypatch.delattr(type(model.model.blocks[0].mixer), "step")
@@ -68,7 +68,7 @@ def test_a_mixer_without_steps_writes_the_same_text(make_model, monkeypatch):
 
 
 @pytest.mark.parametrize("label, mixer", CASES)
-def test_text_past_the_context_is_that_of_lm_sample(make_model, label, mixer):
+def test_text_past_the_context_equals_that_of_lm_sample(make_model, label, mixer):
     model = make_model(label, seq_len=CONTEXT, **mixer)
     _, text = logits_of(model, ids(20, batch=1), 5)
     drawn = {"generator": torch.Generator(), "temperature": 0, "vocab_size": 257}
@@ -98,7 +98,7 @@ def test_beams_are_the_same_with_caches_past_the_context(make_model):
     assert torch.equal(model.generate(ids(5), **options), model.generate(ids(5), use_cache=False, **options))
 
 
-def test_text_past_the_context_is_warned_of_once(make_model, caplog):
+def test_text_past_the_context_warns_once(make_model, caplog):
     model = make_model("S-p", seq_len=11)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

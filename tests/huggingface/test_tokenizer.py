@@ -78,7 +78,7 @@ def random_texts(count):
     return ["".join(draw.choice(parts)() for _ in range(draw.randint(1, 8))) for _ in range(count)]
 
 
-def test_every_text_has_the_ids_of_training(pair):
+def test_the_exported_tokenizer_gives_the_ids_of_training(pair):
     ours, theirs = pair
     texts = [*ODD, *TEXTS, *random_texts(100)]
     expected = [ours.encode(text).tolist() for text in texts]

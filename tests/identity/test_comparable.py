@@ -40,7 +40,7 @@ def without_types(text):
         ("import a", "if TYPE_CHECKING:\n    from a import B\nelse:\n    import a"),
     ],
 )
-def test_annotations_are_left_out_of_untyped_code(one, other):
+def test_without_types_removes_annotations(one, other):
     assert without_types(one) == without_types(other) and normal(one) != normal(other)
 
 
@@ -84,7 +84,7 @@ def test_annotations_are_left_out_of_untyped_code(one, other):
         ("with suppress(ImportError):\n    from a import b", "with suppress(ImportError):\n    from c import b"),
     ],
 )
-def test_code_that_runs_stays_in_untyped_code(one, other):
+def test_without_types_keeps_code_that_runs(one, other):
     assert without_types(one) != without_types(other)
 
 
@@ -100,13 +100,13 @@ def test_code_that_runs_stays_in_untyped_code(one, other):
         ("from a.used import x\nfrom b.old import y, z\ndef f():\n    from a.late import w\n", False),
     ],
 )
-def test_an_import_counts_by_its_names_outside_of_the_kept_parts(other, is_same):
+def test_imports_from_outside_the_digested_parts_count_by_name_only(other, is_same):
     text = "from a.used import x\nfrom a.old import y, z\ndef f():\n    from a.late import w\n"
     one, two = (normal_text(without_places(ast.parse(each), "a", ("used", "other"))) for each in (text, other))
     assert (one == two) == is_same
 
 
-def test_an_import_that_may_fail_counts_with_its_place():
+def test_imports_in_a_try_block_count_with_their_module():
     text = "try:\n    from a.old import x\nexcept ImportError:\n    from a.older import x\n"
     texts = (text, text.replace("old ", "new "), text.replace("older", "oldest"))
     assert len({normal_text(without_places(ast.parse(each), "a", ("used",))) for each in texts}) == 3

@@ -61,7 +61,7 @@ def replaced(file, old, new):
         ("cli/table.py", set(), None),
     ],
 )
-def test_an_edit_changes_the_parts_that_have_it_and_no_others(copied, place, parts, others):
+def test_an_edit_changes_only_digests_of_parts_that_import_the_file(copied, place, parts, others):
     def edit():
         with (copied / place).open("a") as file:
             file.write("\nADDED = 1\n")
@@ -110,7 +110,7 @@ def test_comments_and_docstrings_change_nothing(copied):
         ("signals", "digits", "my"),
     ],
 )
-def test_every_part_of_every_suite_has_files(job):
+def test_every_job_has_a_digest_for_each_part(job):
     assert all(digests(job).values()) and list(digests(job)) == list(PARTS)
 
 
@@ -146,7 +146,7 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
         ("tasks/memorization.py", "from madbench.tasks.base", "from madbench.tasks.basis", {"task"}),
     ],
 )
-def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied, place, old, new, parts):
+def test_the_module_of_an_imported_name_counts_only_if_digests_cover_it(copied, place, old, new, parts):
     assert changed_parts(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
@@ -159,12 +159,12 @@ def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied,
         ("model", "x", "x", True),
     ],
 )
-def test_digests_of_one_list_give_equal_bits(tmp_path, part, one, other, is_equal):
+def test_digests_in_one_list_of_known_equal_give_equal_bits(tmp_path, part, one, other, is_equal):
     (path := tmp_path / "equal.json").write_text(json.dumps({"task": [["a", "b", "c"], ["d", "e"]]}))
     assert package.gives_equal_bits(part, one, other, path) == is_equal
 
 
-def test_no_digest_is_in_two_lists_of_a_part():
+def test_no_digest_is_in_two_lists_of_known_equal():
     for lists in package.equal_digests().values():
         digests = [digest for equal in lists for digest in equal]
         assert len({*digests}) == len(digests)

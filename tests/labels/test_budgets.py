@@ -12,19 +12,19 @@ from madbench.mixers import Size, solve
 from madbench.suites import suites
 
 
-def test_every_name_of_a_budget_has_a_rule_and_every_suite_knows_its_budgets():
+def test_every_budget_name_has_a_rule_and_suites_use_known_budgets():
     assert tuple(BUDGETS) == get_args(Budget)
     assert all(set(suite.budgets) <= set(BUDGETS) for suite in suites().values())
     assert Size(16, 2, 8).rule == BUDGETS["strict"] and Size(16, 2, 8, "paper").rule == BUDGETS["paper"]
 
 
-def test_the_room_of_an_allocation_is_its_target_without_its_parameters():
+def test_the_room_of_an_allocation_is_its_target_minus_its_parameters():
     allocation = solve("G-c-q-12o", 64, 2, 32, "paper")
     assert BUDGETS["paper"].room(allocation) == allocation.target - allocation.total == allocation.slack
 
 
 @pytest.mark.parametrize("label", ["R-c-q", "G-g-q-12o", "cd:softmax-g", "cd:gdn"])
-def test_a_budget_of_another_quantity_is_a_row_of_each_table(label):
+def test_the_flops_budget_is_met_without_slack(label):
     allocation = solve(label, 96, 2, 128, "flops")
     left = 8 * 96**2 + 2 * 96 * 129 - allocation.flops_per_token(128)
     assert 0 <= left == allocation.slack == BUDGETS["flops"].room(allocation)
@@ -34,5 +34,5 @@ def test_a_budget_of_another_quantity_is_a_row_of_each_table(label):
 @pytest.mark.parametrize(
     ("budget", "words"), [("strict", "--budget strict"), ("flops", "--match flops"), ("state", "--match state")]
 )
-def test_a_budget_in_parameters_is_a_budget_and_others_are_matched(budget, words):
+def test_budget_words_uses_budget_for_parameters_and_match_otherwise(budget, words):
     assert " ".join(budget_words(budget)) == words

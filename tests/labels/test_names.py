@@ -22,7 +22,7 @@ from madbench.mixers.cd.grammar import PRESETS
 
 @pytest.mark.parametrize("features", ["", "-p", "-c", "-pc", "-v", "!", "-c-v"])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_is_shown_by_its_name_where_nothing_is_typed(preset, features):
+def test_labels_of_presets_are_displayed_by_preset_name(preset, features):
     try:
         label = str(parse(f"cd:{preset}{features}"))
     except LabelError:
@@ -44,7 +44,7 @@ def test_labels_are_displayed_as_the_user_typed_them():
     assert [names.display(label) for label in labels] == ["cd:gdn-cg", "cd:id-dg-cg", "cd:linear-c", "cd:normalized-c"]
 
 
-def test_reading_labels_changes_no_name(tmp_path):
+def test_expanding_labels_does_not_change_display_names(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, 'cd:id-dg-cg']\nnames: {S: Softmax}\n")
     with using_names(DisplayNames()):
@@ -54,7 +54,7 @@ def test_reading_labels_changes_no_name(tmp_path):
         assert display_name("S") == "S"
 
 
-def test_display_names_of_the_user_come_first_and_messages_keep_labels():
+def test_display_names_of_the_user_take_precedence():
     with using_names(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
         assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet"
         assert typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
@@ -64,7 +64,7 @@ def test_display_names_of_the_user_come_first_and_messages_keep_labels():
         assert with_typed_labels("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
 
 
-def test_the_file_of_a_set_has_names(tmp_path):
+def test_a_set_file_can_define_display_names(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, 'cd:gla-cg']\nnames: {S: Softmax, 'cd:gla-cg': Gated}\n")
     assert expand([f"@{path}"]) == ["S", "cd:id-dg-cg"]
@@ -84,12 +84,12 @@ def test_empty_and_ambiguous_display_names_are_refused(words):
         names_from_words(words)
 
 
-def test_a_label_has_an_alias_of_its_own_for_a_name():
+def test_a_preset_alias_can_be_a_display_name():
     names = names_from_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
     assert [names.display("G-cg-q-12o"), names.display("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
 
 
-def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
+def test_a_display_name_of_two_labels_is_an_error(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, R]\nnames: {S: Softmax}\n")
     names = DisplayNames().with_names({"R": "Softmax"})
@@ -99,7 +99,7 @@ def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
     assert [both.display("S"), both.display("R")] == ["attention", "Softmax"]
 
 
-def test_names_end_with_their_block():
+def test_using_names_restores_the_previous_names():
     with using_names(DisplayNames()):
         with using_names(DisplayNames(by_user={"S": "softmax"})):
             assert display_name("S") == "softmax"

@@ -109,7 +109,7 @@ def test_a_family_label_is_written_canonically(installed):
     assert expand(["S", "num:{1,02,2}"]) == ["S", "num:1", "num:2"]
 
 
-def test_a_neighbourhood_is_the_family_s_own(installed):
+def test_the_family_defines_the_neighbourhood_of_a_label(installed):
     assert expand(["~num:1"]) == ["num:1", "num:2"]
 
 
@@ -119,7 +119,7 @@ def test_labels_differ_in_factors_and_those_of_two_families_also_in_the_family(i
     assert differing_factors(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
 
 
-def test_levels_are_the_factors_where_a_family_has_no_other_names(installed):
+def test_levels_default_to_the_factors_of_the_family(installed):
     assert levels(parse("num:1")) == {"parity": "odd", "budget": "matched"}
 
 
@@ -182,7 +182,7 @@ def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(ins
 
 
 @pytest.mark.parametrize("text", ["S", "cd:exp", "7"])
-def test_a_label_that_says_to_be_of_another_family_is_refused(installed, text):
+def test_parse_returning_a_label_of_another_family_is_an_error(installed, text):
     """Otherwise its text would be parsed by the other family, which does not know the label."""
     source = installed / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"num:{self.value}"', repr(text)))
@@ -191,7 +191,7 @@ def test_a_label_that_says_to_be_of_another_family_is_refused(installed, text):
 
 
 @pytest.mark.parametrize("rows", ["[None]", "['a', 'b']", "'ab'"])
-def test_an_explanation_of_another_kind_is_refused(installed, rows):
+def test_explain_returning_wrong_types_is_an_error(installed, rows):
     source = installed / "numbers_family" / "family.py"
     text = source.read_text().replace("explain = solve", "solve")
     source.write_text(
@@ -202,7 +202,7 @@ def test_an_explanation_of_another_kind_is_refused(installed, rows):
 
 
 @pytest.mark.parametrize("answer", ["{1: 'odd'}", "{'parity': None}", "{'parity': 3, 'budget': 'matched'}"])
-def test_factors_that_are_no_texts_are_refused(installed, answer):
+def test_factors_of_wrong_types_are_an_error(installed, answer):
     source = installed / "numbers_family" / "family.py"
     source.write_text(
         source.read_text().replace("def factors(self, label):", f"def factors(self, label):\n        return {answer}")
@@ -228,13 +228,13 @@ def test_control_characters_in_messages_of_a_package_are_replaced(installed):
     assert str(caught.value).endswith("parse('num:x'): ValueError: ?[31mred?")
 
 
-def test_every_built_in_family_has_what_the_protocol_asks():
+def test_every_built_in_family_defines_traits():
     for name in registry.REGISTRY.built_in:
         family = family_of(f"{name}:" if name else "S")
         assert isinstance(getattr(family, "traits", None), type(family.parse))
 
 
-def test_a_family_under_another_name_is_refused(installed):
+def test_a_family_registered_under_another_name_is_refused(installed):
     with pytest.raises(LabelError, match="'alias'.*calls itself 'num'"):
         parse("alias:1")
 
@@ -243,7 +243,7 @@ def test_the_identity_of_a_built_in_family_is_its_version():
     assert family_identity(family_of("S")) == family_of("S").version
 
 
-def test_edited_source_and_another_distribution_have_another_identity(installed):
+def test_the_identity_of_a_family_changes_with_its_source_and_version(installed):
     first = family_identity(family_of("num:1"))
     assert first.startswith("3+1.5+")
     (installed / "numbers_family" / "__pycache__").mkdir(exist_ok=True)

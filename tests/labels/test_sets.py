@@ -25,15 +25,15 @@ BRACES = {
 
 
 @pytest.mark.parametrize("pattern", BRACES)
-def test_braces(pattern):
+def test_brace_patterns_expand_to_labels(pattern):
     assert expand([pattern]) == BRACES[pattern].split()
 
 
-def test_order_is_kept_and_duplicates_go():
+def test_expand_keeps_the_order_and_removes_duplicates():
     assert expand(["R", "{S,R}", "S-c", "HyperMLP", "R-cg-q-12o"]) == ["R", "S", "S-c", "R-cg-q-12o"]
 
 
-def test_a_single_text_is_one_spec():
+def test_expand_accepts_a_single_pattern():
     assert expand("{S,R}") == ["S", "R"]
 
 
@@ -44,7 +44,7 @@ def test_a_neighbourhood_starts_with_its_label():
     ]
 
 
-def test_all_504_labels_in_one_pattern():
+def test_one_pattern_expands_to_all_504_labels():
     costly = "{S,R,G}{{,-p,-c,-pc}{-1,-2,-12,-1o,-2o,-12o},-{g,pg,cg,pcg}{,-1,-2,-12,-1o,-2o,-12o}}!"
     matched = "{S,R,G}{,-p,-c,-g,-pc,-pg,-cg,-pcg}-{q,v}{,-1,-2,-12,-1o,-2o,-12o}"
     assert set(expand([costly, matched, "{S,R,G}{,-p,-c,-pc}"])) == set(all_labels())
@@ -66,13 +66,13 @@ def test_all_504_labels_in_one_pattern():
         ("{a,b}" * 40, f"'{'{a,b}' * 12}...' stands for more than 10,000 labels; ask for fewer"),
     ],
 )
-def test_messages(pattern, message):
+def test_messages_on_wrong_patterns_point_at_the_fault(pattern, message):
     with pytest.raises(LabelError) as caught:
         expand(["S", pattern])
     assert str(caught.value) == message
 
 
-def test_huge_counts_end_in_a_label_error():
+def test_patterns_with_too_many_labels_are_an_error():
     for pattern in ("{S,R}" * 40, "{S,R}" * 5000, "S" * 10_000):
         with pytest.raises(LabelError):
             expand([pattern])
@@ -93,7 +93,7 @@ def test_a_set_of_the_current_folder_hides_the_shipped_one(tmp_path, monkeypatch
     assert expand(["@mine"])[:4] == ["S-c", "S", "R", "G"]
 
 
-def test_a_path_in_a_set_starts_at_its_folder(tmp_path):
+def test_paths_in_a_set_are_relative_to_its_folder(tmp_path):
     write(tmp_path / "sub" / "a.yaml", "['@b.yaml', 'R']")
     write(tmp_path / "sub" / "b.yaml", "['S']")
     assert expand([f"@{tmp_path}/sub/a.yaml"]) == ["S", "R"]

@@ -44,7 +44,7 @@ def test_a_name_of_another_family_suggests_its_label(text):
     assert first.index(text.partition(":")[2] or text) == second.index("^")
 
 
-def test_an_operator_with_letters_says_that_it_takes_none():
+def test_letters_after_a_named_operator_are_refused():
     with pytest.raises(LabelError, match=r"KDA takes no letters; did you mean 'KDA'"):
         parse("KDA-p")
 
@@ -55,7 +55,7 @@ HYBRIDS += ["cd:gdn|S-p", "[S-p,R-c]", "(S-p)(R)", "2*S-p+R", "3xcd:mamba2-cg,S-
 
 
 @pytest.mark.parametrize("text", HYBRIDS)
-def test_a_hybrid_is_answered_by_what_there_is(text):
+def test_misspelt_hybrids_are_answered_with_the_separator_and_a_suggestion(text):
     with pytest.raises(LabelError, match="layers of a hybrid are separated by '/'") as caught:
         parse(text)
     first, second = str(caught.value).splitlines()
@@ -64,14 +64,14 @@ def test_a_hybrid_is_answered_by_what_there_is(text):
         assert "S-p/cd:gdn" in second and "S-p cd:gdn as separate words" in second
 
 
-def test_a_text_with_one_label_and_a_module_are_no_hybrids(monkeypatch):
+def test_text_with_fewer_than_two_labels_is_not_taken_for_a_hybrid(monkeypatch):
     for text in ("S-p|", "S-p,x", "R(2)", "foo:gla", "my:hybrid.Mixer,R"):
         with pytest.raises(LabelError) as caught:
             parse(text)
         assert "hybrid are" not in str(caught.value)
 
 
-def test_a_suggestion_says_what_its_mixer_needs_of_the_machine(monkeypatch):
+def test_a_suggestion_states_that_its_mixer_needs_a_gpu(monkeypatch):
     monkeypatch.setattr(NamedFamily, "needs", "a CUDA GPU", raising=False)
     for text in ("cd:kda", "cd:rwkv7", "cd:mamba3"):
         with pytest.raises(LabelError, match="which needs a CUDA GPU"):
@@ -107,7 +107,7 @@ def test_an_error_on_a_layer_of_the_library_suggests_its_label(name, exclamation
 
 
 @pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "my:os"])
-def test_a_slip_within_a_family_is_answered_by_that_family(text):
+def test_a_misspelt_label_is_answered_by_its_own_family(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     assert "madbench ls operators" not in str(caught.value)
@@ -125,7 +125,7 @@ def test_an_error_on_text_unlike_any_label_lists_all_kinds_of_labels(text):
 @pytest.mark.parametrize(
     ("name", "answer"), [("begins", lambda text: text == "cd:S"), ("labels", lambda: ["cd:exp", "cd:Sparse"])]
 )
-def test_the_first_letters_that_a_family_names_decide_the_suggestion(name, answer, monkeypatch):
+def test_labels_or_prefixes_that_a_family_declares_decide_the_suggestion(name, answer, monkeypatch):
     with pytest.raises(LabelError, match="did you mean 'S-p'"):
         parse("cd:S-p")
     monkeypatch.setattr(family_of("cd:exp"), name, answer, raising=False)

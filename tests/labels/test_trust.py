@@ -19,7 +19,7 @@ def untrusted():
 
 @pytest.mark.parametrize(("folder", "is_trusted"), [("grids", True), ("results", False), ("results/sweeps", False)])
 @pytest.mark.parametrize("spec", [LABEL, "@set.yaml"])
-def test_a_grid_among_stored_runs_allows_nothing(tmp_path, folder, is_trusted, spec):
+def test_a_grid_inside_a_results_folder_trusts_no_module(tmp_path, folder, is_trusted, spec):
     (tmp_path / "results" / "runs" / "0123").mkdir(parents=True)
     (tmp_path / "results" / "runs" / "0123" / "job.json").write_text("{}")
     (tmp_path / folder).mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def test_a_grid_among_stored_runs_allows_nothing(tmp_path, folder, is_trusted, s
     assert trust.is_allowed(LABEL) == is_trusted
 
 
-def test_a_set_of_labels_allows_its_labels_in_verbs_that_train_alone(tmp_path):
+def test_a_set_file_trusts_its_modules_only_in_verbs_that_train(tmp_path):
     (tmp_path / "set.yaml").write_text(f"description: x\nlabels: ['{LABEL}']\n")
     trust.allow_typed([f"@{tmp_path / 'set.yaml'}"])
     assert not trust.is_allowed(LABEL)

@@ -61,7 +61,7 @@ def float64(model: StoredModel, context: str, text: str) -> tuple[float, bool]:
     return total, greedy
 
 
-def test_likelihoods_are_direct_sums_in_float64(model):
+def test_likelihoods_equal_sums_in_float64(model):
     pairs = [("The brown hen", " sat"), ("", "The brown"), ("The brown hen", " flew"), ("", "\nThe")]
     found = model.loglikelihood(requests_of(*pairs, ("The brown hen ", "sat"), ("\n", "The")), disable_tqdm=True)
     for (context, text), (log_p, is_greedy) in zip(pairs, found):
@@ -71,7 +71,7 @@ def test_likelihoods_are_direct_sums_in_float64(model):
     assert found[4:] == [found[0], found[3]]  # white space at the end of a context belongs to what follows
 
 
-def test_a_long_context_loses_its_beginning(model):
+def test_a_long_context_is_cut_at_its_beginning(model):
     context = "every grain. The brown hen sat by the mill and counted"
     (whole,) = model.loglikelihood(requests_of((context, " every")), disable_tqdm=True)
     newest = context[-(model.max_length - len(" every") + 1) :]
@@ -104,7 +104,7 @@ def test_the_order_of_a_batch_changes_nothing(model):
     assert shuffled == [found[i] for i in order]
 
 
-def test_texts_are_those_of_lm_sample_until_they_end(model):
+def test_generated_texts_equal_those_of_lm_sample_up_to_the_stop_string(model):
     how = {"until": ["."], "max_gen_toks": 60, "do_sample": False}
     prompts = ["The brown", "The white", "sat by the mill", ""]
     found = model.generate_until(requests_of(*((prompt, dict(how)) for prompt in prompts)), disable_tqdm=True)
@@ -121,7 +121,7 @@ def test_texts_are_those_of_lm_sample_until_they_end(model):
         model.generate_until(requests_of(("The", drawn | {"top_p": 0.9})), disable_tqdm=True)
 
 
-def test_a_task_of_choices_is_what_the_likelihoods_give(model, hens):
+def test_accuracy_of_a_multiple_choice_task_follows_from_the_likelihoods(model, hens):
     (measured,) = measure(model, Tasks(["hens_choice"], hens / "tasks"))
     rows = [json.loads(line) for line in (hens / "tasks" / "hens.jsonl").read_text().splitlines()]
     rights = {"acc": [], "acc_norm": []}
@@ -140,7 +140,7 @@ def test_a_task_of_choices_is_what_the_likelihoods_give(model, hens):
     assert details["higher_is_better"] == {"acc": True, "acc_norm": True} and details["lm_eval"]
 
 
-def test_groups_tags_shots_and_limits(model, hens):
+def test_groups_tags_shots_and_limits_of_tasks_are_supported(model, hens):
     tasks = hens / "tasks"
     group, *tagged = measure(model, Tasks(["hens_all", "hens"], tasks), EvaluationOptions(limit=4))
     assert group.settings == {"task": "hens_all", "shots": None, "limit": 4}
@@ -157,7 +157,7 @@ def test_groups_tags_shots_and_limits(model, hens):
         list(measure(model, Tasks(["hens_written"], tasks), EvaluationOptions(shots=2)))
 
 
-def test_answers_are_cached_for_the_next_time(model, hens, tmp_path, monkeypatch):
+def test_answers_are_cached_between_evaluations(model, hens, tmp_path, monkeypatch):
     asking = EvaluationOptions(cache=tmp_path / "answers")
     (first,) = measure(model, Tasks(["hens_choice"], hens / "tasks"), asking)
     monkeypatch.setattr("madbench.lm_eval.model.log_likelihoods", lambda *_, **__: pytest.fail("asked again"))
@@ -228,7 +228,7 @@ def test_a_cache_that_names_no_model_is_refused(hens, harness, tmp_path):
         harness("S-p", "--use_cache", str(tmp_path / "answers"))
 
 
-def test_the_verb_stores_prints_and_ranks(hens, monkeypatch, capsys):
+def test_lm_evaluate_stores_prints_and_ranks(hens, monkeypatch, capsys):
     monkeypatch.chdir(hens)
     words = ["lm", "evaluate", *LABELS, "--tasks", "repetition,hens_choice,hens_text", "--include", "tasks"]
 
@@ -271,7 +271,7 @@ def test_data_of_the_harness_that_is_not_on_this_machine_is_an_error(model, hens
         list(measure(model, Tasks(names, tmp_path)))
 
 
-def test_lengths_batches_and_runs_that_a_stored_model_cannot_take_are_refused(hens):
+def test_invalid_lengths_batches_and_run_ids_of_stored_models_are_refused(hens):
     results = str(hens / "results")
     with pytest.raises(ConfigError, match="seq_len 64: G-cg-q-12o has positions for the 32 tokens"):
         StoredModel("G-cg-q-12o", results, seq_len=64)

@@ -61,12 +61,12 @@ def test_the_budget_is_met_by_the_largest_admissible_ranks(text, d_model, n_head
     assert keep >= d_model / 2 or pay == units[0]
 
 
-def test_the_side_that_pays_stops_at_a_quarter_before_the_other_one_shrinks():
+def test_qk_shrinks_to_a_quarter_of_the_width_before_vo_shrinks():
     found = solve("cd:id-dghz2-bi-wx-cug", 64, 16)  # as many heads as make every term heavy
     assert (found.r_qk, found.r_vo) == (16, 32)
 
 
-def test_a_setting_decides_the_key_rank_where_the_budget_does_not():
+def test_qk_rank_is_a_setting_only_if_the_budget_does_not_decide_it():
     assert solve("cd:exp-sum", 128, 4, budget="paper", qk_rank=1024).ranks == {"qk": 1024, "vo": 128}
     assert solve("cd:mamba2!", 128, 4, qk_rank=256).key_width == 64
     with pytest.raises(ConfigError, match="no effect"):
@@ -75,13 +75,13 @@ def test_a_setting_decides_the_key_rank_where_the_budget_does_not():
         solve("cd:exp-sum-p", 128, 4, budget="paper", qk_rank=100)
 
 
-def test_sizes_without_a_mixer_are_errors():
+def test_sizes_that_no_mixer_fits_are_errors():
     for d_model, n_head, budget in ((8, 16, "strict"), (100, 3, "paper"), (16, 16, "strict")):
         with pytest.raises(BudgetError, match="head"):
             solve("cd:id-smhz2-bz-wx-cg", d_model, n_head, budget=budget)
 
 
-def test_recurrent_labels_keep_one_state():
+def test_recurrent_labels_cache_nothing_per_token():
     size = Size(64, 2, 32, "paper")
     for text in ("cd:exp-sum-c", "cd:gla", "cd:linear", "cd:mlstm"):
         one = CdAllocation(parse(text), size, 64, 64)

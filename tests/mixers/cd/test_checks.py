@@ -57,7 +57,7 @@ def test_a_residual_is_nan_if_that_of_one_seed_is_nan(find, place):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_the_rows_of_table_1(name):
+def test_presets_pass_the_check_against_table_1(name):
     assert not failing(f"cd:{name}", "V3")
 
 
@@ -76,7 +76,7 @@ def test_every_check_of_random_labels_passes(first):
 
 
 @pytest.mark.slow
-def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
+def test_a_decay_that_acts_on_its_own_key_is_caught(monkeypatch):
     dynamics = CoefficientMixer.dynamics
 
     def wrong(self, *given):
@@ -88,7 +88,7 @@ def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
 
 
 @pytest.mark.slow
-def test_factors_in_the_wrong_order_are_caught(monkeypatch):
+def test_transition_factors_in_the_wrong_order_are_caught(monkeypatch):
     sound = forms.scores
 
     def wrong(d):
@@ -109,7 +109,7 @@ def test_factors_in_the_wrong_order_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_scale_by_the_rank_of_all_heads_is_caught(monkeypatch):
+def test_a_scale_by_the_width_of_all_heads_is_caught(monkeypatch):
     scaling = CoefficientMixer._scaling
 
     def wrong(self, *given):
@@ -121,7 +121,7 @@ def test_a_scale_by_the_rank_of_all_heads_is_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stabilised_sum_that_is_kept_above_one_is_caught(monkeypatch):
+def test_a_stabilised_sum_without_its_offset_is_caught(monkeypatch):
     row_scale = parts.row_scale
     monkeypatch.setattr(parts, "row_scale", lambda label, sums, *_: row_scale(label, sums, None, None))
     assert failing("cd:mlstm", "V2", "V3") == {"V2 dense", "V2 chunked", "V2 blocks", "V2 step", "V3 Table 1"}
@@ -132,7 +132,7 @@ def test_a_mask_after_the_exponential_is_caught(monkeypatch):
     assert "V15 finite" in failing("cd:mamba2", "V15")
 
 
-def test_a_scale_outside_the_features_is_caught(monkeypatch):
+def test_a_scale_applied_after_the_features_is_caught(monkeypatch):
     scaling, dynamics = CoefficientMixer._scaling, CoefficientMixer.dynamics
 
     def wrong(self, *given):
@@ -149,13 +149,13 @@ def test_directions_that_are_not_of_unit_length_are_caught(monkeypatch):
     assert "V9 structure" in failing("cd:id-hk1-bw", "V9")
 
 
-def test_a_gate_of_the_next_row_is_caught(monkeypatch):
+def test_a_gate_shifted_by_one_row_is_caught(monkeypatch):
     log_lambda = parts.log_lambda
     monkeypatch.setattr(parts, "log_lambda", lambda *given: (log_lambda(*given)[0].roll(-1, dims=2), None))
     assert failing("cd:gla", "V1", "V3") == {"V1 causal", "V3 Table 1"}
 
 
-def test_exponents_that_are_split_at_the_first_row_are_caught(monkeypatch):
+def test_decay_products_that_overflow_are_caught(monkeypatch):
     def naive(self, a, b, is_strict=False):
         c = self.log_gate.cumsum(-2)
         return ((a * c.exp()) @ (b * (-c).exp()).mT).tril(-is_strict)
@@ -288,7 +288,7 @@ def in_the_second_head_alone(monkeypatch):
         (in_the_second_head_alone, "cd:softplus-sg-sum", "V2 blocks"),
     ],
 )
-def test_a_fault_past_the_first_block_or_in_a_slope_is_caught(sabotage, label, caught_by, monkeypatch):
+def test_faults_after_the_first_block_or_in_gradients_are_caught(sabotage, label, caught_by, monkeypatch):
     sabotage(monkeypatch)
     (check,) = (check for check in FAMILY.checks(parse(label)) if check.name == caught_by)
     assert run_check(check).verdict == "fail"

@@ -51,20 +51,20 @@ def check_prompts(mixer, x, prompts=PROMPTS, slide=False):
 
 @pytest.mark.parametrize("label", LABELS)
 @torch.no_grad()
-def test_a_prompt_at_once_leaves_the_rows_and_the_cache_of_its_steps(label, make_mixer, randn, small_sub_blocks):
+def test_prefill_gives_the_outputs_and_cache_of_single_steps(label, make_mixer, randn, small_sub_blocks):
     check_prompts(make_mixer(label, std=0.3), randn(3, 9, 8), (1, 2, 3, 7, 9))
 
 
 @pytest.mark.parametrize("label", ["cd:exp-sum-p", "cd:gdn-c", "cd:relu-sshz2-max"])
 @torch.no_grad()
-def test_a_prompt_with_a_value_skip_leaves_the_rows_and_the_cache_of_its_steps(label, make_mixer, randn):
+def test_prefill_with_a_value_skip_gives_the_outputs_and_cache_of_single_steps(label, make_mixer, randn):
     check_prompts(make_mixer(label, std=0.3, value_skip=True), randn(1, 7, 8))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 50))
 @torch.no_grad()
-def test_prompts_of_many_random_labels_leave_the_caches_of_steps(first, make_mixer, randn, small_sub_blocks):
+def test_prefill_of_random_labels_gives_the_cache_of_single_steps(first, make_mixer, randn, small_sub_blocks):
     for seed in range(first, first + 50):
         mixer, x = make_mixer(random_label(seed), std=0.2, seed=seed), randn(1 + 2 * (seed % 2), 9, 8, seed=seed)
         if stepped(mixer, x)[0].isfinite().all():  # exp of a large score overflows
@@ -73,13 +73,13 @@ def test_prompts_of_many_random_labels_leave_the_caches_of_steps(first, make_mix
 
 @pytest.mark.parametrize("label", ["cd:relu-ss-sum-c", "cd:exp-hk1-bw-sum", "cd:exp-sum", "cd:gdn", "cd:id-0.95-pow"])
 @torch.no_grad()
-def test_a_prompt_slides_as_its_steps_do(label, make_mixer, randn):
+def test_prefill_slides_like_single_steps(label, make_mixer, randn):
     check_prompts(make_mixer(label, std=0.3, max_len=4), randn(2, 9, 8), (1, 4, 5, 9), slide=True)
 
 
 @pytest.mark.parametrize("path", ["dense", "chunked", "blocks", "reference"])
 @torch.no_grad()
-def test_a_prompt_leaves_the_same_cache_on_every_path(path, make_mixer, randn):
+def test_prefill_gives_the_same_cache_on_every_path(path, make_mixer, randn):
     for label in ("cd:gdn-c", "cd:relu-dghz2-sum"):
         if path != "chunked" or label == "cd:gdn-c":
             check_prompts(make_mixer(label, std=0.3, path=path), randn(1, 7, 8), (7,))
@@ -87,13 +87,13 @@ def test_a_prompt_leaves_the_same_cache_on_every_path(path, make_mixer, randn):
 
 @pytest.mark.parametrize("label", ["cd:gdn", "cd:gla-c", "cd:mlstm", "cd:relu-dghk2-sum", "cd:exp-sum-p"])
 @torch.no_grad()
-def test_a_prompt_of_an_ordinary_length_leaves_the_cache_of_its_steps(label, randn):
+def test_prefill_of_an_ordinary_length_gives_the_cache_of_single_steps(label, randn):
     mixer, x = build(label, 32, 150, n_head=2, budget="paper").double(), randn(1, 150, 32)
     check_prompts(mixer, x, (150,))
 
 
 @pytest.mark.parametrize("label", ["cd:gdn", "cd:relu-dmhz1-sum"])
-def test_gradients_through_a_prompt_and_its_steps_are_those_of_the_parallel_form(label, make_mixer, randn):
+def test_gradients_through_prefill_and_steps_equal_those_of_the_parallel_form(label, make_mixer, randn):
     mixer, x, weights = make_mixer(label, std=0.3), randn(2, 9, 8), randn(2, 9, 8, seed=2)
     y, cache = mixer.prefill(x[:, :5])
     y = torch.cat((y, stepped(mixer, x[:, 5:], cache)[0]), dim=1)
@@ -104,7 +104,7 @@ def test_gradients_through_a_prompt_and_its_steps_are_those_of_the_parallel_form
 
 @pytest.mark.parametrize("label", ["cd:gdn-cg", "cd:exp-sum-p", "cd:id-se-bi-max"])
 @torch.no_grad()
-def test_a_prompt_under_autocast_leaves_the_dtypes_of_steps(label, randn):
+def test_prefill_under_autocast_gives_the_dtypes_of_single_steps(label, randn):
     mixer, x = build(label, 16, 8, budget="paper"), randn(1, 7, 16).float()
     with torch.autocast("cpu", torch.bfloat16):
         (y, cache), (expected, after) = mixer.prefill(x), stepped(mixer, x)
@@ -114,7 +114,7 @@ def test_a_prompt_under_autocast_leaves_the_dtypes_of_steps(label, randn):
 
 
 @pytest.mark.slow
-def test_a_prompt_that_leaves_a_wrong_cache_is_caught_by_name(monkeypatch):
+def test_the_prefill_check_catches_a_wrong_cache(monkeypatch):
     from madbench.labels import family_of, parse
     from madbench.mixers import checks
 

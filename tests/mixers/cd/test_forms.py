@@ -49,19 +49,19 @@ def residuals(label, make_mixer, decode, randn, seed, **settings):
 
 
 @pytest.mark.parametrize("label", [f"cd:{text}" for text in PRESETS.values()])
-def test_every_form_of_a_preset_equals_the_loops(label, make_mixer, decode, randn, small_sub_blocks):
+def test_every_form_of_a_preset_equals_the_reference_loops(label, make_mixer, decode, randn, small_sub_blocks):
     for path, residual in residuals(label, make_mixer, decode, randn, 0).items():
         assert residual <= ROUNDING, path
 
 
 @pytest.mark.parametrize("label", ["cd:softmax-p", "cd:id-sm-bd-cg", "cd:gdn-cg", "cd:kelu-sum-c", "cd:mlstm"])
-def test_every_form_with_a_value_skip_equals_the_loops(label, make_mixer, decode, randn, small_sub_blocks):
+def test_every_form_with_a_value_skip_equals_the_reference_loops(label, make_mixer, decode, randn, small_sub_blocks):
     for path, residual in residuals(label, make_mixer, decode, randn, 0, value_skip=True).items():
         assert residual <= ROUNDING, path
 
 
 @pytest.mark.parametrize("label", ["cd:id-sm-cg", "cd:exp-sum"])
-def test_a_value_skip_adds_the_row_s_own_value_times_one_number_a_head(label, make_mixer, randn):
+def test_a_value_skip_adds_the_tokens_own_value_times_a_scalar_per_head(label, make_mixer, randn):
     plain, skipping, x = make_mixer(label), make_mixer(label, value_skip=True), randn(1, 5, 8)
     skipping.load_state_dict(plain.state_dict(), strict=False)
     count = [sum(parameter.numel() for parameter in mixer.parameters()) for mixer in (plain, skipping)]
@@ -80,7 +80,7 @@ def test_a_value_skip_adds_the_row_s_own_value_times_one_number_a_head(label, ma
         torch.testing.assert_close(first + skipping(x), both + plain(x))
 
 
-def test_a_constant_factor_of_b_is_part_of_the_function_beside_a_value_skip_alone(make_mixer, randn):
+def test_a_constant_factor_of_b_matters_only_with_a_value_skip(make_mixer, randn):
     x = randn(1, 6, 8)
     for skips, is_same in ((False, True), (True, False)):
         first, second = (make_mixer(label, std=3, value_skip=skips) for label in ("cd:id-sm-b1-cg", "cd:id-sm-cg"))
@@ -90,7 +90,7 @@ def test_a_constant_factor_of_b_is_part_of_the_function_beside_a_value_skip_alon
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_every_form_of_a_random_label_equals_the_loops(seed, make_mixer, decode, randn, small_sub_blocks):
+def test_every_form_of_a_random_label_equals_the_reference_loops(seed, make_mixer, decode, randn, small_sub_blocks):
     label = random_label(seed)
     for path, residual in residuals(label, make_mixer, decode, randn, seed).items():
         assert residual <= ROUNDING, (str(label), path)
@@ -98,7 +98,9 @@ def test_every_form_of_a_random_label_equals_the_loops(seed, make_mixer, decode,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(100, 200, 50))
-def test_every_form_of_many_random_labels_equals_the_loops(first, make_mixer, decode, randn, small_sub_blocks):
+def test_every_form_of_many_random_labels_equals_the_reference_loops(
+    first, make_mixer, decode, randn, small_sub_blocks
+):
     for seed in range(first, first + 50):
         label = random_label(seed)
         for path, residual in residuals(label, make_mixer, decode, randn, seed).items():
@@ -130,6 +132,6 @@ def test_only_recurrent_readouts_have_a_chunked_form(readout, make_mixer):
         assert build(label, 8, 2048).resolve_path(1, 2048) == ("sdpa" if readout == "exp" else "blocks")
 
 
-def test_no_tokens_are_an_error(make_mixer, randn):
+def test_an_input_of_zero_tokens_is_an_error(make_mixer, randn):
     with pytest.raises(TrainingError, match="0 tokens"):
         make_mixer("cd:id-ss")(randn(1, 0, 8))

@@ -104,7 +104,7 @@ def test_there_are_as_many_labels_as_the_specification_counts():
         ("cd:softmx", "label 'cd:softmx'\n          ^ unknown readout or preset; did you mean 'cd:softmax'?"),
     ],
 )
-def test_messages_are_those_of_the_specification(text, expected):
+def test_error_messages_equal_those_of_the_specification(text, expected):
     assert message(text) == expected
 
 
@@ -152,7 +152,7 @@ FAULTS = {  # text: what the caret points at, part of the message, the label tha
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_faults_are_pointed_at(text):
+def test_the_caret_points_at_the_fault_of_a_label(text):
     at_fault, part, meant = FAULTS[text]
     shown, pointed = message(text).split("\n")
     place = pointed.index("^")
@@ -165,7 +165,7 @@ def test_faults_are_pointed_at(text):
         parse(meant)
 
 
-def test_look_alikes_are_escaped_and_repaired():
+def test_look_alike_characters_are_escaped_and_the_right_label_suggested():
     found = message("cd:\N{CYRILLIC SMALL LETTER IE}xp-sum")
     assert found.isascii()
     assert "did you mean 'cd:exp-sum'?" in found
@@ -201,7 +201,7 @@ def test_neighbours_are_the_labels_one_factor_away(text):
     assert all(label in FAMILY.neighbours(other) for other in found if label.gate in ("", "sm", "se"))
 
 
-def test_a_neighbour_keeps_the_rules():
+def test_neighbours_include_only_valid_labels():
     neighbours = {str(label) for label in FAMILY.neighbours(parse("cd:mamba2"))}
     assert {"cd:id-dm-bd", "cd:id-sm", "cd:id-sm-bd-v", "cd:id-sm-bd!", "cd:exp-sm-bd"} <= neighbours
     assert "cd:id-sg-bd" not in neighbours
@@ -212,7 +212,7 @@ def test_sets_of_the_paper_expand():
     assert expand(["@cd-table1"]) == [f"cd:{free}" for free in PRESETS.values()]
 
 
-def test_explanations_follow_the_letters_and_caution():
+def test_explanations_have_a_row_per_letter_and_cautions():
     def about(text):
         rows = explain(parse(text))
         return [row.letter for row in rows if row.letter], " ".join(row.name for row in rows if not row.letter)

@@ -92,13 +92,13 @@ def assert_same(label):
 
 
 @pytest.mark.parametrize("label, name", LABELS.items())
-def test_each_recurrence_goes_to_the_operator_that_has_it(label, name, used):
+def test_each_recurrence_uses_the_matching_library_operator(label, name, used):
     assert_same(label)
     assert used == [name]
 
 
 @pytest.mark.slow
-def test_random_labels_give_what_dense_gives(used):
+def test_random_recurrent_labels_on_path_fla_equal_path_dense(used):
     labels = [label for label in map(random_label, range(250)) if label.is_recurrent and not label.norm]
     assert len(labels) > 20
     for label in labels:
@@ -107,7 +107,7 @@ def test_random_labels_give_what_dense_gives(used):
 
 
 @pytest.mark.parametrize("is_before", [False, True])
-def test_a_removal_that_reads_elsewhere_gives_what_dense_gives(is_before, used):
+def test_a_delta_rule_with_another_removal_key_equals_path_dense(is_before, used):
     torch.manual_seed(0)
     q, k, v, w, read = torch.randn(5, 1, 2, 9, 4, dtype=torch.float64) / 2
     d = Dynamics(q, k, v, -torch.rand_like(q), w, torch.rand_like(q[..., 0]), read=read, reads_before_decay=is_before)
@@ -125,7 +125,7 @@ def test_a_removal_that_reads_elsewhere_gives_what_dense_gives(is_before, used):
         ("kda", "naive_recurrent_kda", (0, 1, 2, 3, 4)),
     ),
 )
-def test_the_loops_are_the_library_s_own(module, function, order):
+def test_the_loops_of_these_tests_equal_the_librarys_naive_functions(module, function, order):
     naive = pytest.importorskip(f"fla.ops.{module}.naive", exc_type=ImportError)
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 10, 2, 8)
@@ -148,12 +148,12 @@ def test_path_fla_is_refused_with_the_missing_condition():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_one_sentence():
+def test_path_fla_without_a_gpu_is_an_error_of_one_sentence():
     with pytest.raises(TrainingError, match="runs on a CUDA GPU only"), torch.autocast("cpu", torch.bfloat16):
         build("cd:gla", 16, 8, budget="paper", path="fla")(torch.randn(1, 8, 16))
 
 
-def test_the_library_is_imported_without_its_warnings(monkeypatch, tmp_path):
+def test_importing_the_library_shows_no_warnings(monkeypatch, tmp_path):
     """If warnings are errors, they would prevent checks of every label with kernels."""
     (tmp_path / "warns.py").write_text(
         "import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n"
@@ -166,7 +166,7 @@ def test_the_library_is_imported_without_its_warnings(monkeypatch, tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("label", LABELS)
-def test_the_kernels_give_what_chunked_gives(label):
+def test_library_kernels_equal_path_chunked(label):
     pytest.importorskip("fla.ops", exc_type=ImportError)
     torch.manual_seed(0)
     mixer = build(label, 128, 256, n_head=2, budget="paper").cuda()
@@ -179,7 +179,7 @@ def test_the_kernels_give_what_chunked_gives(label):
 
 
 @pytest.mark.gpu
-def test_the_kernels_are_as_exact_as_bfloat16_is():
+def test_library_kernels_pass_the_bfloat16_checks():
     pytest.importorskip("fla.ops", exc_type=ImportError)
     outcomes = run_checks("cd:kelu-0.95hk1-bz-wx", names=("bfloat16", "bfloat16 sums"))
     assert [outcome.verdict for outcome in outcomes] == ["pass", "pass"], [outcome.row for outcome in outcomes]

@@ -102,7 +102,7 @@ def pair_of(label: str) -> tuple[torch.nn.Module, CoefficientMixer]:
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("label", [*PAIRS, "cd:id-sm-bd-cg"])
-def test_layers_give_the_outputs_and_gradients_of_their_counterparts(label):
+def test_library_layers_have_the_outputs_and_gradients_of_their_counterparts(label):
     pytest.importorskip("fla", exc_type=ImportError)
     layer, mixer = (module.cuda() for module in pair_of(label))
     x = torch.randn(2, T, D, device="cuda")

@@ -49,7 +49,7 @@ def test_biases_rates_and_gains_do_not_decay():
             assert decays(name, parameter) is (name not in exempt), name
 
 
-def test_gates_start_open():
+def test_decay_gates_start_in_their_documented_ranges():
     torch.manual_seed(0)
     even = build("cd:id-ss", 32, 8, n_head=4, budget="paper").decay.bias.sigmoid()
     torch.testing.assert_close(even, torch.linspace(0.9, 0.99, 4))
@@ -81,7 +81,7 @@ def test_outputs_are_values_weighted_by_the_coefficients(seed, make_mixer, randn
     torch.testing.assert_close(mixer._read_out(found.a @ values, x), mixer(x), rtol=1e-9, atol=1e-9)
 
 
-def test_the_evolution_is_what_scores_are_made_of(make_mixer, randn):
+def test_the_product_of_transition_matrices_gives_the_scores(make_mixer, randn):
     mixer, x = make_mixer("cd:sigmoid-dghz2-bz-p"), randn(1, 5, 8)
     a, s, d = mixer.evolution(x)[0], mixer.coefficients(x).score[0], mixer.ingredients(x)[0]
     assert a.shape == (5, 2, 4, 4)
@@ -105,7 +105,7 @@ def test_a_state_of_fixed_size_is_all_that_a_recurrent_label_holds(label, held, 
     assert sum(part.numel() for part in vars(cache).values() if isinstance(part, torch.Tensor)) == held
 
 
-def test_a_token_adds_to_the_cache_what_is_stated(randn):
+def test_each_token_adds_the_stated_bytes_to_the_cache(randn):
     for label in ("cd:exp-sum-pc", "cd:relu-hk1-c", "cd:softplus-0.95-sum", "cd:gla"):
         for dtype in (torch.float32, torch.bfloat16):
             mixer, cache, held = build(label, 16, 8, budget="paper").to(dtype), None, []
@@ -132,7 +132,7 @@ def test_flops_are_those_of_the_products_of_steps(randn):
         assert found.flops_per_token(5) == pytest.approx(counted / 5 + unseen, rel=1e-12), str(label)
 
 
-def test_a_cache_of_a_nonlinear_readout_slides(make_mixer, randn):
+def test_the_cache_of_a_nonlinear_readout_slides(make_mixer, randn):
     mixer, x = make_mixer("cd:relu-ss-sum", max_len=4), randn(1, 9, 8)
     cache = None
     for token in x.unbind(1):
@@ -154,7 +154,7 @@ def test_bfloat16_autocast_leaves_gates_and_states_in_float32(label, make_mixer,
     assert maximum is None or maximum.dtype == torch.float64
 
 
-def test_shut_and_open_gates_keep_their_logarithm(make_mixer, randn):
+def test_logarithms_of_saturated_gates_stay_exact(make_mixer, randn):
     mixer, x = make_mixer("cd:id-ss-bu", dtype=torch.float32), randn(1, 4, 8).float()
     mixer.decay.weight.data.zero_()
     mixer.decay.bias.data = torch.tensor([-200.0, 30.0])
@@ -185,7 +185,7 @@ def test_exponential_gates_beyond_float32_are_stabilised(norm, make_mixer, randn
 
 
 @pytest.mark.parametrize("label", ("cd:exp-sum", "cd:exp-0.95-sum", "cd:kexp-sum", "cd:exp-max"))
-def test_large_queries_do_not_overflow_under_a_sum(label, make_mixer, randn):
+def test_large_queries_do_not_overflow_with_a_normalizing_sum(label, make_mixer, randn):
     mixer, x = make_mixer(label), randn(1, 6, 8)
     mixer.q.weight.data *= 300
     expected = mixer(x)

@@ -86,7 +86,7 @@ def with_gradients(compute, d):
 @pytest.mark.parametrize("gate", ["none", "head", "channel"])
 @pytest.mark.parametrize("is_before", [False, True])
 @pytest.mark.parametrize("is_along_keys", [False, True])
-def test_every_form_of_a_general_transition_equals_the_loops(gate, is_before, is_along_keys):
+def test_every_form_of_a_general_transition_equals_the_reference_loops(gate, is_before, is_along_keys):
     for length in (1, 2, 19):
         d = sample(length, gate, is_before, is_along_keys)
         expected, without_state = with_gradients(loops, d), with_gradients(lambda d: (loops(d)[0], None), d)
@@ -99,7 +99,7 @@ def test_every_form_of_a_general_transition_equals_the_loops(gate, is_before, is
 @pytest.mark.parametrize("gate", ["none", "head", "channel"])
 @pytest.mark.parametrize("is_before", [False, True])
 @torch.no_grad()
-def test_blocks_of_a_prompt_equal_the_loops(gate, is_before):
+def test_prompt_blocks_equal_the_reference_loops(gate, is_before):
     for length, size in ((1, 1), (2, 2), (19, 3), (19, 8), (40, 40)):
         d = sample(length, gate, is_before, is_along_keys=False)
         for part, expected in zip(forms.chunked(d, size, d.v, blocks=forms.split_prompt(d, size)), loops(d)):
@@ -108,20 +108,20 @@ def test_blocks_of_a_prompt_equal_the_loops(gate, is_before):
 
 @pytest.mark.parametrize("width", [1, 5])
 @torch.no_grad()
-def test_blocks_of_a_prompt_without_mirrors_equal_all_pairs(width):
+def test_prompt_blocks_without_a_removal_equal_all_pairs(width):
     d = replace(sample(19, "channel", False, False), w=None, read=None, beta=None)
     d = replace(d, log_gate=d.log_gate[..., :width])
     rows, _ = forms.chunked(d, 3, d.v, blocks=forms.split_prompt(d, 3))
     assert difference(rows, forms.scores(d).tril() @ d.v) < 1e-12
 
 
-def test_a_read_after_the_decay_is_not_one_before():
+def test_reading_before_and_after_the_decay_differ():
     d = sample(9, "channel", False, False)
     assert difference(loops(d)[0], loops(replace(d, reads_before_decay=True))[0]) > 1e-3
 
 
 @pytest.mark.parametrize("is_before", [False, True])
-def test_blocks_of_a_bounded_decay_equal_the_loops(is_before):
+def test_blocks_of_a_bounded_decay_equal_the_reference_loops(is_before):
     for length, size in ((2, 1), (3, 4), (19, 6), (40, 40)):
         d = sample(length, "channel", is_before, is_along_keys=False)
         d = replace(d, log_gate=-torch.rand_like(d.q))
@@ -131,7 +131,7 @@ def test_blocks_of_a_bounded_decay_equal_the_loops(is_before):
             assert difference(value, expected[part]) < 1e-12, (part, length)
 
 
-def test_a_bound_is_used_where_its_exponents_fit():
+def test_the_bound_of_a_decay_is_used_only_in_blocks_whose_exponents_fit():
     """If gates are far below the bound, exponents that rely on it overflow."""
     d = sample(9, "channel", True, False)
     d = replace(d, log_gate=torch.full_like(d.log_gate, -1000.0), least_log_gate=-5.0)

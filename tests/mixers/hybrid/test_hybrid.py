@@ -51,7 +51,7 @@ def test_the_shortest_pattern_is_canonical(text, canonical):
         ("GDN!(neg)", 3, "or the end of the label"),
     ],
 )
-def test_a_wrong_part_is_pointed_at(text, at, hint):
+def test_the_caret_points_at_a_wrong_part_of_a_pattern(text, at, hint):
     with pytest.raises(LabelError) as error:
         parse(text)
     first, second = str(error.value).splitlines()
@@ -64,7 +64,7 @@ def test_braces_and_sets_stand_in_patterns():
     assert expand(["3x@quick/KDA"]) == [f"3x{label}/KDA" for label in few]
 
 
-def test_a_set_of_hybrids_is_no_part_of_a_pattern(tmp_path, monkeypatch):
+def test_a_set_that_contains_hybrids_is_refused_in_a_pattern(tmp_path, monkeypatch):
     (tmp_path / "both.yaml").write_text("description: x\nlabels: [S, KDA/S]\n")
     monkeypatch.chdir(tmp_path)
     assert expand(["@both.yaml"]) == ["S", "KDA/S"]
@@ -72,7 +72,7 @@ def test_a_set_of_hybrids_is_no_part_of_a_pattern(tmp_path, monkeypatch):
         expand(["2x@both.yaml/S-p"])
 
 
-def test_many_mixers_have_letters():
+def test_thirty_mixers_of_a_pattern_have_distinct_factor_names():
     label = parse("/".join(f"my:a.B(x={number})" for number in range(10, 40)))
     names = list(family_of(label).factors(label))
     assert names[0] == "pattern" and names[26:] == ["z", "a2", "b2", "c2", "d2"]
@@ -110,7 +110,7 @@ def test_layers_are_explained_by_number_and_by_the_words_of_transformers():
         ("3xKDA/S-p", "3xKDA/R-c", "b"),
     ],
 )
-def test_share_place_and_mixers_are_factors(one, other, factor):
+def test_differing_patterns_and_mixers_are_separate_factors(one, other, factor):
     assert differing_factors(parse(one), parse(other)) == (factor,)
 
 
@@ -129,7 +129,7 @@ def test_costs_are_sums_and_a_hybrid_of_matched_layers_is_matched():
         build("3xKDA/S-p", 64, 32)
 
 
-def test_settings_are_read_by_the_layers_that_have_them():
+def test_a_setting_applies_to_the_layers_whose_family_reads_it():
     label = parse("KDA/R-c-12!")
     settings = family_of(label).Settings(mix_rank=3)
     assert "mix_rank" in own_settings(label, settings) and "init_std" not in own_settings(label, settings)
@@ -157,7 +157,7 @@ def test_a_module_in_a_pattern_is_imported_only_if_its_label_was_typed():
         trust.forget_allowed()
 
 
-def test_code_and_identity_are_those_of_all_mixers():
+def test_code_and_identity_of_a_hybrid_combine_all_its_mixers():
     assert label_identity("KDA/S-p") == f"1 of {label_identity('KDA')} and {label_identity('S-p')}"
     job = mad_job()
     digests = {label: package_code(dataclasses.replace(job, label=label))["family"] for label in ("KDA", "S", "KDA/S")}
@@ -165,7 +165,7 @@ def test_code_and_identity_are_those_of_all_mixers():
     assert part_texts("2xKDA/S/...") == part_texts("hybrid:2xKDA/S") == ["KDA", "S"]
 
 
-def test_a_file_name_has_no_separator():
+def test_the_file_name_of_a_hybrid_has_no_slash_and_is_short():
     assert "/" not in file_name("3xKDA/S-p")
     assert len(file_name("KDA/S/" * 200 + "GDN")) < 100
 

@@ -159,7 +159,7 @@ def odd(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("cls", ["Properties", "OtherMethods", "Part"])
-def test_attributes_named_step_and_fit_that_are_neither_are_ignored(odd, cls):
+def test_unrelated_attributes_named_step_or_fit_are_ignored(odd, cls):
     trust.allow([f"{odd}{cls}"])
     texts = [row.what for row in explain(parse(f"{odd}{cls}"))]
     assert any("No rank is chosen" in text for text in texts) and any("all tokens again" in text for text in texts)
@@ -172,7 +172,7 @@ def test_the_growth_of_a_step_s_state_is_measured(odd, cls, kept):
     assert solve(f"{odd}{cls}", 8, 2, 4).state_bytes_per_token(2) == kept * 8 * 2
 
 
-def test_wrong_steps_arguments_and_fits_are_described(odd):
+def test_errors_on_wrong_steps_arguments_and_fits_are_described(odd):
     trust.allow([f"{odd}{cls}" for cls in ("NoPair", "Unnamed", "Fits")])
     with pytest.raises(TrainingError, match=r"must return \(y, state\), got Tensor"):
         build(f"{odd}NoPair", 8, 4).step(torch.zeros(2, 8))
@@ -200,7 +200,7 @@ def module(tmp_path, monkeypatch):
         ("(mode=None)", "(mode=null)"),
     ],
 )
-def test_arguments_have_one_spelling(typed, canonical):
+def test_arguments_have_one_canonical_spelling(typed, canonical):
     assert str(parse(f"my:some.Mixer{typed}")) == f"my:some.Mixer{canonical}"
 
 
@@ -221,7 +221,7 @@ def test_texts_that_are_not_values_are_refused(value):
         parse(f"my:a.B(x={value})")
 
 
-def test_braces_leave_the_commas_between_arguments():
+def test_brace_expansion_keeps_commas_between_arguments():
     assert expand(["my:a.B(x={0,1},y=2)"]) == ["my:a.B(x=0,y=2)", "my:a.B(x=1,y=2)"]
     assert expand(["{my:a.B(x=1,y=2),S}"]) == ["my:a.B(x=1,y=2)", "S"]
     assert differing_factors(parse("my:a.B(x=1)"), parse("my:a.B(x=2)")) == ("arguments",)
@@ -287,7 +287,7 @@ def test_the_code_of_a_module_does_not_depend_on_its_arguments(module):
 
 
 @pytest.mark.slow
-def test_fit_chooses_arguments_for_the_budget_unless_the_label_does(module):
+def test_fit_chooses_arguments_for_the_budget_unless_the_label_gives_them(module):
     label = f"my:{module}.Ema"
     assert 0.97 < build(label, 64, 8).allocation.ratio <= 1
     assert solve(label, 64, 2, 8).ratio == build(label, 64, 8).allocation.ratio
@@ -328,13 +328,13 @@ def test_a_run_says_before_training_that_a_module_is_not_matched(module):
     assert f"my:{module}.Wide(width=3) has 1.5" in note and "fit(cls, d_model, n_head, max_len, budget)" in note
 
 
-def test_workers_are_sent_the_modules_in_hybrids():
+def test_workers_import_modules_that_are_part_of_hybrids():
     labels = ["2xKDA/my:madbench.mixers.my.sample.GatedMean", "S"]
     assert importable_labels(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
     assert importable_labels(["my:os.path.join", "nofamily:x"]) == ()
 
 
-def test_a_module_states_its_state_in_whole_numbers(odd):
+def test_the_stated_state_of_a_module_must_be_a_whole_number(odd):
     trust.allow([f"{odd}{cls}" for cls in ("States", "OtherStates", "HalfStates")])
     assert solve(f"{odd}States", 8, 2, 4).state(100) == 8
     assert solve(f"{odd}HalfStates", 8, 2, 4).state(6) == 3
@@ -344,7 +344,7 @@ def test_a_module_states_its_state_in_whole_numbers(odd):
         solve(f"{odd}OtherStates", 8, 2, 4).state(4)
 
 
-def test_a_stated_number_is_checked(odd):
+def test_flops_that_a_module_states_must_be_finite_numbers(odd):
     trust.allow([f"{odd}States"])
     size = solve(f"{odd}States", 8, 2, 4).size
     path = f"{odd}States".removeprefix("my:")

@@ -206,7 +206,7 @@ def test_a_helper_in_any_folder_is_part_of_the_identity(files):
     ],
     ids=["open", "yaml", "in forward", "cached", "numpy"],
 )
-def test_a_data_file_counts_and_one_that_is_not_opened_does_not(line, read):
+def test_only_data_files_that_the_module_opens_are_in_its_identity(line, read):
     write({"mixer.py": with_import(line).replace("scale(x)", f"x * {read}"), "lib/factor.txt": "2", "lib/b.txt": "1"})
     first = identity()
     assert list(listing_of()["data"]) == ["lib/factor.txt"]
@@ -235,7 +235,7 @@ UNRELATED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
-def test_code_that_the_class_does_not_reach_does_not_change_its_identity(text):
+def test_code_that_the_class_does_not_use_does_not_change_its_identity(text):
     write(HELPED)
     first = identity()
     write({"mixer.py": text})
@@ -295,7 +295,7 @@ REACHED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "old", "new"), REACHED.values(), ids=REACHED)
-def test_code_that_the_class_reaches_by_name_changes_its_identity(text, old, new):
+def test_code_that_the_class_uses_by_name_changes_its_identity(text, old, new):
     assert old in text
     write({"mixer.py": text})
     first = identity()
@@ -304,7 +304,7 @@ def test_code_that_the_class_reaches_by_name_changes_its_identity(text, old, new
 
 
 @pytest.mark.slow
-def test_relative_imports_count_and_the_rest_of_the_package_does_not():
+def test_relative_imports_are_in_the_identity_but_not_the_rest_of_the_package():
     files = {
         "pack/__init__.py": "",
         "pack/mixer.py": with_import("from .sub.helper import scale"),
@@ -320,7 +320,7 @@ def test_relative_imports_count_and_the_rest_of_the_package_does_not():
 
 
 @pytest.mark.slow
-def test_two_labels_of_one_file_do_not_depend_on_their_order():
+def test_identities_of_two_classes_in_one_file_do_not_depend_on_their_order():
     text = with_import("def load(name):\n    return float(open(name).read())")
     a, b = text.replace("scale(x)", "load('a.txt') * x"), text.replace("scale(x)", "load('b.txt') * x")
     write({"mixer.py": a + b[b.index("class") :].replace("Mixer", "Other"), "a.txt": "1", "b.txt": "2"})
@@ -331,7 +331,7 @@ def test_two_labels_of_one_file_do_not_depend_on_their_order():
 
 
 @pytest.mark.slow
-def test_a_new_process_finds_the_same_where_the_module_was_imported_before():
+def test_the_identity_is_the_same_if_the_module_was_already_imported():
     write({"mixer.py": with_import("F = float(open('f.txt').read())").replace("scale(x)", "F * x"), "f.txt": "2"})
     first = identity()
     forget()
@@ -341,7 +341,7 @@ def test_a_new_process_finds_the_same_where_the_module_was_imported_before():
 
 
 @pytest.mark.parametrize("name", ["site-packages", "dist-packages", "vendored"])
-def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_imports(tmp_path, monkeypatch, name):
+def test_the_identity_of_a_module_in_site_packages_has_only_its_own_file(tmp_path, monkeypatch, name):
     site = tmp_path / name
     write({str(site / "mixer.py"): MIXER, str(site / "helper.py"): HELPER, str(site / "big.py"): "x = 1\n"})
     if name == "vendored":  # as pip install --target leaves it
@@ -350,7 +350,7 @@ def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_import
     assert list(listing_of()["files"]) == ["mixer.py"]
 
 
-def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
+def test_the_identity_of_a_package_in_site_packages_has_all_used_files(tmp_path, monkeypatch):
     site = tmp_path / "site-packages"
     mixer = with_import("from pack.helper import scale")
     write(
@@ -360,7 +360,7 @@ def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
     assert list(listing_of("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/helper.py"]
 
 
-def test_the_sample_and_modules_of_torch_are_of_one_file():
+def test_the_identity_of_the_sample_and_of_torch_modules_has_one_file():
     assert list(listing_of("madbench.mixers.my.sample.GatedMean")["files"]) == ["madbench/mixers/my/sample.py"]
     assert list(listing_of("torch.nn.Identity")["files"]) == ["torch/nn/__init__.py"]
 
@@ -398,7 +398,7 @@ def test_an_edit_between_import_and_first_use_is_refused():
         label_identity("my:mixer.Mixer")
 
 
-def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
+def test_code_state_names_the_changed_file_without_importing_it(monkeypatch, tmp_path):
     write(HELPED | {"mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F\n", "f.txt": "2"})
     stored = listing_of()
     forget()
@@ -434,12 +434,12 @@ def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
     ]
     + [{"files": {"a.py": ["", [[]]]}, "data": {}}, {"files": {"a.py": ["", "*"]}, "data": []}],
 )
-def test_a_list_of_another_form_is_unknown(stored):
+def test_a_malformed_code_listing_has_state_unknown(stored):
     assert code_state(stored).kind == "unknown"
 
 
 @pytest.mark.parametrize(("place", "size"), [("theirs.py.txt", 1), ("theirs.py", MOST_BYTES)])
-def test_no_text_of_a_stranger_and_no_huge_file_is_parsed_for_a_record(tmp_path, monkeypatch, place, size):
+def test_code_state_parses_no_foreign_and_no_huge_file(tmp_path, monkeypatch, place, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("madbench.identity.text.SourceText", None)
     Path("first.py").write_text("")

@@ -166,7 +166,7 @@ def modules(tmp_path, monkeypatch):
     forget_installed()
 
 
-def test_entry_path_and_class_are_one_label():
+def test_entry_point_path_and_class_give_one_label():
     expected = ["my:own_mixers.Mean"]
     assert expand(["my:mean"]) == expand(["my:own_mixers:Mean"]) == expand(expected) == expected
     from own_mixers import Mean
@@ -175,7 +175,7 @@ def test_entry_path_and_class_are_one_label():
 
 
 @pytest.mark.slow
-def test_parameters_are_measured_and_no_rank_is_solved():
+def test_the_parameters_of_a_module_are_counted_and_no_rank_is_solved():
     allocation = solve("my:mean", 16)
     assert (allocation.total, allocation.ranks, allocation.ratio) == (16 * 17, {}, 16 * 17 / (4 * 16**2))
     mixer = madbench.build("my:own_mixers.mean", 16, 8)
@@ -184,7 +184,7 @@ def test_parameters_are_measured_and_no_rank_is_solved():
 
 
 @pytest.mark.slow
-def test_every_check_holds_of_a_causal_module():
+def test_a_causal_module_passes_every_check():
     frame = madbench.verify("my:mean")
     assert {"causality", "steps", "prefill", "use"} <= set(frame.check) and set(frame.verdict) == {"pass"}
 
@@ -225,7 +225,7 @@ def test_a_class_that_is_not_a_mixer_is_refused_with_advice(name, problem):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Mean", "Dropped", "Masked", "Positive", "mean"])
-def test_a_sound_module_has_no_leak(name):
+def test_causal_modules_have_no_leak(name):
     assert not solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32).leak
 
 
@@ -248,7 +248,7 @@ def test_verify_names_the_true_cause_of_a_failed_check(name, check, expected, un
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["AcrossTheBatch", "Stateful", "BatchNorm"])
-def test_verify_says_that_rows_are_not_alone(name):
+def test_verify_finds_modules_that_mix_batch_rows_or_keep_state(name):
     verdicts = madbench.verify(f"my:own_mixers.{name}").set_index("check").verdict
     assert verdicts["alone"] == "fail"
 
@@ -281,7 +281,7 @@ def test_a_class_that_other_processes_cannot_import_is_a_label_error():
             madbench.parse(value)
 
 
-def test_a_label_has_another_identity_after_an_edit_and_none_without_its_module(modules):
+def test_the_identity_of_a_module_changes_after_an_edit(modules):
     first = label_identity("my:mean")
     modules.write_text(MODULES.replace("x.cumsum(1", "2 * x.cumsum(1"))
     with pytest.raises(LabelError, match="edited after this process imported it"):

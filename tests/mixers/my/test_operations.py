@@ -52,7 +52,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_work_is_counted_per_element_and_products_per_multiply_add(name):
+def test_flops_count_elementwise_work_and_two_per_multiply_add(name):
     function, expected = WORK[name]
     for device in ("cpu", "meta"):
         assert count_flops(Call(function), torch.ones(B, T, D, device=device)) == expected, device
@@ -86,7 +86,7 @@ class Stated(Elementwise):
 """
 
 
-def test_an_elementwise_mixer_counts_its_work_unless_it_states_it(tmp_path, monkeypatch):
+def test_flops_of_an_elementwise_module_are_counted_unless_it_states_them(tmp_path, monkeypatch):
     name = f"elementwise_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)

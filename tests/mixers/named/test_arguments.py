@@ -81,7 +81,7 @@ def test_the_message_on_wrong_arguments_points_at_the_wrong_character(text, at, 
     assert hint in second and second.index("^") == first.index(text) + at
 
 
-def test_an_integer_is_varied_explained_and_part_of_the_cost():
+def test_an_integer_argument_can_be_varied_and_is_explained():
     assert expand(["MadeUp(n={1,2,3},neg)"]) == ["MadeUp(neg,n=1)", "MadeUp(neg)", "MadeUp(neg,n=3)"]
     one, three = parse("MadeUp(n=1)"), parse("MadeUp(n=3)")
     assert differing_factors(one, three) == ("n",) and differing_factors(parse("MadeUp"), parse("GDN")) == ("operator",)
@@ -92,7 +92,7 @@ def test_an_integer_is_varied_explained_and_part_of_the_cost():
     assert {"MadeUp(n=4)", "MadeUp(neg,n=3)", "MadeUp(n=3)!", "GDN"} <= neighbours and "MadeUp(neg)" not in neighbours
 
 
-def test_every_operator_says_what_each_of_its_arguments_means():
+def test_every_operator_describes_each_of_its_arguments():
     for operator in OPERATORS.values():
         assert [word.partition("=")[0] for word in choices(operator)] == [*operator.meanings]
         assert "|" not in operator.equation + operator.parameters + operator.state  # it ends a cell of the docs' table
@@ -105,7 +105,7 @@ def test_the_page_of_operators_names_all_of_them():
     assert [name for name in OPERATORS if name != "MadeUp" and f"`{name}`" not in first] == []
 
 
-def test_labels_of_the_letters_keep_their_family():
+def test_labels_of_the_srg_grammar_are_not_named_operators():
     assert all(family_of(text).name == "" for text in ("S-p", "G-cg-q-12o", "HyperGLU", "GDNX"))
 
 

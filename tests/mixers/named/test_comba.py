@@ -14,7 +14,7 @@ from madbench.mixers.residuals import difference, filled_mixer
 
 
 @pytest.mark.parametrize("arguments", ["", "(neg)"])
-def test_if_p_is_the_decayed_key_it_is_gated_deltanet(arguments):
+def test_with_the_decayed_key_as_p_it_is_gated_deltanet(arguments):
     layer, x = filled_mixer(lambda: build(f"Comba{arguments}", 16, 9, n_head=2))
     d = layer.operator.rows(layer, x, None).dynamics
     gdn = replace(d, read=None, reads_before_decay=False)
@@ -24,7 +24,7 @@ def test_if_p_is_the_decayed_key_it_is_gated_deltanet(arguments):
 
 
 @torch.no_grad()
-def test_without_a_correction_the_query_is_that_of_gated_deltanet():
+def test_without_output_correction_the_inputs_equal_those_of_gated_deltanet():
     layer, x = filled_mixer(lambda: build("Comba!", 16, 9, n_head=2))
     layer.D.zero_()
     gdn = build("GDN!", 16, 9, n_head=2).double()

@@ -63,7 +63,7 @@ def test_without_corrections_it_is_softmax_attention(path):
     assert difference(layer(x), softmax_attention(layer)(x)) < 1e-13
 
 
-def test_past_the_context_values_are_corrected_by_those_that_the_cache_has():
+def test_past_the_context_values_are_corrected_by_cached_values_only():
     layer, x = filled_mixer(lambda: build("DeltaFormer", 16, 4, n_head=2))
     x = torch.cat((x, x.flip(1), -x), dim=1)
     raw = [layer.operator.tokens(layer, token, t, {}) for t, token in enumerate(x.split(1, dim=1))]

@@ -109,7 +109,7 @@ def test_hgrn_is_the_library_s_recurrence_of_each_channel(label):
     assert difference(cache.carried["h"], state) < 1e-13
 
 
-def test_gsa_is_the_library_s_two_recurrences():
+def test_gsa_equals_the_librarys_two_recurrences():
     from fla.ops.gsa import naive
 
     layer, x = filled_mixer(lambda: build("GSA", 32, 65, n_head=2))

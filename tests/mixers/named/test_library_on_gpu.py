@@ -52,7 +52,7 @@ def assert_near(found, expected):
 
 
 @pytest.mark.parametrize("label", [name for name, operator in OPERATORS.items() if "fla" in operator.paths])
-def test_the_path_gives_what_blocks_give(label):
+def test_path_fla_equals_path_chunked(label):
     pytest.importorskip("fla.ops", exc_type=ImportError)
     torch.manual_seed(0)
     layer, x = build(label, 128, 256, n_head=2).cuda(), torch.randn(2, 200, 128, device="cuda")
@@ -65,7 +65,7 @@ def test_the_path_gives_what_blocks_give(label):
 
 
 @pytest.mark.parametrize("label", OPTIONS)
-def test_whole_layers_of_the_library_give_outputs_and_gradients_of_ours(label):
+def test_whole_library_layers_have_our_outputs_and_gradients(label):
     pytest.importorskip("fla.layers", exc_type=ImportError)
     torch.manual_seed(0)
     layer, x = build(f"{label}!", 128, 256, n_head=2).cuda(), torch.randn(2, 200, 128, device="cuda")

@@ -39,7 +39,7 @@ def looped(q, k, v, log_decay, scales):
 
 @pytest.mark.parametrize("top", [14, 3])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_blocks_and_steps_give_the_rows_of_the_definition_at_any_length(length, top, monkeypatch):
+def test_blocks_and_steps_equal_the_definition_at_any_length(length, top, monkeypatch):
     monkeypatch.setattr(fenwick, "TOP", top)
     for least_log in (-1, -1e3):
         rows = inputs(length, least_log)

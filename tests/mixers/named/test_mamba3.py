@@ -23,7 +23,7 @@ def with_logits(layer, **logits):
 
 
 @torch.no_grad()
-def test_without_rotation_and_with_the_whole_weight_now_it_is_mamba_2():
+def test_without_rotation_and_with_full_weight_on_itself_it_is_mamba_2():
     layer, x = filled_mixer(lambda: build("Mamba-3", 16, 11, n_head=2), batch=2)
     x[..., -1] = 1
     with_logits(layer, share=99, angle=0)
@@ -33,7 +33,7 @@ def test_without_rotation_and_with_the_whole_weight_now_it_is_mamba_2():
 
 
 @torch.no_grad()
-def test_a_token_reads_only_earlier_writes_if_the_weight_of_its_own_is_zero():
+def test_with_zero_weight_on_itself_a_token_reads_only_earlier_writes():
     layer, x = filled_mixer(lambda: build("Mamba-3", 16, 11, n_head=2), batch=2)
     x[..., -1] = 1
     with_logits(layer, share=-99)

@@ -57,7 +57,7 @@ def test_with_an_identity_for_compression_it_is_softmax_attention():
     assert difference(layer(x), o.transpose(1, 2).flatten(-2) @ layer.o_proj.weight.T) < 1e-13
 
 
-def test_decoding_with_another_kind_of_map_makes_keys_and_values():
+def test_decoding_with_a_hooked_projection_computes_keys_and_values():
     layer, x = filled_mixer(lambda: build("MLA", 16, 9, n_head=2))
     expected, calls = decode_tokens(layer, x), []
     layer.kv_b_proj.register_forward_hook(lambda *call: calls.append(1))

@@ -25,7 +25,7 @@ def theirs(layer, **options):
     return modeling_xlstm.xLSTMLayer(config)
 
 
-def test_gates_start_closed_and_open_and_the_output_small_in_a_deep_model():
+def test_input_gates_start_closed_and_forget_gates_open():
     torch.manual_seed(0)
     *_, layer = build_blocks("mLSTM!", 8, 64, 8, {"n_head": 4}, {})
     assert not any(layer.get_parameter(f"{gate}gate_preact.weight").any() for gate in "oif")

@@ -86,7 +86,7 @@ def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_budget_is_used_to_the_next_width(label):
+def test_the_next_wider_candidate_would_exceed_the_budget(label):
     found = solve(label, 128, 4)
     candidates = [found.operator.placed(dims, found.size.layer) for dims in found.operator.candidates(128, 4, 1)]
     wider = candidates[candidates.index(found.dims) + 1 :]
@@ -96,7 +96,7 @@ def test_the_budget_is_used_to_the_next_width(label):
 
 
 @pytest.mark.parametrize("d", [64, 128, 256, 512, 768, 1024, 2048])
-def test_usual_sizes_fill_the_budget_in_multiples_of_8_if_that_is_enough(d):
+def test_usual_sizes_fill_the_budget_with_multiples_of_8_if_possible(d):
     for heads in (d // width for width in (32, 64, 128) if width <= d):
         for found in (solve(name, d, heads) for name in OPERATORS):
             assert 0.97 <= found.ratio <= 1, found
@@ -112,7 +112,7 @@ def test_a_size_without_a_fitting_width_says_what_would_fit():
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
+def test_paths_gradients_steps_and_prompts_equal_the_reference_loops(label):
     layer, x = filled_mixer(lambda: build(label, 16, LENGTH, n_head=2), batch=1)
     layer.chunk = CHUNK
     expected = evaluate(layer, layer.reference, x, None)
@@ -140,13 +140,13 @@ def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
         assert difference(layer.step(x[:, length], cache)[0], rows[:, length]) < 1e-13, length
 
 
-def test_counterparts_are_labels_of_coefficient_dynamics():
+def test_counterparts_of_operators_are_cd_labels():
     counterparts = [operator.counterpart for operator in OPERATORS.values() if operator.counterpart]
     assert {family_of(parse(text)).name for text in counterparts} == {"cd"}
 
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
-def test_a_convolution_of_any_length_carries_its_last_inputs(taps):
+def test_short_convolutions_of_any_length_carry_their_last_inputs(taps):
     torch.manual_seed(0)
     x, weight = torch.randn(2, 7, 3, dtype=torch.float64), torch.randn(3, taps, dtype=torch.float64)
     expected = loops.convolved(x[0], weight[:, None])
@@ -202,7 +202,7 @@ def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
     assert difference(later.q @ later.k.mT, d.q @ d.k.mT) < 1e-14 < difference(later.q, d.q)
 
 
-def test_every_norm_and_convolution_of_every_operator_is_in_its_group():
+def test_norms_and_convolutions_of_operators_are_in_their_parameter_groups():
     for name, operator in OPERATORS.items():
         groups = FAMILY.traits(NamedLabel(operator())).groups
         for part, kind in operator().parts(operator().library_dims(64, 2)).items():
@@ -244,7 +244,7 @@ def test_initial_values_are_the_library_s(name):
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 16, 17, 40])
-def test_decay_by_halves_is_decay_pair_by_pair(length):
+def test_halved_decay_equals_decay_computed_for_each_pair(length):
     torch.manual_seed(0)
     a, b = torch.randn(2, 2, 3, length, 5, dtype=torch.float64)
     log_gate = -torch.rand(2, 3, length, 5, dtype=torch.float64) * torch.tensor([1e-3, 1, 30, 300, 3000])
@@ -260,7 +260,7 @@ def test_the_package_s_docstring_names_every_file_and_no_other():
     assert set(re.findall(r"``(\w+)``", named.__doc__)) == files
 
 
-def test_every_file_of_operators_is_an_operator_or_a_part_of_one():
+def test_every_file_of_operators_defines_an_operator_or_part_of_one():
     files = {path.stem for path in Path(named.operators.__file__).parent.glob("*.py")} - {"__init__"}
     own = {operator.__module__.rpartition(".")[2] for operator in OPERATORS.values()}
     assert own <= files and all(name.startswith(tuple(f"{one}_" for one in own)) for name in files - own)

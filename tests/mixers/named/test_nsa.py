@@ -83,7 +83,7 @@ def test_the_window_is_softmax_attention_with_a_sliding_window():
 
 
 @torch.no_grad()
-def test_block_means_are_read_from_the_last_token_of_their_block_on():
+def test_block_means_are_visible_from_the_last_token_of_their_block():
     layer, x = filled_mixer(lambda: build("NSA", 16, 49, n_head=2))
     rows = with_gates(layer, x, 1, 0, 0)
     assert not rows[:, :15].any() and rows[:, 15].any()

@@ -25,7 +25,7 @@ def test_with_a_preconditioner_of_one_it_is_gated_deltanet(arguments, monkeypatc
 
 
 @torch.no_grad()
-def test_channels_with_large_squares_are_written_less_within_the_bounds():
+def test_the_preconditioner_shrinks_channels_with_large_squares_within_bounds():
     layer, x = filled_mixer(lambda: build("PGDN", 16, 40, n_head=2), std=1)
     keys = layer.operator.rows(layer, x, None).dynamics.read
     m, _ = layer.operator.preconditioner(layer, x, keys, None)

@@ -55,7 +55,7 @@ def test_decays_start_from_slow_to_fast_and_faster_in_later_layers():
     assert first[0] < first[16] < first[31] and (last < first).sum() > 40 and first.min() > -9
 
 
-def test_the_published_start_keeps_the_operator_s_own():
+def test_the_published_initialization_leaves_the_operators_own_unchanged():
     make_mixer = build_blocks("RWKV-7", 2, 16, 8, {"n_head": 2}, {}).__next__
     model = MadModel(Backbone(5, 16, 2, make_mixer))
     before = {name: parameter.clone() for name, parameter in model.backbone.layers.named_parameters()}

@@ -18,7 +18,7 @@ def gates(*shape):
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_scan_is_its_loop_at_any_length_and_gate(length):
+def test_a_scan_equals_a_loop_at_any_length_and_gate(length):
     torch.manual_seed(0)
     log_f, x, before = gates(2, length, 5), *torch.randn(2, 2, length, 5).double()
     before = before[:, 0]
@@ -32,7 +32,7 @@ def test_a_scan_is_its_loop_at_any_length_and_gate(length):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("block", [gsa_slots.BLOCK, max(LENGTHS)])  # a single block is read as in exported programs
-def test_slots_are_read_as_by_a_loop_at_any_length_and_gate(length, block, monkeypatch):
+def test_read_slots_equals_a_loop_at_any_length_and_gate(length, block, monkeypatch):
     monkeypatch.setattr(gsa_slots, "BLOCK", block)
     torch.manual_seed(0)
     (q, k), s = torch.randn(2, 1, 2, length, 3).double(), torch.randn(1, 2, length, 5).double()

@@ -43,7 +43,7 @@ class TestLibrary:
 
 @torch.no_grad()
 @pytest.mark.parametrize("label", LABELS[:2])
-def test_the_weights_of_a_row_leave_what_no_token_takes(label):
+def test_the_weights_of_a_row_and_the_remaining_stick_sum_to_one(label):
     layer, x = filled_mixer(lambda: build(label, 16, 9, n_head=2))
     tokens = layer.operator.tokens(layer, x, 0, None)
     seen = torch.ones(9, 9, dtype=torch.bool).tril(0 if layer.operator.current else -1)
