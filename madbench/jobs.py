@@ -281,13 +281,15 @@ class Record:
     def difference(self, other: Record) -> float:
         """The largest absolute difference between a metric of this record and the same metric of ``other``.
 
-        0 if all metrics are equal, where NaN equals NaN. Infinite if the statuses or the names of the metrics differ.
-        Never 0 if a metric is NaN in only one of the records.
+        0 if all metrics are equal, where NaN equals NaN. Infinite if the statuses or the names of the metrics differ,
+        or if a metric is NaN in only one of the records.
         """
         if self.status != other.status or self.metrics.keys() != other.metrics.keys():
             return math.inf
         pairs = [(self.metrics[name], other.metrics[name]) for name in self.metrics]
-        return max((abs(a - b) for a, b in pairs if a != b and not (math.isnan(a) and math.isnan(b))), default=0.0)
+        differences = [abs(a - b) for a, b in pairs if a != b and not (math.isnan(a) and math.isnan(b))]
+        # NaN here is a metric that is NaN in one record; ``max`` would keep or drop it by its position
+        return max((math.inf if math.isnan(each) else each for each in differences), default=0.0)
 
 
 class StopTraining(BaseException):

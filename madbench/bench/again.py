@@ -266,7 +266,7 @@ def rows_by_task(repeats: Iterable[RepeatedRun]) -> list[dict[str, Any]]:
 
     A row has the number of ``runs``, the number of ``equal`` runs, the ``largest_difference`` between metrics, and the
     ``seconds`` of the second training. A run is equal if all metrics and curves are equal to the last bit. The largest
-    difference is None if two records do not have the same status and metrics.
+    difference is None if two records do not have the same status and metrics, or if a metric is NaN in only one.
     """
     by_task: dict[str, list[RepeatedRun]] = defaultdict(list)
     for repeat in repeats:

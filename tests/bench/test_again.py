@@ -74,6 +74,8 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
         (Record("finished", {"loss": 1.5, "nothing": math.nan}), 0.5),
         (Record("finished", {"loss": 1.0, "nothing": math.nan}), 0),
         (Record("finished", {"loss": 1.0}), math.inf),
+        (Record("finished", {"loss": 1.5, "nothing": 0.0}), math.inf),
+        (Record("finished", {"loss": math.nan, "nothing": math.nan}), math.inf),
         (Record("diverged", {"loss": 1.0, "nothing": math.nan}), math.inf),
     ],
 )
