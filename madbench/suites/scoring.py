@@ -121,10 +121,6 @@ class Scoring:
         """
         return math.nan
 
-    def sources(self, tasks: Sequence[str]) -> list[str]:
-        """The names of the modules that compute the numbers of ``tasks`` from records."""
-        return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
-
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
         """One key per protocol, in order. Rows are compared only if the keys of their protocols are equal.
 

@@ -48,9 +48,6 @@ class TokenScoring(Scoring):
     def solved_share(self, task: str) -> float:
         return settings_class(task).solved_share
 
-    def sources(self, tasks: Sequence[str]) -> list[str]:
-        return [*super().sources(tasks), *(settings_class(task).__module__ for task in tasks)]
-
     def meaning(self, protocol: Protocol) -> str:
         if protocol.fidelity == "published":
             return "the reference implementation's accuracy (macro within each test batch), chosen on the test set"

@@ -36,9 +36,6 @@ class LanguageScoring(Scoring):
 
     has_curves = True
 
-    def sources(self, tasks: Sequence[str]) -> list[str]:
-        return [*super().sources(tasks), run_losses.__module__]
-
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
         return [(protocol.profile_name, protocol.overrides, protocol.precision) for protocol in protocols]
 
