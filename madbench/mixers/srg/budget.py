@@ -192,7 +192,10 @@ class SrgAllocation:
 
     @property
     def shares_heads(self) -> bool:
-        """True if several heads share one head of keys or of values."""
+        """True for the letter m, even with as many heads of keys and values as heads, and for DIFF V2.
+
+        The part of the budget that the other heads would use then increases the rank of QK.
+        """
         return self.kv_heads > 0 or self.differential == "v2"
 
     @property
