@@ -6,10 +6,11 @@ import abc
 import dataclasses
 import functools
 import os
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, did_you_mean
@@ -20,6 +21,7 @@ from madbench.plugins.paper_folders import files_of_papers
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys of a profile's file that overrides cannot change, because they have no effect on a run."""
+P = TypeVar("P", bound="Profile[Any]")
 LIKE = "like"
 """Key of a profile file that names a shipped profile. The file inherits every setting that it does not have itself."""
 
@@ -291,6 +293,7 @@ class Profile(abc.ABC, Generic[M]):
         ``learning_rates`` applies to every task, even if the profile has another value for a single task. An override
         of ``tasks.TASK`` applies to that task and takes precedence; the order of the overrides does not matter. The
         profile is no longer comparable with the paper if an override changes a key outside ``stays_comparable``.
+        The file is read each time, but its content is checked once.
 
         Raises ``ConfigError`` for an unknown profile or key, for an invalid value, for two overrides of one key, and
         for an override without effect on any run.
@@ -303,26 +306,7 @@ class Profile(abc.ABC, Generic[M]):
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {short_repr(name)}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        mapping = cls.read(path)
-        from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
-        keys = tuple(change.path for change in changes)
-        docs = cls.docs() if keys else {}
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ConfigError(f"override {short_repr(key)} is given twice; only one value can hold")
-            if key in FILE_ONLY and key in field_names(cls):
-                raise ConfigError(
-                    f"override {short_repr(key)} has no effect on a run; it belongs in the {cls.noun}'s file"
-                )
-            full_names = [name for name in docs if name.endswith(f".{key}")]
-            if full_names and key not in docs:
-                raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {full_names[0]!r}?")
-        for change in changes:
-            mapping = _apply_override(mapping, change)
-        if set(keys) - set(cls.stays_comparable):
-            mapping = {**mapping, "comparable_with_paper": False}
-        where = f"override {', '.join(repr(str(change)[:99]) for change in changes)}" if changes else str(path)
-        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(changes))
+        return _make_profile(cls, name, path, _Content.of(cls.read(path), changes))
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -386,6 +370,45 @@ class Profile(abc.ABC, Generic[M]):
     def can_train(family: LoadedFamily) -> bool:
         """True if the suite of this profile can train labels of the family."""
         return True
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of a profile's file and the overrides of it. Equal if all values are equal, and of equal types."""
+
+    content: bytes
+    mapping: Mapping[str, Any] = field(compare=False)
+    changes: tuple[Override, ...]
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any], changes: Sequence[Override]) -> Self:
+        return cls(pickle.dumps((mapping, [change.value for change in changes])), mapping, tuple(changes))
+
+
+@functools.lru_cache(maxsize=128)
+def _make_profile(cls: type[P], name: str, path: Path, content: _Content) -> P:
+    """Make the profile ``name`` from its content, read from ``path``. See :meth:`Profile.load`.
+
+    The result is cached, because a command loads the same profile several times.
+    """
+    mapping, changes = content.mapping, content.changes
+    from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
+    keys = tuple(change.path for change in changes)
+    docs = cls.docs() if keys else {}
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"override {short_repr(key)} is given twice; only one value can hold")
+        if key in FILE_ONLY and key in field_names(cls):
+            raise ConfigError(f"override {short_repr(key)} has no effect on a run; it belongs in the {cls.noun}'s file")
+        full_names = [name for name in docs if name.endswith(f".{key}")]
+        if full_names and key not in docs:
+            raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {full_names[0]!r}?")
+    for change in changes:
+        mapping = _apply_override(mapping, change)
+    if set(keys) - set(cls.stays_comparable):
+        mapping = {**mapping, "comparable_with_paper": False}
+    where = f"override {', '.join(repr(str(change)[:99]) for change in changes)}" if changes else str(path)
+    return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=changes)
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from madbench.config import read_yaml
+from madbench.config import Override, read_yaml
 from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.mixers import solve
@@ -42,6 +42,20 @@ def test_every_shipped_profile_loads():
     assert {"quick", "full"} <= set(MadProfile.names())
     for name in MadProfile.names():
         MadProfile.load(name)
+
+
+def test_a_profile_is_made_once_until_its_file_or_an_override_changes(write):
+    name = write(MINIMAL)
+    first = MadProfile.load(name)
+    assert MadProfile.load(name) is first and MadProfile.load(name, ["model.n_layer=1"]) is not first
+    write(MINIMAL.replace("1.0e-3", "2.0e-3"))  # a file of the same size, perhaps in the same tick of the clock
+    assert MadProfile.load(name).learning_rates == (2e-3,)
+    write(MINIMAL + "like: quick\n")
+    assert MadProfile.load(name).model == MadProfile.load("quick").model != first.model
+    integer = Override.of("training.epochs", 3)
+    assert MadProfile.load(name, [integer]).training["epochs"] == 3
+    with pytest.raises(ConfigError, match="training.epochs"):
+        MadProfile.load(name, [Override.of("training.epochs", "3")])  # an equal text
 
 
 def test_quick_is_small_and_full_is_the_protocol():
