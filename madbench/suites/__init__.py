@@ -29,8 +29,18 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 GROUP = "madbench.suites"
-FORMER_ATTRIBUTES = {"key": "override_name", "abbreviation": "short_name", "judged_by": "shown_metric"}
-"""Former names of attributes of suites: former name to present name."""
+FORMER_MEMBERS = {
+    "abbreviation": "short_name",
+    "check_corpus": "corpus_for",
+    "judged_by": "shown_metric",
+    "key": "override_name",
+    "result": "shown_metric",
+    "schedule_warning": "schedule",
+    "shared_but_rates": "shared_without_rates",
+}
+"""Former members of suites, each with the present one. A suite that still has one of them is refused, because nothing
+asks for it any more.
+"""
 TASKS_LISTED = "madbench ls tasks"
 """The command that lists all tasks. Error messages about an unknown task name it."""
 
@@ -189,9 +199,9 @@ def _fault_of(suite: Any) -> str:
     """
     if not isinstance(suite, Suite):
         return fault_of_class(suite, Suite) or "it is not an instance of a subclass"
-    for name, present in FORMER_ATTRIBUTES.items():
+    for name, present in FORMER_MEMBERS.items():
         if member_of(suite, name, None) is not None:
-            return f"its attribute {name!r} is now called {present!r}"
+            return f"its {name!r} has no effect; suites have {present!r} instead"
     needed = ("name", "title", "Profile", "default", "trial")
     lacking = [name for name in needed if member_of(suite, name, None) is None]
     if not lacking and not (isinstance(suite.Profile, type) and issubclass(suite.Profile, Profile)):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.suites import REGISTRY, _fault_of, tokens
+from madbench.suites import FORMER_MEMBERS, REGISTRY, _fault_of, suites, tokens
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad import suite as mad
 
@@ -93,12 +93,16 @@ def test_a_token_suite_has_to_name_its_own_profiles():
     assert _fault_of(Counting).startswith("it is a class; name an instance")
 
 
-@pytest.mark.parametrize(
-    ("former", "present"), [("key", "override_name"), ("abbreviation", "short_name"), ("judged_by", "shown_metric")]
-)
-def test_a_suite_with_a_former_attribute_is_refused_with_the_present_name(former, present):
-    suite = type("Former", (mad.MadSuite,), {former: "text"})()
-    assert _fault_of(suite) == f"its attribute {former!r} is now called {present!r}"
+@pytest.mark.parametrize("former", ["key", "judged_by", "result", "schedule_warning", "shared_but_rates"])
+def test_a_suite_with_a_former_member_is_refused_with_the_present_one(former):
+    suite = type("Former", (mad.MadSuite,), {former: lambda self, job: ""})()
+    assert repr(former) in _fault_of(suite) and repr(FORMER_MEMBERS[former]) in _fault_of(suite)
+
+
+def test_no_former_member_of_suites_is_a_member_and_every_present_one_is():
+    for suite in suites().values():
+        assert not [name for name in FORMER_MEMBERS if hasattr(suite, name)]
+        assert all(hasattr(suite, present) for present in FORMER_MEMBERS.values())
 
 
 def test_a_suite_is_called_by_its_name_unless_it_sets_another():
