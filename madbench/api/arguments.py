@@ -17,11 +17,12 @@ from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 from madbench.api.calls import Changes, changes_of, words_of
 from madbench.config import check_seeds, field_docs, parse_seeds
 from madbench.config.options import declared_parameter
-from madbench.execute.base import ForceOption
-from madbench.execute.options import Compile
+from madbench.execute.base import ForceOption, Policy, seconds_of
+from madbench.execute.options import Compile, MachineOptions, RunOptions
 from madbench.grid import Mode
 from madbench.jobs import Fidelity
 from madbench.suites.options import BudgetName, canonical_budget
+from madbench.trackers.options import TrackOptions
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -40,7 +41,7 @@ class ChoiceArguments(TypedDict, total=False):
 
 
 class ExecutionArguments(TypedDict, total=False):
-    """The arguments that say how jobs run (:class:`madbench.execute.options.RunOptions`)."""
+    """The arguments that say how and where jobs run, and when training stops (:data:`EXECUTION`)."""
 
     slots: int | None
     threads: int | None
@@ -49,6 +50,17 @@ class ExecutionArguments(TypedDict, total=False):
     no_cuda_graph: bool
     compile: Compile
     keep_weights: bool
+    on: str | None
+    devices: str | int | Sequence[int] | None
+    max_failures: int | None
+    time_limit: str | float | None
+    track: str | Sequence[str] | None
+    track_project: str | None
+    track_name: str | None
+
+
+EXECUTION = (RunOptions, MachineOptions, Policy, TrackOptions)
+"""The dataclasses that declare the options of :class:`ExecutionArguments`."""
 
 
 class CorpusArguments(TypedDict, total=False):
@@ -59,7 +71,7 @@ class CorpusArguments(TypedDict, total=False):
     dtype: str | None
 
 
-class SharedArguments(TypedDict, total=False):
+class SharedArguments(CorpusArguments, total=False):
     """The arguments of every function that plans or trains (:class:`madbench.experiment.options.SharedOptions`)."""
 
     overrides: Changes
@@ -81,7 +93,7 @@ class RunArguments(PlanArguments, ExecutionArguments, total=False):
     """The arguments of ``run``."""
 
 
-class LanguageArguments(SharedArguments, CorpusArguments, ExecutionArguments, total=False):
+class LanguageArguments(SharedArguments, ExecutionArguments, total=False):
     """The arguments of ``run_language_model``."""
 
     seeds: str | int | Sequence[int]
@@ -106,7 +118,7 @@ class GridArguments(TypedDict, total=False):
     rows: Sequence[Mapping[str, Any]] | None
 
 
-class SweepArguments(GridArguments, SharedArguments, CorpusArguments, ExecutionArguments, total=False):
+class SweepArguments(GridArguments, SharedArguments, ExecutionArguments, total=False):
     """The arguments of ``sweep``."""
 
 
@@ -141,6 +153,9 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "budget": canonical_budget,
     "group": lambda group: None if group == "auto" else group,
+    "devices": lambda devices: ",".join(map(str, [devices] if isinstance(devices, str | int) else devices)),
+    "time_limit": lambda limit: seconds_of(limit) if isinstance(limit, str) else limit,
+    "track": lambda trackers: [*words_of(trackers)],
 }
 """The functions that turn an argument of Python into the value of the field with the same name."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,6 +16,7 @@ from rich.progress import Progress
 from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
 from madbench.api.arguments import (
+    EXECUTION,
     GridArguments,
     LanguageArguments,
     PlanArguments,
@@ -25,9 +28,9 @@ from madbench.api.arguments import (
 from madbench.api.calls import changes_of, public, words_of
 from madbench.config import settings_of
 from madbench.errors import TrainingError
-from madbench.execute.base import Event, Policy, reason
+from madbench.execute.base import Event, OnEvent, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
-from madbench.execute.options import RunOptions
+from madbench.execute.options import MachineOptions, RunOptions
 from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
 from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
@@ -39,12 +42,14 @@ from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
 from madbench.text.options import CorpusOptions
+from madbench.trackers import Tracking, open_trackers
+from madbench.trackers.options import TrackOptions
 
 LANGUAGE_TASK = "language_model"
 
 
 @public
-@shows_arguments(RunArguments, GridOptions, SharedOptions, RunOptions)
+@shows_arguments(RunArguments, GridOptions, TrainingCorpus, SharedOptions, *EXECUTION)
 def run(
     labels: str | Sequence[str],
     *,
@@ -62,12 +67,12 @@ def run(
         :mod:`madbench.suites.scoring` describes the columns. ``value`` is in percent for the tasks of MAD.
     """
     check_is_not_imported()
-    experiment = prepare(_grid(labels, arguments), _experiment_options(arguments))
-    return _trained(experiment, arguments, Policy(redo=force)).scores
+    _, results = _train(_grid(labels, arguments), arguments, Policy(redo=force))
+    return results.scores
 
 
 @public
-@shows_arguments(PlanArguments, GridOptions, SharedOptions)
+@shows_arguments(PlanArguments, GridOptions, TrainingCorpus, SharedOptions)
 def plan(
     labels: str | Sequence[str],
     *,
@@ -85,7 +90,7 @@ def plan(
 
 
 @public
-@shows_arguments(LanguageArguments, TrainingCorpus, SharedOptions, RunOptions)
+@shows_arguments(LanguageArguments, TrainingCorpus, SharedOptions, *EXECUTION)
 def run_language_model(
     labels: str | Sequence[str],
     *,
@@ -108,15 +113,14 @@ def run_language_model(
     """
     check_is_not_imported()
     grid = _grid(labels, {**arguments, "profile": profile, "tasks": LANGUAGE_TASK})
-    experiment = prepare(grid, replace(_experiment_options(arguments), precision=precision))
-    trained = _trained(experiment, arguments, Policy(redo=force))
+    _, results = _train(grid, arguments, Policy(redo=force), precision)
     suite = suite_of_task(LANGUAGE_TASK)
-    return scoring_of(suite).curves(trained.runs(suite))
+    return scoring_of(suite).curves(results.runs(suite))
 
 
 @public
 @shows_arguments(
-    SweepArguments, GridFile, TrainingCorpus, SharedOptions, RunOptions, unset=GridArguments.__annotations__
+    SweepArguments, GridFile, TrainingCorpus, SharedOptions, *EXECUTION, unset=GridArguments.__annotations__
 )
 def sweep(
     grid: str | Path | Sequence[str],
@@ -149,9 +153,8 @@ def sweep(
     source = grid if is_grid_file(grid) else texts_of(grid)
     loaded = load_grid(source, {name: value for name, value in keys.items() if value is not None})
     use_names(names_in_use().completed_by(loaded.names))
-    experiment = prepare(loaded, _experiment_options(arguments))
-    trained = _trained(experiment, arguments, Policy(redo=force, retry=retry))
-    scores = trained.scores
+    experiment, results = _train(loaded, arguments, Policy(redo=force, retry=retry))
+    scores = results.scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -179,32 +182,58 @@ def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
     return ExperimentOptions(data=CorpusOptions(**corpus), **field_values(ExperimentOptions, arguments))
 
 
-def _trained(experiment: Experiment, arguments: Mapping[str, Any], policy: Policy) -> Results:
-    """Train the jobs of an experiment and return their results. Raises ``TrainingError`` if some of them failed.
+def _train(
+    grid: Grid, arguments: Mapping[str, Any], policy: Policy, precision: Precision | None = None
+) -> tuple[Experiment, Results]:
+    """Train the jobs of a grid. Return its plan and its results. Raises ``TrainingError`` if some of the jobs failed.
 
-    The options of execution, such as ``slots``, are taken from ``arguments``. During training a terminal shows a
-    progress bar. A notebook also shows the running jobs.
+    ``arguments`` may have the options of :data:`EXECUTION`; ``policy`` has those of the function itself. During
+    training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
+    from madbench.training.distributed import is_first
+
+    policy = replace(policy, **field_values(Policy, arguments))
+    tracking = TrackOptions(**field_values(TrackOptions, arguments))
+    machines = MachineOptions(**field_values(MachineOptions, arguments))
     options = RunOptions(**field_values(RunOptions, arguments))
+    options, device = machines.resolve(options, arguments.get("device", SharedOptions.device))
+    planning = _experiment_options({**arguments, "device": device})
+    trackers, naming = tracking.names, tracking.naming()
+    experiment = prepare(grid, replace(planning, precision=precision, is_remote=options.executor is not None))
     console = Console(stderr=True)
     for note in experiment.notes_on_options(options, policy):
         console.print(note)
-    if console.is_jupyter:
-        with NotebookProgress(experiment.jobs) as progress:
-            summary = experiment.execute(progress.on_event, options, policy)
-    else:
-        with Progress(console=console, disable=not console.is_terminal) as bars:
-            bar = bars.add_task("training", total=len(experiment.jobs))
+    with ExitStack() as stack:
+        observers: list[OnEvent] = []
+        if trackers and is_first():
+            naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
+            opened = open_trackers(trackers, experiment.results, naming)
+            observers.append(stack.enter_context(Tracking(opened, warnings.warn)).on_event)
+        observers.append(stack.enter_context(_progress(experiment, console)))
 
-            def on_event(event: Event) -> None:
-                bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
+        def on_event(event: Event) -> None:
+            for observer in observers:
+                observer(event)
 
-            summary = experiment.execute(on_event, options, policy)
+        summary = experiment.execute(on_event, options, policy)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
     stored = [record for record in records if record.status == "failed"]
     if failed := max(summary.failed, len(stored)):  # a job that failed now may keep its earlier result
         hint = "" if policy.retry else "; retry=True trains them again"
+        hint += f"; {summary.left} more were not started" if summary.left else ""
         hint += f"; one failed with: {reason(stored[0])}" if stored else ""
         raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{hint}")
-    return Results.from_rows(experiment, store)
+    return experiment, Results.from_rows(experiment, store)
+
+
+@contextmanager
+def _progress(experiment: Experiment, console: Console) -> Iterator[OnEvent]:
+    """A function that shows the progress of training: in a notebook the running jobs, in a terminal a bar."""
+    if console.is_jupyter:
+        with NotebookProgress(experiment.jobs) as progress:
+            yield progress.on_event
+    else:
+        with Progress(console=console, disable=not console.is_terminal) as bars:
+            bar = bars.add_task("training", total=len(experiment.jobs))
+            yield lambda event: bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))

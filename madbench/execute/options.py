@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from madbench.config import convert, short_repr
@@ -93,8 +93,8 @@ class RunOptions:
     keep_weights: Annotated[
         bool, option("Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB)
     ] = False
-    devices: Sequence[str] | None = None
-    """The GPUs that the slots take in turn, as values of CUDA_VISIBLE_DEVICES."""
+    gpus: Sequence[str] | None = None
+    """The GPUs that the slots take in turn, as values of CUDA_VISIBLE_DEVICES. See :class:`MachineOptions`."""
     executor: Executor | None = None
     """The executor that trains the jobs on other machines. None to train them on this machine."""
 
@@ -107,8 +107,9 @@ class RunOptions:
         from madbench.training.measured import has_compiler
 
         if is_distributed():
-            for name in ("slots", "executor", "devices", "group"):
-                if getattr(self, name) is not None:
+            given = {"slots": self.slots, "on": self.executor, "devices": self.gpus, "group": self.group}
+            for name, value in given.items():
+                if value is not None:
                     raise ConfigError(
                         f"--{name} has no effect under torchrun: all its processes train one run together"
                     )
@@ -131,3 +132,36 @@ class RunOptions:
             raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
         if self.no_cuda_graph and device == "cpu":
             raise ConfigError("--no-cuda-graph has no effect with --device cpu")
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """The machines, and the GPUs of this machine, on which jobs run."""
+
+    on: Annotated[
+        str | None,
+        option(
+            "Where jobs run: ray, ray:ADDRESS, slurm, or either with a file of options, such as slurm:cluster.yaml.",
+            rare=EVERY_VERB,
+            show_default="this machine",
+        ),
+    ] = None
+    devices: Annotated[
+        str | None,
+        option("GPUs such as 0,1 that the slots take in turn; one slot per GPU by default.", rare=EVERY_VERB),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.on and self.devices:
+            raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
+
+    def resolve(self, options: RunOptions, device: str) -> tuple[RunOptions, str]:
+        """``options`` with the machines or GPUs that the user named, and the device of the jobs.
+
+        Raises ``ConfigError`` if ``on`` or ``devices`` is invalid.
+        """
+        from madbench.execute.machines import executor_of, gpus_of  # imports torch
+
+        gpus = None if self.devices is None else gpus_of(self.devices, device)
+        executor, device = executor_of(self.on, "cuda" if gpus else device, options.slots)
+        return replace(options, slots=None if executor else options.slots, gpus=gpus, executor=executor), device

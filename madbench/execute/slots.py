@@ -121,7 +121,7 @@ def plan_batches(
     batches = [_suite_batch(of_suite, device, options, threads) for of_suite in by_suite.values()]
     threads_per_job = threads.per_job or 1
     places, slots = _places(threads_per_job), options.slots
-    if device != "cpu" or options.devices or not batches or (slots is not None and slots < places):
+    if device != "cpu" or options.gpus or not batches or (slots is not None and slots < places):
         return batches
     fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, options.micro_batch)
     pool = JobBatch(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), threads_per_job, threads.reason)
@@ -135,7 +135,7 @@ def _places(threads: int) -> int:
 
 def _suite_batch(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
     """The batch of ``jobs``, which are the jobs of one suite."""
-    takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.devices
+    takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.gpus
     usual = len(gpus) if gpus else _places(threads.per_job or 1) if device == "cpu" and not takes_all else 1
     slots = min(options.slots or usual, len(jobs))
     share = max(1, min(cores, threads.free or cores) // slots) if takes_all else 1

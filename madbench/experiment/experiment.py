@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from madbench.config import settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.execute.options import RunOptions
@@ -66,6 +68,16 @@ class Experiment(TableRows):
             cells["parameters"] = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             rows.append(cells | {"FLOPs": float(sum(size.flops for size in sizes))})
         return html_table(rows, " ".join([f"{self.title}.", *self.notes]))
+
+    @property
+    def row_names(self) -> dict[str, str]:
+        """The name of the row of each job, by the job's id."""
+        return {job.id: row.name for row in self.rows for job in row.jobs}
+
+    @property
+    def varied_settings(self) -> dict[str, dict[str, Any]]:
+        """The settings in which the row of each job differs from the other rows, by the job's id."""
+        return {job.id: settings_of(row.row.changes) for row in self.rows for job in row.jobs}
 
     @property
     def missing(self) -> list[Job]:
@@ -204,7 +216,7 @@ class Experiment(TableRows):
                 policy=replace(policy, max_failures=failures_left),
                 slots=at_once,
                 threads_per_slot=batch.threads,
-                devices=options.devices,
+                devices=options.gpus,
                 passive=chosen.may_meet_others,
             )
         return total

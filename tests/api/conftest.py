@@ -28,13 +28,15 @@ def trained(monkeypatch, language_run):
         def __call__(self, groups, store, train, *, on_event, policy, **how):
             jobs = [job for group in groups for job in group]
             self.jobs = [job for job in jobs if not policy.reason_to_skip(store.status(job))]
-            self.train = train.keywords
+            self.train, self.policy = train.keywords, policy
             summary = Summary()
             for job in self.jobs:
                 usual = Record("finished", metrics, curve if job.suite == LANGUAGE.name else [], {"budget_ratio": 1.0})
                 record = self.records.get(job.label, usual)
                 store.finish(job, record, replace=policy.redo)
                 setattr(summary, record.status, getattr(summary, record.status) + 1)
+                kind = "failed" if record.status == "failed" else "finished"
+                on_event({"event": kind, "job": job, "record": record})
             return summary
 
     executor = Executor()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -12,16 +12,39 @@ import pytest
 
 import madbench
 from api_calls import TINY
-from madbench.api.arguments import CorpusArguments, ExecutionArguments
+from madbench import trackers
+from madbench.api.arguments import EXECUTION, CorpusArguments, ExecutionArguments
+from madbench.cli.lm.train import train
+from madbench.cli.run import run
+from madbench.cli.shared.options import TrainingOptions
+from madbench.cli.sweep import sweep
 from madbench.config import Override
+from madbench.config.options import declared_parameter
 from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
-from madbench.execute.options import RunOptions
 from madbench.experiment.options import TrainingCorpus
 from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS
 from unprivileged import enforce_file_modes
+
+NOT_IN_PYTHON = {
+    "dry_run": "madbench.plan",
+    "details": "the plan that madbench.plan returns has the jobs",
+    "fail_fast": "max_failures=1",
+    "retry": "an argument of sweep; the others always retry",
+    "redo": "the argument force",
+}
+"""Options of the command line that functions which train lack or have under another name, each with the reason."""
+
+
+def options_of(group):
+    """The name and the default of each option that a dataclass declares, or a dataclass in it."""
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        if dataclasses.is_dataclass(hint):
+            yield from options_of(hint)
+        elif declared_parameter(hint):
+            yield name, getattr(group, name)
 
 
 @pytest.mark.slow
@@ -101,16 +124,78 @@ def test_run_refuses_wrong_arguments_before_it_makes_a_results_folder(tmp_path):
 
 def test_functions_that_train_have_the_options_of_the_command_line(tmp_path):
     """Each with the default and the sentence of its declaration."""
-    options = {name for name, hint in get_type_hints(RunOptions, include_extras=True).items() if get_args(hint)[1:]}
-    options -= {"devices", "executor"}  # where jobs run elsewhere
-    assert options == ExecutionArguments.__annotations__.keys()
+    options = {name: default for group in EXECUTION for name, default in options_of(group)}
+    assert options.keys() - NOT_IN_PYTHON.keys() == ExecutionArguments.__annotations__.keys()
     assert [*CorpusArguments.__annotations__] == [field.name for field in dataclasses.fields(TrainingCorpus)]
     for function in (madbench.run, madbench.sweep, madbench.run_language_model):
         parameters = inspect.signature(function).parameters
-        for name in options:
-            assert parameters[name].default == getattr(RunOptions, name)
-        assert "torch.compile, which needs a C++ compiler" in " ".join(function.__doc__.split())
+        for name in ExecutionArguments.__annotations__:
+            assert parameters[name].default == options[name]
+        for text in ("torch.compile, which needs a C++ compiler", "Stop a job after this time", "GPUs such as 0,1"):
+            assert text in " ".join(function.__doc__.split())
     assert inspect.signature(madbench.run_language_model).parameters["profile"].default == "tiny"
+
+
+def test_every_option_of_training_can_be_given_from_python():
+    for function, verb in ((madbench.run, run), (madbench.sweep, sweep), (madbench.run_language_model, train)):
+        assert get_type_hints(verb)["training"] is TrainingOptions
+        options = dict(options_of(TrainingOptions)).keys() - NOT_IN_PYTHON.keys()
+        assert len(options) > 20 and options - inspect.signature(function).parameters.keys() == set()
+
+
+def test_times_failures_and_gpus_have_the_forms_of_the_command_line_and_of_python(tmp_path, trained, monkeypatch):
+    monkeypatch.setattr("madbench.execute.machines.resolve_device", lambda device: device)
+    choices = {"overrides": TINY, "tasks": "compression", "results": tmp_path}
+    for limit in ("2m", 120):
+        madbench.run("S", time_limit=limit, max_failures=2, device="cpu", force=True, **choices)
+        assert (trained.policy.time_limit, trained.policy.max_failures) == (120, 2)
+    for wrong, says in [
+        ({"time_limit": "2"}, "time_limit='?2'?: expected"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"max_failures": 0}, "max_failures"),
+        ({"devices": [0, 0]}, "devices='?0,0'?: expected"),
+        ({"devices": 0}, "devices=0.* device"),
+        ({"on": "rya"}, "on=rya: expected ray.*did you mean 'ray'"),
+        ({"on": "slurm", "devices": 0}, "devices=0.* on"),
+        ({"track": "wanbd"}, "did you mean 'wandb'"),
+        ({"track_name": "{row}"}, "track_name={row}.* without track"),
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            madbench.run("R", device="cpu", **choices | wrong)
+
+
+@pytest.mark.slow
+def test_jobs_run_where_on_says(tmp_path, trained, monkeypatch):
+    called = []
+
+    def executor_of(on, device, slots):
+        called.append((on, slots))
+        return trained, "cpu"
+
+    monkeypatch.setattr("madbench.execute.machines.executor_of", executor_of)
+    choices = {"overrides": TINY, "tasks": "compression", "results": tmp_path}
+    assert madbench.run("S", on="slurm:cluster.yaml", slots=3, **choices).done.tolist() == [1]
+    assert called == [("slurm:cluster.yaml", 3)] and [job.label for job in trained.jobs] == ["S"]
+
+
+def test_trackers_get_the_events_and_the_names_of_rows(tmp_path, trained, monkeypatch):
+    seen = []
+
+    class Tracker:
+        def __init__(self, results, naming):
+            self.naming = naming
+
+        def begin(self, job):
+            seen.append((self.naming.project, self.naming.title(job), self.naming.settings(job)["varied"]))
+
+        def end(self, run, job, record, metrics):
+            seen.append(record.status)
+
+    monkeypatch.setitem(trackers.SERVICES, "wandb", Tracker)
+    keys = {"vary": {"model.mix_rank": [2, 4]}, "set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu"}
+    madbench.sweep("S-q-1", track="wandb", track_project="ours", results=tmp_path, **keys)
+    assert seen[:2] == [("ours", "S-q-1 model.mix_rank=2 compression seed 0", {"model.mix_rank": 2}), "finished"]
+    assert len(seen) == 4
 
 
 def test_options_of_execution_reach_the_training(tmp_path, trained):

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from madbench.cli.shared.machines import executor_of
 from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
+from madbench.execute.machines import executor_of
 from madbench.execute.ray import RayConfig, ray_executor
 from madbench.execute.submitit import SlurmConfig, slurm_executor
 from madbench.experiment import ExperimentOptions, prepare

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from madbench import trackers
-from madbench.cli.shared.machines import gpus_of
 from madbench.execute import local
 from madbench.execute.base import Summary
+from madbench.execute.machines import gpus_of
 from madbench.jobs import Record
 from madbench.store.runs import Store
 
@@ -287,7 +287,7 @@ def is_locked(file: Path) -> bool:
 
 
 def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
-    monkeypatch.setattr("madbench.cli.shared.machines.resolve_device", lambda device: device)
+    monkeypatch.setattr("madbench.execute.machines.resolve_device", lambda device: device)
     assert gpus_of("0,1", "auto") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")
     assert gpus_of("1", "cuda") == ["MIG-5"]

@@ -68,7 +68,7 @@ def test_stored_jobs_do_not_influence_the_threads_of_batches():
     [
         ("cuda", {}, [(1, 1), (1, 2)]),
         ("cuda", {"slots": 4}, [(4, 1), (1, 2)]),
-        ("cuda", {"devices": ["0", "1"]}, [(2, 1), (1, 2)]),
+        ("cuda", {"gpus": ["0", "1"]}, [(2, 1), (1, 2)]),
         ("cpu", {"slots": 1}, [(1, 1), (1, 2)]),
         ("cpu", {"slots": 8}, [(7, 1)]),
     ],

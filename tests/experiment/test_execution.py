@@ -130,8 +130,8 @@ def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
     planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3]})
-    planned.execute(options=RunOptions(devices=["1", "3"]))
-    planned.execute(options=RunOptions(devices=["1", "3"], slots=8))
+    planned.execute(options=RunOptions(gpus=["1", "3"]))
+    planned.execute(options=RunOptions(gpus=["1", "3"], slots=8))
     assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
 
 

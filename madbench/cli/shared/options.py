@@ -17,14 +17,14 @@ from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
-from madbench.execute.options import RunOptions
+from madbench.execute.options import MachineOptions, RunOptions
 from madbench.experiment.options import DeviceOption as DeviceOption
 from madbench.experiment.options import SharedOptions
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import RESULTS as RESULTS
 from madbench.store.runs import ResultsOption as ResultsOption
 from madbench.store.runs import Snapshot
-from madbench.trackers import RUN_NAME, Naming
+from madbench.trackers.options import TrackOptions
 
 if TYPE_CHECKING:
     from madbench.analysis.selection import Selection
@@ -62,51 +62,11 @@ ClaimsOption = Annotated[
 
 
 @dataclass(frozen=True)
-class TrackOptions:
-    """The options for tracking services, which also log the progress of runs."""
-
-    track: Annotated[
-        list[str] | None,
-        option(
-            "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
-            completes="TRACKER",
-            rare=EVERY_VERB,
-        ),
-    ] = None
-    track_project: Annotated[
-        str | None,
-        option(
-            "With --track: name of the project.",
-            show_default="WANDB_PROJECT for wandb, otherwise madbench",
-            rare=EVERY_VERB,
-        ),
-    ] = None
-    track_name: Annotated[
-        str | None,
-        option(
-            "With --track: format of the names of runs, with {row} (label and changes of the row), {label}, {task}, "
-            "{seed} and {id}.",
-            show_default="'{row} {task} seed {seed}'",
-            rare=EVERY_VERB,
-        ),
-    ] = None
-
-    def naming(self) -> Naming:
-        """The names for the tracking services: the name of the project and the format of the names of runs.
-
-        Raises ``ConfigError`` if --track-project or --track-name is given without --track.
-        """
-        for flag, value in {"--track-project": self.track_project, "--track-name": self.track_name}.items():
-            if value is not None and not self.track:
-                raise ConfigError(f"{flag} {value}: has no effect without --track")
-        return Naming(self.track_project or "", self.track_name or RUN_NAME)
-
-
-@dataclass(frozen=True)
 class TrainingOptions(SharedOptions):
     """The options of every verb that trains."""
 
     execution: RunOptions = RunOptions()
+    machines: MachineOptions = MachineOptions()
     tracking: TrackOptions = TrackOptions()
     policy: Policy = Policy()
     dry_run: Annotated[
@@ -115,18 +75,6 @@ class TrainingOptions(SharedOptions):
     details: Annotated[
         bool, option("With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB)
     ] = False
-    on: Annotated[
-        str | None,
-        option(
-            "Where jobs run: ray, ray:ADDRESS, slurm, or either with a file of options, such as slurm:cluster.yaml.",
-            rare=EVERY_VERB,
-            show_default="this machine",
-        ),
-    ] = None
-    devices: Annotated[
-        str | None,
-        option("GPUs such as 0,1 that the slots take in turn; one slot per GPU by default.", rare=EVERY_VERB),
-    ] = None
     retry: Annotated[
         bool | None,
         option("Also train the jobs that are stored as failed.", rare=EVERY_VERB, show_default="not in a sweep"),
@@ -143,10 +91,8 @@ class TrainingOptions(SharedOptions):
             raise ConfigError("--retry has no effect with --force, which trains every job again")
         if self.details and not self.dry_run:
             raise ConfigError("--details has no effect without --dry-run")
-        if self.on and self.dry_run:
-            raise ConfigError(f"--dry-run times a few steps on this machine; leave out --on {self.on}")
-        if self.on and self.devices:
-            raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
+        if self.machines.on and self.dry_run:
+            raise ConfigError(f"--dry-run times a few steps on this machine; leave out --on {self.machines.on}")
 
     def policy_of_verb(self, retries: bool) -> Policy:
         """The policy for stored, failed and long jobs.
@@ -157,17 +103,8 @@ class TrainingOptions(SharedOptions):
         return replace(self.policy, retry=retries if self.retry is None else self.retry, max_failures=most)
 
     def resolve_place(self) -> tuple[RunOptions, str]:
-        """The options of execution and the device of the jobs, after ``--on`` and ``--devices`` have been read.
-
-        The options then have the executor that ``--on`` names or the GPUs that ``--devices`` lists. Raises
-        ``ConfigError`` if one of these options is invalid.
-        """
-        from madbench.cli.shared.machines import executor_of, gpus_of  # needed only by verbs that train
-
-        gpus = None if self.devices is None else gpus_of(self.devices, self.device)
-        executor, device = executor_of(self.on, "cuda" if gpus else self.device, self.execution.slots)
-        slots = None if executor else self.execution.slots
-        return replace(self.execution, slots=slots, devices=gpus, executor=executor), device
+        """The options of execution with the machines or GPUs that the user named, and the device of the jobs."""
+        return self.machines.resolve(self.execution, self.device)
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _batch_content(
     at_once = min(batch.slots, max(1, len(seconds)))
     separate_slots = at_once  # slots that share no core and no GPU
     if device != "cpu" and any(suite.uses_all_cores for suite in suites):
-        separate_slots = min(at_once, len(options.devices or [""]))
+        separate_slots = min(at_once, len(options.gpus or [""]))
     return {
         "suites": [suite.name for suite in suites],
         "slots": at_once,

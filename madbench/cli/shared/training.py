@@ -16,7 +16,7 @@ from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
-from madbench.config import Override, parse_seeds, settings_of
+from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
@@ -27,7 +27,6 @@ from madbench.labels import expand
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot, Store
-from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -95,7 +94,7 @@ def train_grid(
         raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
     if print_options.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
-    trackers, naming = parse_names(options.tracking.track), options.tracking.naming()
+    trackers, naming = options.tracking.names, options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
     experiment = _prepare(grid, options, device, execution.executor is not None, console)
     if print_options.format == "csv" and len(experiment.suites) > 1:
@@ -109,10 +108,8 @@ def train_grid(
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    names = {job.id: row.name for row in experiment.rows for job in row.jobs}
-    varied_settings = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
-    naming = replace(naming, rows=names, varied=varied_settings)
-    summary, failed_now = train_on_screen(experiment, execution, policy, console, names, trackers, naming)
+    naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
+    summary, failed_now = train_on_screen(experiment, execution, policy, console, naming.rows, trackers, naming)
     if not is_first():
         return None
     from madbench.analysis.scores import Results
