@@ -50,6 +50,15 @@ class ConfigError(MadbenchError):
     """A YAML file, an override or an option that is not allowed."""
 
 
+def no_effect(what: str, where: str = "", because: str = "") -> ConfigError:
+    """The error of a setting that changes nothing: ``WHAT has no effect WHERE: BECAUSE``.
+
+    ``what`` is the setting as it was given, such as ``--top-k 5``. ``where`` begins with a preposition, such as
+    ``without --costs``, and may end with a remedy. ``because`` is a clause.
+    """
+    return ConfigError(" ".join(filter(None, (what, "has no effect", where))) + (f": {because}" if because else ""))
+
+
 class StoreError(MadbenchError):
     """A results folder that cannot be read or written."""
 

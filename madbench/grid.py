@@ -25,7 +25,7 @@ from madbench.config import (
     settings_of,
     short_repr,
 )
-from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
+from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import Fidelity
 from madbench.labels import expand, parse, trust
 from madbench.labels.sets import names_of
@@ -185,7 +185,7 @@ def _product(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
 
 def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     if not axes:
-        raise ConfigError("mode: one_at_a_time has no effect without values under vary")
+        raise no_effect("mode: one_at_a_time", "without values under vary")
     wanted, of_baseline = _baseline(grid, axes)
     labels = expand([wanted, *grid.labels] if wanted else grid.labels)
     if not labels:

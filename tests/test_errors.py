@@ -1,9 +1,17 @@
-"""The end of a message about an unknown word: the closest option, or the options and where they are listed."""
+"""Messages about an unknown word, which end with the closest options, and about a setting without effect."""
 
 from __future__ import annotations
 
-from madbench.errors import did_you_mean, suggestion
+import ast
+import re
+from pathlib import Path
 
+import madbench
+from madbench.errors import did_you_mean, no_effect, suggestion
+
+PACKAGE = Path(madbench.__file__).parent
+OWN_FORM = ("mixers/__init__.py", "mixers/cd/budget.py", "papers/interactions/suite.py", "training/distributed.py")
+"""Files of code that trains, whose messages change only together with other code there."""
 FEW, MANY = ["one", "two", "three"], [f"option{i}" for i in range(20)]
 
 
@@ -39,3 +47,13 @@ def test_a_long_list_is_cut_if_a_command_lists_all():
     )
     assert did_you_mean("xyz", MANY).endswith("option18, option19"), "without a command no option is left out"
     assert "more" not in did_you_mean("xyz", MANY[:8], "madbench ls")
+
+
+def test_settings_without_effect_have_one_form_of_message():
+    assert str(no_effect("--top-k 5", "on S")) == "--top-k 5 has no effect on S"
+    assert str(no_effect("--top-k 5", "on S", "it has 4 tokens")) == "--top-k 5 has no effect on S: it has 4 tokens"
+    assert str(no_effect("--top-k 5", because="it has 4 tokens")) == "--top-k 5 has no effect: it has 4 tokens"
+    for file in PACKAGE.rglob("*.py"):
+        raised = (ast.unparse(node) for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Raise))
+        forms = [text for text in raised if re.match(r"raise ConfigError\(.*(has|have) no effect", text)]
+        assert not forms or str(file.relative_to(PACKAGE)) in OWN_FORM, forms

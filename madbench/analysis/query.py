@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from madbench.analysis.choice import Choice
 from madbench.analysis.versions import Versions
 from madbench.config import Override, convert
-from madbench.errors import ConfigError, LabelError
+from madbench.errors import ConfigError, LabelError, no_effect
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.store.columns import IndexEntry
@@ -64,11 +64,11 @@ class Query(Choice):
         if requested_tasks is None:
             return
         requested_suites = [suites()[name] for name in requested_tasks]
-        of_tasks = f"has no effect, the tasks are {', '.join(self.tasks or ())}"
+        of_tasks = f"the tasks are {', '.join(self.tasks or ())}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in requested_suites):
-            raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
+            raise no_effect(f"--fidelity {self.fidelity}", because=of_tasks)
         for override in overrides_outside(self.overrides, names, self.leading):
-            raise ConfigError(f"{override}: {of_tasks}")
+            raise no_effect(str(override), because=of_tasks)
 
     @functools.cached_property
     def requested_tasks(self) -> dict[str, list[str]] | None:
@@ -258,7 +258,7 @@ class Query(Choice):
         """Raise ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
         stored_suites = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
         if self.corpus and stored_suites and not any(map(self.has_corpus, stored_suites)):
-            raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")
+            raise no_effect(f"--corpus {self.corpus}", because=f"the tasks are {', '.join(self.tasks or ())}")
 
     def jobs_of(self, suite: Suite) -> list[Job]:
         """The stored jobs of one suite."""

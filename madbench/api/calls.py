@@ -91,9 +91,9 @@ def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
 
 
 _COMMAND = re.compile(r"(madbench [^;\n]*)")
-_OPTION = re.compile(r"--([a-z][a-z-]*)(?: ([A-Z0-9][^\s:;,]*|[^\s:;,]+(?=:|;|,|$)))?")
-"""Matches an option in a message together with its value: a word in capitals, a number, or the text before a colon or
-comma.
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?: ([A-Z0-9][^\s:;,]*|[^\s:;,]+(?=:|;|,|$| has no effect)))?")
+"""Matches an option in a message together with its value: a word in capitals, a number, or the text before a colon, a
+comma or ``has no effect``.
 """
 
 

@@ -18,7 +18,7 @@ from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.api.arguments import ChoiceArguments, field_values, shows_arguments
 from madbench.api.calls import public
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.labels import expand
 
 if TYPE_CHECKING:
@@ -206,4 +206,4 @@ def plot(
 
 def _check_full_square(full_square: bool, costs: bool) -> None:
     if full_square and not costs:
-        raise ConfigError("full_square=True has no effect without costs=True")
+        raise no_effect("full_square=True", "without costs=True")

@@ -12,7 +12,7 @@ from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import count_text, track_progress
 from madbench.config.options import option
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, StoreError, no_effect
 from madbench.store.runs import Store
 
 
@@ -60,7 +60,7 @@ def archive(
     if format == "parquet":
         flags = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
         if useless := [name for name, value in flags.items() if value]:
-            raise ConfigError(f"{useless[0]} has no effect with --format parquet")
+            raise no_effect(useless[0], "with --format parquet")
         _write_tables(words, stored_options, output or Path(f"{stored_options.results.resolve().name}.parquet"))
         return
     output = output or Path(f"{stored_options.results.resolve().name}{SUFFIX}")

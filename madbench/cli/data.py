@@ -18,7 +18,7 @@ from madbench.cli.shared.printing import first_of, print_json, print_lines, tabl
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import settings_of, short_repr
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import derived_seed
 from madbench.suites import suite_of_task
 from madbench.suites.options import ProfileOption
@@ -69,11 +69,11 @@ def data(
     if split is not None and split not in SPLITS:
         raise ConfigError(f"--split: unknown split {short_repr(split)}{did_you_mean(split, SPLITS)}")
     if check and examples is not None:
-        raise ConfigError("--examples has no effect with --check, which reads every example")
+        raise no_effect("--examples", "with --check, which reads every example")
     if not tasks:
         flags = {} if check else {"--split": split, "--examples": examples, "--seed": seed}
         for name in [*map(str, overrides), *(flag for flag, value in flags.items() if value)]:
-            raise ConfigError(f"{name} has no effect without a task; see: madbench data")
+            raise no_effect(name, "without a task; see: madbench data")
 
     console = Console(highlight=False)
     data_seed = derived_seed(seed, "data")

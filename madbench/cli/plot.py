@@ -19,7 +19,7 @@ from madbench.cli.shared.print_options import NameOptions
 from madbench.cli.shared.words import labels_and_overrides, names_and_labels
 from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, argument, option
-from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.errors import ConfigError, StoreError, did_you_mean, no_effect
 from madbench.labels import expand
 from madbench.suites import suites
 from madbench.suites.addressing import tasks_by_suite
@@ -165,7 +165,7 @@ def _check_flags(flags: Mapping[str, tuple[Any, str]], names: Sequence[str]) -> 
     for flag, (value, name) in flags.items():
         if value and name not in names:
             setting = flag if value is True else f"{flag} {value}"
-            raise ConfigError(f"{setting}: has no effect on {', '.join(names)}; it is for {name}")
+            raise no_effect(setting, f"on {', '.join(names)}; it is for {name}")
 
 
 def _draw_stored(
@@ -236,7 +236,7 @@ def _check_suites(figures: Sequence[str], tasks: Sequence[str] | None) -> None:
     titles = " and ".join(suite.title for suite in owners)
     if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
         of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
-        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {names_text}, of {titles}")
+        raise no_effect(f"--tasks {','.join(of_these)}", f"on {names_text}, of {titles}")
 
 
 def _with_usual_tasks(stored_options: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
@@ -264,7 +264,7 @@ def _check_times(results: Results) -> None:
 def _check_no_choice(stored_options: options.StoredOptions) -> None:
     """Raise ``ConfigError`` if the user gave an option that selects stored runs. It has no effect with ``--from``."""
     if stored_options.given:
-        raise ConfigError(f"--{stored_options.given[0]} has no effect with --from: the CSV holds what is drawn")
+        raise no_effect(f"--{stored_options.given[0]}", "with --from", "the CSV holds what is drawn")
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
@@ -277,7 +277,7 @@ def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
 
     typed_labels, overrides = labels_and_overrides(words)
     if overrides:
-        raise ConfigError(f"{short_repr(str(overrides[0]))} has no effect with --from: the CSV holds what is drawn")
+        raise no_effect(short_repr(str(overrides[0])), "with --from", "the CSV holds what is drawn")
     frame = drawing_of(name).read(source)
     labels = expand(typed_labels)
     for label in labels:

@@ -20,7 +20,7 @@ from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds, read_yaml, settings_of, short_repr
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.experiment.options import GridOptions
 from madbench.grid import is_grid_file, load_grid, parse_axes
 
@@ -121,7 +121,7 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     if len(files) > 1:
         raise ConfigError(f"{files[1]}: give only one grid; {files[0]} is a grid too")
     if files and labels:
-        raise ConfigError(f"{short_repr(labels[0])} has no effect: the labels are those of {files[0]}")
+        raise no_effect(short_repr(labels[0]), because=f"the labels are those of {files[0]}")
     return (Path(files[0]) if files else labels), settings_of(overrides)
 
 

@@ -10,7 +10,7 @@ from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import print_text_table
 from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 
 
 def table(
@@ -71,7 +71,7 @@ def table(
     """
     if ranks and (spread == "sd" or baselines):
         flag = "--spread sd" if spread == "sd" else "--baselines"
-        raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
+        raise no_effect(flag, "with --ranks, which shows no means; give one of the two")
     shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
     selection = stored_options.selection(words)
     results = selection.select()

@@ -16,7 +16,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import count_text, print_json, track_progress
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.labels import check_code, expand
 from madbench.labels.names import typed_label
 from madbench.mixers.checks import CheckResult, run_checks
@@ -57,12 +57,10 @@ def verify(
     """
     as_json = format == "json"
     if show_all and as_json:
-        raise ConfigError("--all has no effect with -f json, which has every check")
+        raise no_effect("--all", "with -f json, which has every check")
     words, overrides = labels_and_overrides(labels)
     if overrides:
-        raise ConfigError(
-            f"{overrides[0]} has no effect: verify takes labels, and checks them with settings of its own"
-        )
+        raise no_effect(str(overrides[0]), because="verify takes labels, and checks them with settings of its own")
     canonical_labels = expand(words)
     check_code(canonical_labels)
     outcomes_of = {label: run_checks(label, checks_of) for label in track_progress(canonical_labels, "checking")}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from madbench.config import from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.execute.base import Executor
 from madbench.execute.ray import RayConfig, ray_executor
 from madbench.execute.submitit import SlurmConfig, slurm_executor
@@ -54,7 +54,7 @@ def _device(device: str, gpus: float | None) -> tuple[str, float]:
     if gpus is None:
         return ("cuda", 1) if device == "cuda" else ("cpu", 0)
     if gpus and device == "cpu":
-        raise ConfigError(f"gpus_per_job {gpus:g} has no effect with --device cpu")
+        raise no_effect(f"gpus_per_job {gpus:g}", "with --device cpu")
     if device == "cuda" and not gpus:
         raise ConfigError("--device cuda needs GPUs, but gpus_per_job is 0")
     return ("cuda" if gpus else "cpu"), gpus
@@ -70,7 +70,7 @@ def gpus_of(text: str, device: str) -> list[str]:
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
         raise ConfigError(f"--devices {short_repr(text)}: expected numbers of GPUs, each once, such as 0,1")
     if device not in ("auto", "cuda"):
-        raise ConfigError(f"--devices {text}: has no effect with --device {device}")
+        raise no_effect(f"--devices {text}", f"with --device {device}")
     for gpu in gpus:
         resolve_device(f"cuda:{gpu}")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

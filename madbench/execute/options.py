@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from madbench.config import convert, short_repr
 from madbench.config.options import EVERY_VERB, option
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.execute.base import Executor
 
 Compile = Literal["never", "auto", "always"]
@@ -110,28 +110,27 @@ class RunOptions:
             given = {"slots": self.slots, "on": self.executor, "devices": self.gpus, "group": self.group}
             for name, value in given.items():
                 if value is not None:
-                    raise ConfigError(
-                        f"--{name} has no effect under torchrun: all its processes train one run together"
-                    )
+                    raise no_effect(f"--{name}", "under torchrun", "all its processes train one run together")
             if self.threads is not None:
-                raise ConfigError(
-                    f"--threads {self.threads} has no effect under torchrun: give it OMP_NUM_THREADS={self.threads}"
+                raise no_effect(
+                    f"--threads {self.threads}", "under torchrun", f"give it OMP_NUM_THREADS={self.threads}"
                 )
         if self.executor is not None and self.threads is not None:
-            raise ConfigError(
-                f"--threads {self.threads} has no effect on other machines, where a job has as many threads as cores: "
-                f"cpus_per_job: {self.threads} in the file of --on"
+            raise no_effect(
+                f"--threads {self.threads}",
+                "on other machines, where a job has as many threads as cores",
+                f"cpus_per_job: {self.threads} in the file of --on",
             )
         if self.group is not None and self.group > 1 and self.compile != "never":
-            raise ConfigError(
-                f"--group {self.group} has no effect with --compile {self.compile}: compiled models train one by one"
+            raise no_effect(
+                f"--group {self.group}", f"with --compile {self.compile}", "compiled models train one by one"
             )
         convert(self.compile, Compile, "compile")
         is_here = self.executor is None and not is_distributed()
         if self.compile == "always" and is_here and not has_compiler():
             raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
         if self.no_cuda_graph and device == "cpu":
-            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
+            raise no_effect("--no-cuda-graph", "with --device cpu")
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         if self.on and self.devices:
-            raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
+            raise no_effect(f"--devices {self.devices}", f"with --on {self.on}; its file has gpus_per_job")
 
     def resolve(self, options: RunOptions, device: str) -> tuple[RunOptions, str]:
         """``options`` with the machines or GPUs that the user named, and the device of the jobs.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madbench.config import short_repr
-from madbench.errors import ConfigError, require
+from madbench.errors import ConfigError, no_effect, require
 from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, LockedGroup, drive
 from madbench.execute.messages import (
@@ -92,8 +92,8 @@ def _connect(store: Store, *, config: RayConfig, slots: int | None) -> Iterator[
     address = config.address
     if ray.is_initialized():
         if address is not None:
-            problem = f"address {short_repr(address)} has no effect: this process is connected to Ray already"
-            raise ConfigError(f"{problem}; ray.shutdown() first")
+            problem = "this process is connected to Ray already; ray.shutdown() first"
+            raise no_effect(f"address {short_repr(address)}", because=problem)
         yield RayBackend(config, slots)
         return
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import StoreError, no_effect
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
 from madbench.execute.products import with_products
 from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
@@ -40,7 +40,7 @@ def train_distributed(
     ``StoreError`` if results cannot be written.
     """
     if policy.time_limit is not None:
-        raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
+        raise no_effect("a time limit", "under torchrun", "give it to the scheduler that starts torchrun")
     with process_group(device) as own_device, _stop_signals() as is_stop_requested:
         execution = Execution(store, policy, on_event if is_first() else ignore_event)
         training = functools.partial(train, device=own_device)

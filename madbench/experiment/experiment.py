@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.config import settings_of
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.execute.base import Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.execute.options import RunOptions
 from madbench.experiment.notes import note_on_groups
@@ -88,7 +88,7 @@ class Experiment(TableRows):
         """Raise ``ConfigError`` if ``--keep-weights`` has no effect, because all suites keep the weights anyway."""
         if all(suite.keeps_weights for suite in self.suites):
             titles = " and ".join(suite.title.lower() for suite in self.suites)
-            raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({titles})")
+            raise no_effect("--keep-weights", because=f"these runs always keep their weights ({titles})")
 
     def note_on_weights(self) -> str:
         """A note on finished runs of the experiment that are stored without weights.

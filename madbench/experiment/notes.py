@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from madbench.config import Override, short_repr
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.jobs import BlocksSettings, Job
 from madbench.labels import Label, family_of
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
@@ -46,7 +46,7 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
             groups.setdefault(without_value, []).append(what)
         compared_groups = [group for group in groups.values() if len(group) > 1]
         if compared_groups and all(len(set(group)) == 1 for group in compared_groups):
-            raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
+            raise no_effect(key, "on any row", "each label trains the same model for all its values")
     names_by_jobs: dict[Any, list[str]] = {}
     for grid_row, what in canonical_ids.items():
         names_by_jobs.setdefault(what, []).append(grid_row.name)

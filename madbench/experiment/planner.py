@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.config import Override, check_seeds, convert, short_repr
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, StoreError, no_effect
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.notes import (
     note_without_effect,
@@ -97,7 +97,7 @@ def prepare(grid: Grid, options: ExperimentOptions = ExperimentOptions()) -> Exp
         planner = _Planner(grid, replace(options, device=device, results=results))
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
         if corpus is not None and not any(row.protocol.corpus for row in rows):
-            raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
+            raise no_effect(f"--corpus {corpus}", because="no language model is trained")
         notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
         notes += notes_on_earlier_code((job for row in rows for job in row.jobs), results)
         return Experiment(grid, rows, device, results, notes)
@@ -136,16 +136,16 @@ class _Planner:
         grid, data = self.grid, self.options.data
         for name in ("tokenizer", "dtype"):
             if data.corpus is None and (value := getattr(data, name)) is not None:
-                raise ConfigError(f"--{name} {value}: has no effect without --corpus")
+                raise no_effect(f"--{name} {value}", "without --corpus")
         self.tasks = tasks_by_suite(grid.tasks)
         """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
         self.leading = grid.leading
         requested_suites = [suites()[name] for name in self.tasks]
         if all(grid.fidelity not in suite.fidelities for suite in requested_suites):
-            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(requested_suites)}")
+            raise no_effect(f"fidelity {grid.fidelity}", f"on the {_titles(requested_suites)}")
         for suite in requested_suites:
             if grid.budget not in suite.budgets:
-                raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
+                raise no_effect(f"budget {grid.budget}", f"on {_titles([suite])}")
         self.notes: list[str] = []
         """Notes for the user, such as a note on rows that train the same model."""
         self.profiles = {
@@ -231,7 +231,7 @@ class _Planner:
             leaves_out = override.names_profile and not override.value
             if not leaves_out or self.grid.tasks is not None:
                 title = suite_of_override(override, self.leading).title.lower()
-                raise ConfigError(f"override {short_repr(str(override))} has no effect: no {title} is trained")
+                raise no_effect(f"override {short_repr(str(override))}", because=f"no {title} is trained")
         return profiles
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:

@@ -51,7 +51,7 @@ def check_no_effect(arguments: Mapping[str, Any]) -> None:
         if name == "token_type_ids" and isinstance(value, Tensor):
             is_harmless = not value.any()
         if not is_harmless:
-            raise ValueError(f"{name}: has no effect on this model; {ADVICE.get(name, 'leave it out')}")
+            raise ValueError(f"{name} has no effect on this model; {ADVICE.get(name, 'leave it out')}")
 
 
 def check_mask(attention_mask: Any, shape: Sequence[int], first: int = 0, may_hide_ends: bool = True) -> None:

@@ -24,7 +24,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
 from madbench.config import short_repr
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.lm_eval.model import HarnessModel
 from madbench.store.format import Measurement
 from madbench.text.documents import first_line
@@ -132,7 +132,7 @@ def _show_examples(name: str, task: Any, shots: int | None) -> None:
     """
     usual = task.get_config("num_fewshot")
     if usual == 0 and shots:
-        raise ConfigError(f"--shots {shots}: has no effect on task {name}, whose questions show none")
+        raise no_effect(f"--shots {shots}", f"on task {name}, whose questions show none")
     if usual is None or shots is not None:
         task.set_config(key="num_fewshot", value=shots or 0)
     task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)

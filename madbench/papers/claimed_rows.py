@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, read_yaml
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.papers.claim_family import judge_claims
 from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of, require_results, row_of
 from madbench.papers.table_measure import beside_published
@@ -34,7 +34,7 @@ class ClaimedRows(PlainMeasure):
 
     def plan(self, request: Request) -> Grid:
         if request.labels:
-            raise ConfigError(f"{request.labels[0]} has no effect on {request.item.id}, whose claims have its rows")
+            raise no_effect(request.labels[0], f"on {request.item.id}, whose claims have its rows")
         rows = [row_of(text) for claim in claims_of_item(request) for text in claim.labels(range(len(claim.pairs)))]
         axes = dict.fromkeys(change.path for row in rows for change in row.changes)
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import Override, parse_seeds
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, StoreError, no_effect
 from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.jobs import Budget, Job
@@ -188,7 +188,7 @@ def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, 
 def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid:
     """The grid of labels on the only task of an item. Raises ``ConfigError`` if the request names another task."""
     if set(request.tasks) - {task}:
-        raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {request.item.id}, of {task} alone")
+        raise no_effect(f"--tasks {','.join(request.tasks)}", f"on {request.item.id}, of {task} alone")
     return grid_of(request, map(Row, labels), (task,))
 
 
@@ -352,4 +352,4 @@ def refuse_choices(request: Request, name: str) -> None:
     choices |= {"--budget": request.budget}
     choices |= dict.fromkeys((*request.labels, *map(str, request.overrides)), True)
     for choice in (choice for choice, value in choices.items() if value):
-        raise ConfigError(f"{choice} has no effect on {name}: it trains nothing")
+        raise no_effect(choice, f"on {name}", "it trains nothing")

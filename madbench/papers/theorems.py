@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.labels import expand, family_of, parse
 from madbench.labels.names import typed_label
 from madbench.mixers.checks import CheckResult, run_checks
@@ -34,7 +34,7 @@ class TheoremMeasure(PlainMeasure):
     def plan(self, request: Request) -> None:
         refuse_choices(replace(request, labels=()), request.item.id)
         if request.device != "auto":
-            raise ConfigError(f"--device has no effect on {request.item.id}: it trains nothing")
+            raise no_effect("--device", f"on {request.item.id}", "it trains nothing")
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         by_label, is_arithmetic = outcomes_of(request), request.item.arithmetic

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from madbench.config import Override
-from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.errors import ConfigError, LabelError, MadbenchError, no_effect
 from madbench.jobs import Budget, J
 from madbench.labels import parse
 from madbench.mixers import effective_settings, label_traits
@@ -67,7 +67,7 @@ def check_effect(key: str, plans: Sequence[Plan[Any]]) -> None:
     if labels_and_reasons and all(reason for _, reason in labels_and_reasons):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in labels_and_reasons)]
         others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        raise ConfigError(f"{key} has no effect on {', '.join(names[:MOST_NAMED])}{others}; {labels_and_reasons[0][1]}")
+        raise no_effect(key, f"on {', '.join(names[:MOST_NAMED])}{others}; {labels_and_reasons[0][1]}")
 
 
 def drop_ineffective_overrides(

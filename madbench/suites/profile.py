@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.errors import ConfigError, LabelError, did_you_mean, no_effect
 from madbench.jobs import Job, M, ModelSettings, Precision, TrainingSettings, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
 from madbench.mixers import LoadedFamily, own_settings, used_settings
@@ -133,9 +133,7 @@ class Profile(abc.ABC, Generic[M]):
         """
         for key, instead in self.not_training.items():
             if key in training:
-                raise ConfigError(
-                    f"{where}: {short_repr(key)} has no effect here; set the {self.noun}'s own {instead!r}"
-                )
+                raise no_effect(f"{where}: {short_repr(key)}", f"here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
@@ -161,7 +159,7 @@ class Profile(abc.ABC, Generic[M]):
         """
         for override in self.overrides:
             if reason := self.why_unread(override, label):
-                raise ConfigError(f"{override.key} has no effect on {short_repr(label)}; {reason}")
+                raise no_effect(override.key, f"on {short_repr(label)}; {reason}")
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
@@ -399,7 +397,7 @@ def _make_profile(cls: type[P], name: str, path: Path, content: _Content) -> P:
         if keys.count(key) > 1:
             raise ConfigError(f"override {short_repr(key)} is given twice; only one value can hold")
         if key in FILE_ONLY and key in field_names(cls):
-            raise ConfigError(f"override {short_repr(key)} has no effect on a run; it belongs in the {cls.noun}'s file")
+            raise no_effect(f"override {short_repr(key)}", f"on a run; it belongs in the {cls.noun}'s file")
         full_names = [name for name in docs if name.endswith(f".{key}")]
         if full_names and key not in docs:
             raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {full_names[0]!r}?")
@@ -463,7 +461,7 @@ def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
     for override in overrides:
         section, *names = override.key.split(".")
         if section == "tasks" and names and names[0] not in tasks:
-            raise ConfigError(f"override {str(override)!r} has no effect: the tasks are {', '.join(tasks)}")
+            raise no_effect(f"override {str(override)!r}", because=f"the tasks are {', '.join(tasks)}")
 
 
 @cached_by_class

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from madbench.config import short_repr
-from madbench.errors import ConfigError, did_you_mean, require
+from madbench.errors import ConfigError, did_you_mean, no_effect, require
 from madbench.text.documents import BadRowError, Source, TextLimits, first_line
 from madbench.text.files import TextFile
 
@@ -90,9 +90,9 @@ def find_sources(
             raise ConfigError(f"source {short_repr(source.name)}: named twice; its text would count twice")
         seen.add(identity)
     if text_key != TEXT_KEY and not any(source.key for source in sources):
-        raise ConfigError(f"text key {short_repr(text_key)} has no effect: none of the sources has keys or columns")
+        raise no_effect(f"text key {short_repr(text_key)}", because="none of the sources has keys or columns")
     if skip_bad and not any(source.key for source in sources):
-        raise ConfigError("--skip-bad has no effect: none of the sources has rows")
+        raise no_effect("--skip-bad", because="none of the sources has rows")
     return sources
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from madbench.config.options import EVERY_VERB, option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.trackers import RUN_NAME, Naming, parse_names
 
 
@@ -52,5 +52,5 @@ class TrackOptions:
         """
         for flag, value in {"--track-project": self.track_project, "--track-name": self.track_name}.items():
             if value is not None and not self.track:
-                raise ConfigError(f"{flag} {value}: has no effect without --track")
+                raise no_effect(f"{flag} {value}", "without --track")
         return Naming(self.track_project or "", self.track_name or RUN_NAME)

@@ -340,9 +340,9 @@ def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"tasks": [TASK], "overrides": ["mad.training.epochs=7"]}, "has no effect, the tasks are language_model"),
-        ({"tasks": ["compression"], "overrides": ["language_model=tiny"]}, "has no effect, the tasks are compression"),
-        ({"tasks": [TASK], "fidelity": "published"}, "--fidelity published: has no effect, the tasks are language"),
+        ({"tasks": [TASK], "overrides": ["mad.training.epochs=7"]}, "has no effect: the tasks are language_model"),
+        ({"tasks": ["compression"], "overrides": ["language_model=tiny"]}, "has no effect: the tasks are compression"),
+        ({"tasks": [TASK], "fidelity": "published"}, "--fidelity published has no effect: the tasks are language"),
         ({"tasks": ["compresion"]}, "unknown task 'compresion'; did you mean 'compression'?"),
         ({"protocol": "c0ffee00", "overrides": ["language_model=tiny"]}, "each chooses the runs"),
         ({"protocol": "c0ffee00", "tasks": [TASK], "budget": "flops"}, "--budget flops: each chooses the runs"),

@@ -16,8 +16,8 @@ WRONG_CALLS = {
     "fidelity": (
         lambda: madbench.table("S-p", fidelity="published", tasks="language_model"),
         "table S-p --fidelity published -t language_model",
-        "--fidelity published: has no effect, the tasks are language_model",
-        "fidelity=published: has no effect, the tasks are language_model",
+        "--fidelity published has no effect: the tasks are language_model",
+        "fidelity=published has no effect: the tasks are language_model",
     ),
     "protocol": (
         lambda: madbench.table("S", protocol="abc", profile="tiny", tasks="language_model"),
@@ -28,14 +28,14 @@ WRONG_CALLS = {
     "tokenizer": (
         lambda: madbench.run_language_model("S", tokenizer="none:64"),
         "lm S --tokenizer none:64",
-        "--tokenizer none:64: has no effect without --corpus",
-        "tokenizer=none:64: has no effect without corpus",
+        "--tokenizer none:64 has no effect without --corpus",
+        "tokenizer=none:64 has no effect without corpus",
     ),
     "corpus": (
         lambda: madbench.sweep("S", tasks="memorization", corpus="x"),
         "sweep S -t memorization --corpus x",
-        "--corpus x: has no effect, no language model is trained",
-        "corpus=x: has no effect, no language model is trained",
+        "--corpus x has no effect: no language model is trained",
+        "corpus=x has no effect: no language model is trained",
     ),
     "task": (
         lambda: madbench.table("S", tasks="compresion"),

@@ -282,7 +282,7 @@ def test_a_sweep_reads_another_programs_tokens_as_it_is_told(tmp_path, trained):
     assert [job.setting["vocab_size"] for job in trained.jobs] == [64]
     with pytest.raises(ConfigError, match="dtype.*uint63"):
         madbench.sweep("S", tokenizer="none:64", dtype="uint63", **choices)
-    with pytest.raises(ConfigError, match="tokenizer=none:64: has no effect without corpus"):
+    with pytest.raises(ConfigError, match="tokenizer=none:64 has no effect without corpus"):
         madbench.sweep("S", **choices | {"tokenizer": "none:64", "corpus": None})
 
 

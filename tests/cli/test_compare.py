@@ -215,7 +215,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "R", "-t", "language_model", "-p", "full"], "profile 'full': no such profile of the suite language"),
         (
             ["S", "R", "-t", "language_model", "--fidelity", "published"],
-            "--fidelity published: has no effect, the tasks are language_model",
+            "--fidelity published has no effect: the tasks are language_model",
         ),
         (["S", "R", "--results", "nowhere"], "nowhere: there is no such results folder"),
         (["S", "R", "--profile", "full"], "no run of S or R belongs to profile full"),

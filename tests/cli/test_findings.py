@@ -107,7 +107,7 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
     "words, message",
     [
         (["--explain", "lagg"], "--explain lagg: no such claim here; did you mean 'lag'?"),
-        (["--explain", "lag", "--registered", "a.json"], "--explain lag: has no effect with --registered"),
+        (["--explain", "lag", "--registered", "a.json"], "--explain lag has no effect with --registered"),
         (["-t", "compresion"], "compresion"),
         (["-t", "language_model", "training.epochs=1"], "training: unknown key 'epochs'"),
         (["-t", "compression", "--protocol", "ab"], "there is no such results folder"),

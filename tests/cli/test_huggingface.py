@@ -176,4 +176,4 @@ def test_lm_export_writes_the_folder_of_a_file_of_weights(main, tmp_path):
     assert open_model(tmp_path / "out").config.job["label"] == "S"
     assert "out: already exists; delete it" in main(*words, "--corpus", "hens").stderr
     refused = main("lm", "export", "w.safetensors", "--corpus", "hens")
-    assert "--corpus hens: has no effect without --format hf" in refused.stderr
+    assert "--corpus hens has no effect without --format hf" in refused.stderr

@@ -266,7 +266,7 @@ def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs
     ("words", "message"),
     [
         (("--profile", "full", "--yes"), "profile fineweb-340m has no corpus of its own: give --corpus FOLDER"),
-        (("--tasks", "compression"), "--tasks compression: has no effect on table2, of language_model alone"),
+        (("--tasks", "compression"), "--tasks compression has no effect on table2, of language_model alone"),
     ],
 )
 def test_options_without_effect_on_table_2_are_refused(main, words, message):

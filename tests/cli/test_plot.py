@@ -126,14 +126,14 @@ def test_choices_reach_their_figure(fill, drawn):
     [
         (["efects"], "'efects' is neither a figure nor a label; did you mean 'effects'?"),
         (["S-x"], "label 'S-x'"),
-        (["scores", "--y", "loss"], "--y loss: has no effect on scores; it is for learning"),
+        (["scores", "--y", "loss"], "--y loss has no effect on scores; it is for learning"),
         (
             ["scores", "--cost", "mixer_parameters"],
-            "--cost mixer_parameters: has no effect on scores; it is for budget",
+            "--cost mixer_parameters has no effect on scores; it is for budget",
         ),
         (["scores", "--protocol", "ab"], "no run follows protocol ab; it has:"),
-        (["learning", "-t", "language_model"], "--tasks language_model: has no effect on learning, of MAD tasks"),
-        (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, of Language model"),
+        (["learning", "-t", "language_model"], "--tasks language_model has no effect on learning, of MAD tasks"),
+        (["loss", "-t", "compression"], "--tasks compression has no effect on loss, of Language model"),
         (["loss", "training.epochs=2"], "unknown key 'epochs'"),
         (["loss", "-p", "full"], "profile 'full': no such profile of the suite language"),
         (["-t", "compresion"], "unknown task 'compresion'; did you mean 'compression'?"),

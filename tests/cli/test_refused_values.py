@@ -59,10 +59,10 @@ def test_no_option_takes_an_empty_value(verb, main):
             ["explain", "--cost", "S", "R", "--terms", "-f", "json"],
             "--terms has no effect with -f json, which has every term",
         ),
-        (["inspect", __file__, "-t", "x"], f"--tasks x: has no effect on {__file__}, a file of one run"),
+        (["inspect", __file__, "-t", "x"], f"--tasks x has no effect on {__file__}, a file of one run"),
         (
             ["lm", "sample", "S", "--temperature", "0", "--top-k", "3"],
-            "--top-k 3: has no effect with --temperature 0, which takes the likeliest token",
+            "--top-k 3 has no effect with --temperature 0, which takes the likeliest token",
         ),
     ],
 )

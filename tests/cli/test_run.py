@@ -260,7 +260,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
             "override 'language_model.steps': unknown key; did you mean 'language_model.training.steps'?",
         ),
         (["S", "--details"], "--details has no effect without --dry-run"),
-        (["S", "-t", "compression", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
+        (["S", "-t", "compression", "--tokenizer", "gpt2"], "--tokenizer gpt2 has no effect without --corpus"),
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
     ],
 )

@@ -191,7 +191,7 @@ def test_settings_of_the_other_suite_are_refused(both):
     only = {"tasks": ["language_model"], "set": {"language_model": "profile.yaml"}}
     with pytest.raises(ConfigError, match="training: unknown key 'epochs'"):
         both(**only, vary={"training.epochs": [2, 3]})
-    with pytest.raises(ConfigError, match="fidelity published: has no effect on the language model"):
+    with pytest.raises(ConfigError, match="fidelity published has no effect on the language model"):
         both(**only, fidelity="published")
 
 

@@ -153,7 +153,7 @@ def test_groups_tags_shots_and_limits_of_tasks_are_supported(model, hens):
     assert shown.settings == {"task": "hens_again", "shots": 2}
     (more,) = measure(model, Tasks(["hens_again"], tasks), EvaluationOptions(shots=1))
     assert more.settings == {"task": "hens_again", "shots": 1}
-    with pytest.raises(ConfigError, match="--shots 2: has no effect on task hens_written, whose questions show none"):
+    with pytest.raises(ConfigError, match="--shots 2 has no effect on task hens_written, whose questions show none"):
         list(measure(model, Tasks(["hens_written"], tasks), EvaluationOptions(shots=2)))
 
 

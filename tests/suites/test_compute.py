@@ -119,7 +119,7 @@ def test_a_label_whose_code_is_missing_is_planned_with_its_stored_steps(profile)
 
 
 def test_a_suite_that_does_not_choose_steps_is_refused():
-    with pytest.raises(ConfigError, match="budget compute: has no effect on interacting agents"):
+    with pytest.raises(ConfigError, match="budget compute has no effect on interacting agents"):
         prepare(Grid((Row("ha:3-C"),), ("interactions/colliding",), budget="compute"), ExperimentOptions(device="cpu"))
     choosing = {name for name, suite in suites().items() if "compute" in suite.budgets}
     assert {"mad", "language", "signals"} <= choosing and BUDGETS["compute"].chooses_steps

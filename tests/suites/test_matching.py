@@ -141,6 +141,6 @@ def test_no_table_mixes_two_ways_of_matching():
 
 
 def test_a_suite_whose_rows_see_all_tokens_matches_parameters_only():
-    with pytest.raises(ConfigError, match="budget flops: has no effect on images and series"):
+    with pytest.raises(ConfigError, match="budget flops has no effect on images and series"):
         prepare(Grid((Row("S"),), ("digits",), budget="flops"), ExperimentOptions(device="cpu"))
     assert suites()["signals"].budgets == ("strict", "paper", "compute")

@@ -38,7 +38,7 @@ from madbench.analysis.contrasts import LabelPair, find_pairs
 from madbench.analysis.quantities import column
 from madbench.analysis.references import Reference, find_reference
 from madbench.config import PAPERS, from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.labels import expand, parse
 from madbench.plugins.paper_folders import REGISTRY as PACKAGES
 from madbench.plugins.paper_folders import paper_folders
@@ -333,9 +333,7 @@ def complete_claim(claim: Claim, where: str) -> Claim:
     if claim.by and (expectations != {"gain"} or claim.reach):
         raise ConfigError(f"{where}: by has an effect only on a claim of a gain without reach")
     if claim.within and "gain" in expectations:
-        raise ConfigError(
-            f"{where}: within has no effect on a claim of a gain; write by, or '>=' or '~' for no difference"
-        )
+        raise no_effect(f"{where}: within", "on a claim of a gain; write by, or '>=' or '~' for no difference")
     if claim.uses_published_gains:
         reference = claim.reference
         gains = reference.gains if claim.reach or reference.margin_labels else ()

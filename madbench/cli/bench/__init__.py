@@ -21,7 +21,7 @@ from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, print_json, print_text_table
 from madbench.cli.shared.words import names_and_labels
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 from madbench.labels import check_code, expand
@@ -77,7 +77,7 @@ def bench(
     """
     part_names, labels = names_and_labels(words or [], PARTS, "part")
     if everything and part_names:
-        raise ConfigError(f"{part_names[0]}: has no effect with --all; give one of the two")
+        raise no_effect(part_names[0], "with --all; give one of the two")
     names, labels = list(PARTS) if everything else part_names or ["mixers"], expand(labels) or list(LABELS)
     check_code(labels)
     setup = setup_options.setup(labels, names)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from madbench.cli.shared import options
 from madbench.config import parse_seeds, short_repr
 from madbench.config.options import EVERY_VERB, option
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import Precision
 from madbench.suites import main_suite
 from madbench.training.devices import resolve_device
@@ -89,7 +89,7 @@ class SetupOptions:
             importlib.import_module(main_suite().reference).check_checkout(self.peer)
         device = resolve_device(self.device)
         if self.threads and device != "cpu":
-            raise ConfigError(f"--threads {self.threads}: has no effect on {device}")
+            raise no_effect(f"--threads {self.threads}", f"on {device}")
         setup = BenchSetup(
             labels,
             device,
@@ -113,7 +113,7 @@ class SetupOptions:
             given["--profile"] = self.profile
         for flag, value in given.items():
             if value is not None and not {*OWNERS[flag]} & {*parts}:
-                raise ConfigError(f"{flag} {value}: has no effect without the part {' or '.join(OWNERS[flag])}")
+                raise no_effect(f"{flag} {value}", f"without the part {' or '.join(OWNERS[flag])}")
 
     def _precision_on(self, device: str) -> Precision:
         if self.precision == "auto":

@@ -17,7 +17,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import print_json
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.labels import Label, differing_factors, expand, factor_names, levels, parse
 from madbench.labels.names import typed_label
 
@@ -65,16 +65,16 @@ def explain(
     labels, overrides = labels_and_overrides(words)
     if cost:
         if show_all:
-            raise ConfigError("--all has no effect with --cost, which has one row per label")
+            raise no_effect("--all", "with --cost, which has one row per label")
         print_costs(labels, overrides, costs, as_json)
         return
     for setting in (*map(str, overrides), *costs.changed_options):
-        raise ConfigError(f"{setting} has no effect without --cost")
+        raise no_effect(setting, "without --cost")
     first, *others = parsed_labels = [parse(label) for label in expand(labels)]
     if show_all and as_json:
-        raise ConfigError("--all has no effect with -f json, which has every letter")
+        raise no_effect("--all", "with -f json, which has every letter")
     if show_all and not others:
-        raise ConfigError(f"--all has no effect with one label, {first}: all of its letters are shown")
+        raise no_effect("--all", f"with one label, {first}", "all of its letters are shown")
     if as_json:
         content = []
         for label in parsed_labels:

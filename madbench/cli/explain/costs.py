@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import Override, convert, from_mapping, settings_of, short_repr
 from madbench.config.options import option
-from madbench.errors import BudgetError, ConfigError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, did_you_mean, no_effect
 from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.labels.names import typed_label
@@ -61,7 +61,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
     does not fit the budget, and ``ConfigError`` for an invalid option or override.
     """
     if options.terms and as_json:
-        raise ConfigError("--terms has no effect with -f json, which has every term")
+        raise no_effect("--terms", "with -f json, which has every term")
     short = {"mix_rank": options.mix_rank, "rank_multiple": options.rank_multiple}
     sizes = [replace(override, key=override.key.removeprefix("model.")) for override in overrides]
     settings = settings_of([*sizes, *(Override.of(name, value) for name, value in short.items() if value is not None)])
@@ -77,7 +77,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
     for name in settings:
         if labels and not any(name in read for read in reads.values()):
             has = ", ".join(f"model.{setting}" for setting in dict.fromkeys(itertools.chain(*reads.values()))) or "none"
-            raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
+            raise no_effect(name, f"on {', '.join(labels[:4])}; settings of their mixers: {has}")
     for label in labels:
         try:
             own_settings = {name: value for name, value in settings.items() if name in reads[label]}

@@ -19,7 +19,7 @@ from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import print_text_table, track_progress
 from madbench.config.options import EVERY_VERB, option, split_list
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.experiment.commands import option_words, protocol_words
 from madbench.suites import suites
 from madbench.suites.addressing import own_overrides
@@ -148,22 +148,22 @@ def _check_power_options(
     ``--claim`` and ``--true-gain`` need ``--power``. ``of_verdicts`` are options that have no effect with it.
     """
     if only and not power:
-        raise ConfigError(f"--claim {','.join(only)}: has no effect without --power; --explain NAME shows one claim")
+        raise no_effect(f"--claim {','.join(only)}", "without --power; --explain NAME shows one claim")
     for flag, value in of_verdicts.items():
         if power and value is not None:
-            raise ConfigError(f"{flag} {value}: has no effect with --power")
+            raise no_effect(f"{flag} {value}", "with --power")
     if true_gain is not None and not power:
-        raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
+        raise no_effect(f"--true-gain {true_gain:g}", "without --power")
 
 
 def _check_registered_options(explain: str | None, unscaled: bool, claims: str | None) -> None:
     """Raise ``ConfigError`` for options that have no effect with ``--registered``."""
     if explain is not None:
-        raise ConfigError(f"--explain {explain}: has no effect with --registered")
+        raise no_effect(f"--explain {explain}", "with --registered")
     if unscaled:
-        raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
+        raise no_effect("--unscaled", "with --registered, which has its own thresholds")
     if claims is not None:
-        raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
+        raise no_effect(f"--claims {claims}", "with --registered, which has its own")
 
 
 def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, ...]]:

@@ -18,7 +18,7 @@ from madbench.cli.shared.printing import count_text, print_json, print_lines
 from madbench.cli.shared.trained_models import TrainedModel, TrustOption
 from madbench.config import short_repr
 from madbench.config.options import argument, option, split_list
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.jobs import Job
 from madbench.suites import suite_of
 from madbench.suites.changes import setting_change
@@ -116,7 +116,7 @@ def inspect(
       madbench inspect 3f9a --examples 64 -f json
     """
     if no_figures and (output is not None or shape != LayoutOptions()):
-        raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
+        raise no_effect("--output, --width, --no-title or --no-caption", "with --no-figures")
     requested_tasks = split_list(tasks)
     device = resolve_device(device)
     runs: list[InspectedRun] = []
@@ -167,7 +167,7 @@ def _check_can_be_inspected(name: str, job: Job, data: InspectedCorpus) -> None:
         raise ConfigError(f"{short_repr(name)}, task {job.task}, {suite.not_inspected}")
     for setting, value in vars(data).items():
         if value is not None and suite.corpus_of(job) is None:
-            raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
+            raise no_effect(f"--{setting} {value}", f"on task {job.task}")
 
 
 def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None, device: str) -> InspectedRun:

@@ -13,7 +13,7 @@ from madbench.analysis.standings import standings
 from madbench.cli.shared.printing import print_json, print_lines, table_lines
 from madbench.cli.shared.trained_models import TrainedModel, check_stored
 from madbench.config.options import option, split_list
-from madbench.errors import ConfigError, MissingExtraError, did_you_mean
+from madbench.errors import ConfigError, MissingExtraError, did_you_mean, no_effect
 from madbench.labels.names import with_display_names
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
@@ -74,9 +74,7 @@ class QuestionOptions:
 
     def __post_init__(self) -> None:
         if self.names and self.windows is not None:
-            raise ConfigError(
-                f"--windows {self.windows}: has no effect with --tasks; --limit is the number of questions"
-            )
+            raise no_effect(f"--windows {self.windows}", "with --tasks; --limit is the number of questions")
         if not self.names:
             self._refuse(("limit", "shots", "include", "cache"), "without --tasks")
         elif not self.of_harness:
@@ -86,7 +84,7 @@ class QuestionOptions:
         for name in names:
             value = getattr(self, name)
             if value is not None and value is not False:
-                raise ConfigError(f"--{name}{'' if value is True else f' {value}'}: has no effect {where}")
+                raise no_effect(f"--{name}{'' if value is True else f' {value}'}", where)
 
     @property
     def names(self) -> list[str]:

@@ -11,7 +11,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import quantity
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.config.options import option
-from madbench.errors import ConfigError, require
+from madbench.errors import ConfigError, no_effect, require
 from madbench.labels.names import display_name, file_name
 from madbench.text.options import CorpusOptions
 
@@ -60,7 +60,7 @@ def export(
     """
     for name, value in vars(data).items():
         if value is not None and format != "hf":
-            raise ConfigError(f"--{name} {value}: has no effect without --format hf")
+            raise no_effect(f"--{name} {value}", "without --format hf")
     trained = TrainedModel(run, results, trust=trust)
     ending = ".safetensors" if format == "safetensors" else ""
     output = output or Path(f"{file_name(trained.job.label)}-{trained.job.id[:8]}{ending}")

@@ -15,7 +15,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.text.options import PrepareOptions
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def prepare(
     from madbench.text.prepare import prepare as prepare_corpus
 
     if output is not None and results != RESULTS:
-        raise ConfigError(f"--results {results} has no effect with --output, which names the corpus's folder itself")
+        raise no_effect(f"--results {results}", "with --output, which names the corpus's folder itself")
     if output is None:
         name = name or default_name(sources, tokenizer)
         output = results / "corpora" / name

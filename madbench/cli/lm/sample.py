@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from madbench.cli.shared import options
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.config.options import option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.labels.names import display_name
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
@@ -64,13 +64,13 @@ def sample(
     from madbench.text.documents import valid_unicode
 
     if top_k and not temperature:
-        raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
+        raise no_effect(f"--top-k {top_k}", "with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
     trained = TrainedModel(run, results, trust=trust)
     tokens_of_text, prompt = trained.corpus(data).tokenizer(), valid_unicode(prompt)
     if top_k and top_k >= tokens_of_text.vocab_size:
         count = tokens_of_text.vocab_size
-        raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokens_of_text.spec} has {count} tokens")
+        raise no_effect(f"--top-k {top_k}", because=f"tokenizer {tokens_of_text.spec} has {count} tokens")
     ids = tokens_of_text.encode(prompt).tolist() or [tokens_of_text.end_of_text]
     model = cast("GPT", trained.model)
     new_ids = generate(

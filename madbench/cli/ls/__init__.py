@@ -16,7 +16,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, table_lines
 from madbench.config import short_repr
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.labels.names import typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites
 
@@ -73,11 +73,11 @@ def ls(
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {short_repr(kind)}{did_you_mean(kind, kinds, 'madbench ls')}")
     if specs and kind not in ("labels", "profiles", "runs"):
-        raise ConfigError(
-            f"ls {kind}: {short_repr(specs[0])} has no effect; only labels, profiles and runs are selected by name"
+        raise no_effect(
+            f"ls {kind}: {short_repr(specs[0])}", because="only labels, profiles and runs are selected by name"
         )
     if results is not None and kind not in (None, "runs", "sweeps"):
-        raise ConfigError(f"ls {kind}: --results has no effect; only runs and sweeps are in a results folder")
+        raise no_effect(f"ls {kind}: --results", because="only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":
         raise ConfigError("--watch has an effect only on sweeps: madbench ls sweeps --watch")
     if kind == "sweeps":

@@ -14,7 +14,7 @@ from rich.text import Text
 from madbench.cli.ls.listings import MOST_ENDED
 from madbench.cli.shared.printing import count_text, duration, first_of, print_json
 from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import StoreError, no_effect
 from madbench.execute.journal import read_sweeps
 from madbench.files import names_in
 
@@ -32,9 +32,9 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
     """
     console = Console(highlight=False)
     if watch and as_json:
-        raise ConfigError("--watch has no effect with -f json; give one of the two")
+        raise no_effect("--watch", "with -f json; give one of the two")
     if watch and not console.is_terminal:
-        raise ConfigError("--watch has no effect where the output is no terminal")
+        raise no_effect("--watch", "where the output is no terminal")
     if not results.exists():
         raise StoreError(f"{results}: there is no such results folder")
     sweeps = read_sweeps(results, MOST_ENDED)

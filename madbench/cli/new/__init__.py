@@ -16,7 +16,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.config import EXAMPLES, short_repr
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, no_effect
 
 MOST_LETTERS = 40
 """The largest number of characters of a name, which is used in headings, file names and labels."""
@@ -121,7 +121,7 @@ def new(
     of_claims = {"--name": called, "--output": output, "--format": format if format == "json" else None}
     for flag, value in ({"--into": into} if kind == "claim" else of_claims).items():
         if value is not None:
-            raise ConfigError(f"{flag} has no effect on a {kind}")
+            raise no_effect(flag, f"on a {kind}")
     if kind == "claim":
         write_claim(name, called, output, format == "json")
         return

@@ -27,7 +27,7 @@ from madbench.cli.shared.progress import train_on_screen
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, StoreError, no_effect
 from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import (
@@ -97,7 +97,7 @@ def paper(
     flags = [flag for flag, value in flag_values.items() if value]
     if len(names) < 2:
         if flags:
-            raise ConfigError(f"{flags[0]} has no effect without an item")
+            raise no_effect(flags[0], "without an item")
         if names:
             print_items(load_paper(names[0]), choices.results, print_options)
         else:
@@ -115,7 +115,7 @@ def paper(
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
         for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
-            raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
+            raise no_effect(flag, f"on {item.id}, which madbench {item.command} makes")
         _run_command(context, Request(chosen_paper, item, results=choices.results.absolute()), choices)
         return
     check_profile(item, choices.profile)
@@ -192,13 +192,11 @@ class _Making:
         """Raise ``ConfigError`` if the user gave an option that has no effect on this item."""
         choices, item = self.choices, self.request.item
         if choices.budget and not isinstance(self.planned_work, Grid):
-            raise ConfigError(
-                f"--budget {choices.budget}: has no effect on {item.id}, which has the ranks of its own models"
-            )
+            raise no_effect(f"--budget {choices.budget}", f"on {item.id}, which has the ranks of its own models")
         if choices.corpus is not None and not isinstance(self.planned_work, Grid):
-            raise ConfigError(f"--corpus {choices.corpus}: has no effect on {item.id}, which trains no language model")
+            raise no_effect(f"--corpus {choices.corpus}", f"on {item.id}, which trains no language model")
         if choices.dry_run and self.planned_work is None:
-            raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
+            raise no_effect("--dry-run", f"on {item.id}", "it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
         """Check that ``grid`` can be trained, and ask the user before a long training. No effect with ``--dry-run``.

@@ -15,7 +15,7 @@ from madbench.analysis.choice import Choice
 from madbench.cli.shared.printing import in_words, track_progress
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import EVERY_VERB, argument, option
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.execute.base import Policy
 from madbench.execute.options import MachineOptions, RunOptions
 from madbench.experiment.options import DeviceOption as DeviceOption
@@ -88,9 +88,9 @@ class TrainingOptions(SharedOptions):
         if self.fail_fast and most not in (None, 1):
             raise ConfigError(f"--max-failures {most} contradicts --fail-fast, which is --max-failures 1")
         if self.retry is not None and self.policy.redo:
-            raise ConfigError("--retry has no effect with --force, which trains every job again")
+            raise no_effect("--retry", "with --force, which trains every job again")
         if self.details and not self.dry_run:
-            raise ConfigError("--details has no effect without --dry-run")
+            raise no_effect("--details", "without --dry-run")
         if self.machines.on and self.dry_run:
             raise ConfigError(f"--dry-run times a few steps on this machine; leave out --on {self.machines.on}")
 

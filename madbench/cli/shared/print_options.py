@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from madbench.analysis.marked_text import Width
 from madbench.config.options import EVERY_VERB, option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -63,7 +63,7 @@ class PrintOptions(NameOptions):
     def __post_init__(self) -> None:
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
             if value is not None and self.format != "latex":
-                raise ConfigError(f"{flag} {value}: has no effect without --format latex")
+                raise no_effect(f"{flag} {value}", "without --format latex")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CostsOptions:
 
     def __post_init__(self) -> None:
         if self.full_square and not self.costs:
-            raise ConfigError("--full-square has no effect without --costs")
+            raise no_effect("--full-square", "without --costs")
 
     def tables(self, results: Results, rows: Sequence[str] = ()) -> dict[str, Listing]:
         """The table of costs of each suite, by name. Empty unless the user asked for costs.

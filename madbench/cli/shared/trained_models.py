@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from madbench.cli.shared.options import open_stored
 from madbench.config.options import argument, option
-from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.errors import ConfigError, MadbenchError, StoreError, no_effect
 from madbench.jobs import WEIGHTS
 from madbench.labels.names import names_in_use, use_names
 from madbench.store.runs import Store
@@ -59,7 +59,7 @@ class TrainedModel:
         self.results = results
         is_file = os.path.isfile(name)
         if tasks and is_file:
-            raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
+            raise no_effect(f"--tasks {','.join(tasks)}", f"on {name}, a file of one run")
         self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
         self.model, self.job = load_model(self.weights, trust or ())
         if not is_file and not self.job.id.startswith(name):

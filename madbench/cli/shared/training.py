@@ -17,7 +17,7 @@ from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
 from madbench.config import Override, parse_seeds
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, no_effect
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
@@ -91,9 +91,9 @@ def train_grid(
     use_names(names_in_use().completed_by(grid.names))
     policy, (execution, device) = options.policy_of_verb(retries=not has_baseline), options.resolve_place()
     if costs.costs and options.dry_run:
-        raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
+        raise no_effect("--costs", "with --dry-run; madbench explain --cost LABEL shows costs")
     if print_options.notes and options.dry_run:
-        raise ConfigError("--notes has no effect with --dry-run, which shows no results")
+        raise no_effect("--notes", "with --dry-run, which shows no results")
     trackers, naming = options.tracking.names, options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
     experiment = _prepare(grid, options, device, execution.executor is not None, console)

@@ -21,7 +21,7 @@ from madbench.cli.validate.machine import check_machine
 from madbench.cli.validate.stored_files import check_store
 from madbench.config import from_mapping, read_yaml, short_repr
 from madbench.config.options import argument, option
-from madbench.errors import BudgetError, ConfigError, MadbenchError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.grid import GridFile, expand_grid
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
@@ -76,16 +76,14 @@ def validate(
     """
     as_json = format == "json"
     if machine and (files or store):
-        raise ConfigError(
-            f"--machine has no effect with {files[0] if files and not store else '--store'}; give one of the two"
-        )
+        raise no_effect("--machine", f"with {files[0] if files and not store else '--store'}; give one of the two")
     if machine:
         check_machine(results or RESULTS, as_json)
         return
     if files and store:
-        raise ConfigError(f"{files[0]}: has no effect with --store, which checks the folder of --results")
+        raise no_effect(str(files[0]), "with --store, which checks the folder of --results")
     if results and not store:
-        raise ConfigError(f"--results {results}: has no effect without --store or --machine")
+        raise no_effect(f"--results {results}", "without --store or --machine")
     if store:
         reports = check_store(results or RESULTS)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import Override
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
 from madbench.papers.making import (
@@ -70,9 +70,7 @@ class PrincipleMeasure(Measure):
             refuse_choices(request, f"principle {principle.number}")
             return None
         if request.labels:
-            raise ConfigError(
-                f"{request.labels[0]} has no effect on principle {principle.number}, which has its labels"
-            )
+            raise no_effect(request.labels[0], f"on principle {principle.number}, which has its labels")
         overrides = request.overrides
         of_tasks = [override for override in study.overrides if override.key.startswith("tasks.")]
         others = [override for override in of_tasks if override.key.split(".")[1] not in study.tasks]
@@ -131,9 +129,9 @@ class LengthsMeasure(PlainMeasure):
     def plan(self, request: Request) -> Grid:
         item, key = request.item.id, f"tasks.{COPY}.setting.seq_len"
         if request.labels:
-            raise ConfigError(f"{request.labels[0]} has no effect on {item}, which has its own labels")
+            raise no_effect(request.labels[0], f"on {item}, which has its own labels")
         if {*request.tasks} - {COPY}:
-            raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {item}, which has only {COPY}")
+            raise no_effect(f"--tasks {','.join(request.tasks)}", f"on {item}, which has only {COPY}")
         lengths = LENGTHS.get(request.profile_name, LENGTHS[QUICK])
         study = Study(("cd:k{softplus,exp}-sum-p",), (COPY,), vary={key: lengths})
         return grid_of(request, rows_of(study), study.tasks, (key,))
