@@ -21,18 +21,13 @@ Checks = Callable[[Label], Iterable[Check]]
 def package_checks(label: str | Label) -> Iterator[Check]:
     """Yield the checks of a label that installed packages add. Raises ``ConfigError`` if a package's function fails.
 
-    A package that cannot be loaded is skipped; :func:`broken_checks` gives the reason.
+    A package that cannot be loaded is skipped; ``REGISTRY.broken()`` gives the reason.
     """
     label = as_label(label)
     for name, checks in REGISTRY.loadable():
         where = f"{REGISTRY.where(name)}: of {label}"
         with wrap_errors(where, ConfigError, (MadbenchError, MemoryError, GeneratorExit)):
             yield from checks(label)
-
-
-def broken_checks() -> dict[str, str]:
-    """The entry points of the group ``madbench.checks`` that cannot be used: name to reason."""
-    return REGISTRY.broken()
 
 
 def fault_of_name(name: str) -> str:

@@ -8,7 +8,7 @@ from madbench.cli.shared.packages import EVERY_KIND
 from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.mixers.checks import run_checks
-from madbench.mixers.package_checks import broken_checks, package_checks
+from madbench.mixers.package_checks import package_checks
 from madbench.suites import checks_of
 
 SOURCE = """
@@ -45,7 +45,7 @@ def test_a_package_adds_checks_to_labels_of_another_family(outside):
     before = [check.name for check in checks_of(parse("S-p"))]
     outside(own="theorems")
     assert [check.name for check in checks_of(parse("S-p"))] == [*before, "theirs"]
-    assert not [*package_checks("R")] and not broken_checks()
+    assert not [*package_checks("R")] and not EVERY_KIND["checks"].broken()
     (outcome,) = run_checks("S-p", package_checks, ["theirs"])
     assert outcome.verdict == "pass" and outcome.residual == 0.5
 
