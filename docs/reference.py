@@ -33,6 +33,8 @@ REFERENCE = {
     "jobs": ("Jobs and records", {"madbench.jobs": ("Job", "Record")}),
 }  # fmt: skip
 """By page its title, and by module the names that it documents; of none named, all that the module exports."""
+WITH_ENTRIES = ("Args:", "Shared arguments:", "Raises:")
+"""The sections of a docstring in which a line begins with a name and a colon."""
 
 
 @cache
@@ -48,12 +50,12 @@ def markdown(docstring: str) -> str:
     i = 0
     while i < len(lines):
         line = lines[i]
-        if line.strip() in ("Args:", "Shared arguments:", "Returns:", "Raises:", "Yields:"):
-            blocks += [f"**{line.strip()[:-1]}**", ""]
+        if (section := line.strip()) in (*WITH_ENTRIES, "Returns:", "Yields:"):
+            blocks += [f"**{section[:-1]}**", ""]
             i += 1
             while i < len(lines) and lines[i].startswith("    "):
                 name, colon, what = lines[i].strip().partition(": ")
-                is_entry = not lines[i].startswith("     ") and colon and re.fullmatch(r"[*\w, ]+", name)
+                is_entry = section in WITH_ENTRIES and not lines[i].startswith("     ") and colon
                 blocks.append(f"- `{name}`: {what}" if is_entry else f"  {lines[i].strip()}")
                 i += 1
         elif line.lstrip().startswith(">>> "):

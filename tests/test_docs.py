@@ -303,6 +303,15 @@ def test_the_command_of_a_label_prints_its_picture():
     assert pictures.main(["house"]) == pictures.house_picture()
 
 
+def test_the_reference_lists_arguments_and_no_sentences_as_arguments():
+    reference = load_script("reference")
+    page = reference.reference_page(*reference.REFERENCE["functions"])
+    for function, text in re.findall(r"## `(\w+)` \{(.*?)(?=\n## |\Z)", page, re.DOTALL):
+        names = re.findall(r"^- `([^`]+)`:", text, re.MULTILINE)
+        assert set(names) <= inspect.signature(getattr(madbench, function)).parameters.keys(), function
+    assert "**Returns**\n\n  " in page
+
+
 def test_the_reference_has_the_shared_arguments_of_a_function_with_their_defaults():
     pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
     reference = load_script("reference")
