@@ -196,3 +196,17 @@ def test_the_command_that_tests_a_package_says_what_it_needs(main, kind):
     """``pip install madbench`` brings no pytest."""
     (line,) = [line for line in main("new", kind, "blue-wave").stdout.splitlines() if line.strip().startswith("pytest")]
     assert "pip install pytest" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "kinds: family, task, suite, paper, module, claim"),
+        (["task"], "new task: expected a name"),
+        (["claim"], "new claim: expected a sentence"),
+        (["tsak"], "did you mean 'task'?"),
+    ],
+)
+def test_a_kind_or_a_name_that_is_missing_is_asked_for(main, words, says):
+    refused = main("new", *words)
+    assert refused.code == 2 and says in refused.stderr

@@ -70,8 +70,10 @@ EXAMPLE = {
 
 
 def new(
-    kind: Annotated[str, argument("KIND", "family, task, suite, paper, module or claim.")],
-    name: Annotated[str, argument("NAME", "Its name: lower-case letters, digits, - and _. For a claim: its sentence.")],
+    kind: Annotated[str | None, argument("KIND", "family, task, suite, paper, module or claim.")] = None,
+    name: Annotated[
+        str | None, argument("NAME", "Its name: lower-case letters, digits, - and _. For a claim: its sentence.")
+    ] = None,
     into: Annotated[
         Path | None, option("Folder for the folder of the package.", show_default="the current one")
     ] = None,
@@ -118,6 +120,16 @@ def new(
       madbench new claim 'conv in @quick on mad_average,loss_l5'
       madbench findings --claims my_claims.yaml
     """
+    kinds = [*EXAMPLE, "claim"]
+    if kind is None:
+        raise ConfigError(f"new: expected a kind and a name, such as new task sorting; kinds: {', '.join(kinds)}")
+    if kind == "operator":
+        raise ConfigError("new: an operator is a file of madbench itself; docs/pages/add-operator.md has one to copy")
+    if kind not in kinds:
+        raise ConfigError(f"new: unknown kind {short_repr(kind)}{did_you_mean(kind, kinds)}")
+    if name is None:
+        example = "a sentence in quotes, such as 'S-p > S'" if kind == "claim" else "a name, such as sorting"
+        raise ConfigError(f"new {kind}: expected {example}")
     of_claims = {"--name": called, "--output": output, "--format": format if format == "json" else None}
     for flag, value in ({"--into": into} if kind == "claim" else of_claims).items():
         if value is not None:
@@ -125,10 +137,6 @@ def new(
     if kind == "claim":
         write_claim(name, called, output, format == "json")
         return
-    if kind == "operator":
-        raise ConfigError("new: an operator is a file of madbench itself; docs/pages/add-operator.md has one to copy")
-    if kind not in EXAMPLE:
-        raise ConfigError(f"new: unknown kind {short_repr(kind)}{did_you_mean(kind, [*EXAMPLE, 'claim'])}")
     into = into or Path()
     snake = _identifier(kind, name)
     folder = into / name
