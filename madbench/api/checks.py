@@ -17,6 +17,7 @@ def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = No
     """Check the mixers of ``labels``. The frame has one row per label and check, as in ``madbench verify -f json``.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``. ``residual`` is missing if nothing could be measured.
+    ``rename`` has display names of labels.
     """
     outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])

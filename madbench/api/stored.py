@@ -43,7 +43,7 @@ class StoredResults:
 
 
 def open(results: Path | str = "results") -> StoredResults:
-    """Open a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
+    """Open the folder ``results`` for reading: ``madbench.open("results").select("@table1").table()``."""
     return StoredResults(Path(results))
 
 
@@ -100,7 +100,8 @@ def compare(
     test of whether the difference is within the margin: ``equivalence`` is ``equivalent``, ``no worse``, ``no better``
     or ``not shown``.
 
-    With ``costs`` one row per label and cost follows, as for :func:`table`.
+    With ``costs`` one row per label and cost follows, as for :func:`table`. With ``full_square`` FLOPs count all T
+    pairs of a token, in place of the causal half.
     """
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import re
 
 import numpy as np
 import pandas as pd
@@ -97,3 +99,11 @@ def test_a_change_of_another_type_is_refused():
         madbench.plan("S-p", tasks="memorization", overrides={"training.epochs": object()})
     with pytest.raises(ConfigError):
         madbench.plan("S-p", tasks="memorization", seeds=np.array([0.0, 1.0]))
+
+
+def test_public_functions_document_every_argument():
+    for name in madbench.__all__:
+        function = getattr(madbench, name)
+        names = inspect.signature(function).parameters if inspect.isfunction(function) else ()
+        missing = [each for each in names if not re.search(rf"``{each}\b|^ *{each}: ", function.__doc__, re.MULTILINE)]
+        assert not missing, name
