@@ -8,6 +8,7 @@ table:
   command selects its second table, and ``; columns "Label" "L5"`` some of the columns.
 - ``<!-- verdicts: madbench paper ... -->`` marks a block of text with the verdicts that a command prints.
 - ``<!-- copied: FILE "first words" -->`` marks a table of another page.
+- ``<!-- letters: w s -->`` marks the table of these letters of S/R/G/D/L labels.
 
 Numbers in running text are checked by ``docs/checked.py``. ``--check`` writes nothing, and exits with 1 if a table or
 a number is not what its command prints.
@@ -27,7 +28,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,7 @@ sys.path[:0] = [str(ROOT / "docs")]
 from checked import CHECKED, PLAIN, split_mark, unprinted  # noqa: E402
 from notebook import notebook_page  # noqa: E402
 
-BLOCK = re.compile(r"<!-- (made|copied|verdicts): (.*?) -->\n\n?((?:\|.*\n)+|```text\n(?:.*\n)*?```\n)")
+BLOCK = re.compile(r"<!-- (made|copied|verdicts|letters): (.*?) -->\n\n?((?:\|.*\n)+|```text\n(?:.*\n)*?```\n)")
 PAPERS = ROOT / "madbench" / "papers"
 BASELINE, OPERATOR_SIZE = "S-p", (128, 2, 256)  # d_model, heads of the profile full, tokens
 TRAINED = "evening"
@@ -137,6 +138,27 @@ def operator_table() -> str:
     return "\n".join([*definitions, "", about, "", *costs]) + "\n"
 
 
+def letter_table(letters: Sequence[str]) -> str:
+    """The table of letters of S/R/G/D/L labels: meaning, bases, parameters, settings with their defaults, and source.
+
+    Raises ``KeyError`` for an unknown letter.
+    """
+    from madbench.labels import family_of
+    from madbench.mixers.srg.budget import TERMS
+    from madbench.mixers.srg.grammar import LETTERS
+
+    row_of, defaults = {row.letter: row for row in LETTERS}, vars(family_of("S").Settings())
+    lines = ["| Letter | Meaning | Bases | Parameters | Settings | Source |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in map(row_of.__getitem__, letters):
+        formulas = " + ".join(f"`{TERMS[name].formula}`" for name in row.terms)
+        parameters = f"{formulas}{', on both sides of the budget' if row.raises_budget else ''}" or "none added"
+        settings = ", ".join(f"`model.{name}` ({defaults[name]})" for name in row.settings)
+        source = re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", row.source)
+        cells = [row.letter, f"{row.name}: {row.what}", " and ".join(row.needs) or "all", parameters, settings, source]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def operator_times() -> dict[str, dict[str, str]]:
     """The rows of the file of measured times, by label."""
     with open(OPERATOR_TIMES, newline="", encoding="utf-8") as file:
@@ -190,6 +212,8 @@ def rewritten(text: str, made: Callable[[str, str], str]) -> str:
             file, start = shlex.split(source)
             blocks = (ROOT / file).read_text(encoding="utf-8").split("\n\n")
             (new,) = [block for block in blocks if block.startswith(start)]
+        elif kind == "letters":
+            new = letter_table(source.split())
         elif kind == "verdicts":
             lines = re.findall(r"^(?:[a-z].{0,80}?: .*|    \S.*)$", made(source, PLAIN), re.MULTILINE)
             new = "\n".join(["```text", *(line.rstrip() for line in lines), "```"])

@@ -100,3 +100,11 @@ old
     new = filled.rewritten(text, lambda command, form: plain if form == checked.PLAIN else tables)
     assert "| Label | n |\n| --- | ---: |\n| S \\| R | 3 |\n" in new
     assert "```text\nsupported: S, loss\n    p 0.01\nx table: reproduced\n```\n" in new
+
+
+def test_the_table_of_letters_is_that_of_the_grammar():
+    page = PAGES["docs/pages/labels.md"]
+    assert filled.rewritten(page, lambda command, form: pytest.fail("no command makes it")) == page
+    assert "| n | QK norm: " in page and "| S and D | `2 d_qk`, on both sides of the budget |" in page
+    old = page.replace("| n | QK norm: ", "| n | ")
+    assert filled.rewritten(old, lambda command, form: "") == page
