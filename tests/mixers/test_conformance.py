@@ -176,7 +176,7 @@ def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
 
 @pytest.mark.slow
 @every_label
-def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
+def test_a_mixer_converted_to_another_dtype_computes_the_same_function(label):
     for batch, length in [
         shape for shape in shapes_for_each_path(label) if shape[1] < 100
     ]:  # beyond, some grow out of 16 bits
@@ -272,7 +272,7 @@ def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone
 
 
 @every_label
-def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
+def test_models_stacked_under_vmap_can_be_differentiated_outside_of_it(label):
     models, x = [mixer_with_visible_weights(label, 9) for _ in range(2)], random_normal(2, 2, 9, WIDTH)
     with torch.no_grad():
         for parameter in models[1].parameters():
@@ -288,7 +288,7 @@ def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
 
 @pytest.mark.slow
 @every_label
-def test_lent_parameters_get_their_own_gradients(label):
+def test_parameters_passed_by_functional_call_get_their_gradients(label):
     """``functional_call`` restores the module's parameters before the backward pass, which recomputes blocks."""
     for batch, length, how in shapes_and_paths(label):
         mixer, x, weight = (

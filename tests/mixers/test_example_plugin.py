@@ -83,7 +83,7 @@ def test_the_mixer_of_the_plugin_equals_the_sum_over_the_prefix(label):
 
 
 @pytest.mark.slow
-def test_settings_and_paths_are_its_own():
+def test_the_plugin_has_its_own_settings_and_paths():
     assert build("lin:elu", 16, 8, eps=1e-3).eps == 1e-3
     with pytest.raises(ConfigError, match="settings of lin:elu: unknown key 'mix_rank'"):
         build("lin:elu", 16, 8, mix_rank=4)

@@ -24,7 +24,7 @@ def failures(label: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["RWKV-7", "RWKV-7!", "HGRN(bound)", "HGRN2(bound)", "mLSTM"])
-def test_later_layers_are_their_loops(label):
+def test_later_layers_equal_their_reference_loops(label):
     assert failures(label) == {}
 
 
@@ -42,7 +42,7 @@ def test_every_operator_whose_layers_differ_has_the_checks():
 @pytest.mark.parametrize(
     ("wrong", "place"), [(lambda values: 2 * values, ""), (lambda values: values.detach(), "gradient of first.")]
 )
-def test_wrong_values_and_a_lost_gradient_fail_in_later_layers_alone(monkeypatch, wrong, place):
+def test_wrong_values_and_lost_gradients_fail_only_the_later_layer_checks(monkeypatch, wrong, place):
     right = RWKV7.rows
 
     def rows(self, layer, x, carried, shared=None):
@@ -56,7 +56,7 @@ def test_wrong_values_and_a_lost_gradient_fail_in_later_layers_alone(monkeypatch
 
 
 @pytest.mark.slow
-def test_a_step_that_drops_the_values_fails_alone(monkeypatch):
+def test_a_step_that_drops_shared_values_fails_only_its_check(monkeypatch):
     right = RecurrentLayer.step
     monkeypatch.setattr(RecurrentLayer, "step", lambda self, x, cache=None, **_: right(self, x, cache))
     assert {*failures("RWKV-7")} == {"later layer step"}

@@ -59,7 +59,7 @@ def test_hooks_of_every_linear_map_see_every_token(label):
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
-def test_hooks_of_every_kind_fire(label, kind):
+def test_forward_and_backward_hooks_of_projections_fire(label, kind):
     mixer, x = build(label)
     fired = set()
     for name in "qkv":
@@ -133,7 +133,7 @@ def test_loops_that_read_weights_by_name_refuse_a_changed_projection(label, how)
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_parametrized_weight_is_heeded(label):
+def test_a_parametrized_weight_takes_effect(label):
     class Double(nn.Module):
         def forward(self, weight):
             return 2 * weight
@@ -182,7 +182,7 @@ def test_dynamically_quantized_projections_compute_forward_and_steps(label):
     assert (decode_tokens(quantized, x) - y).norm() < 0.1 * y.norm()
 
 
-def test_plain_projections_are_one_product(monkeypatch):
+def test_projections_without_hooks_are_one_matrix_product(monkeypatch):
     mixer, x = build("S")
     calls = []
     linear = torch.nn.functional.linear

@@ -11,7 +11,7 @@ from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size, solve
 
 
-def test_build_is_the_package_s_and_builds_what_solve_allocates():
+def test_madbench_build_builds_the_allocation_of_solve():
     mixer = madbench.build("G-cg-q-12o", 32, 16, n_head=1, mix_rank=3)
     assert mixer.allocation == solve("G-cg-q-12o", 32, 1, 16, "strict", mix_rank=3)
     assert mixer.allocation.size == Size(32, 1, 16)

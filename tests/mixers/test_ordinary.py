@@ -36,7 +36,7 @@ MORE = (
 
 
 @pytest.mark.parametrize("label", [*FEW, *(pytest.param(label, marks=pytest.mark.slow) for label in MORE)])
-def test_every_way_of_computing_a_label_is_right_at_an_ordinary_size(label):
+def test_every_path_of_a_label_is_right_at_an_ordinary_size(label):
     found = verdicts(label)
     assert [*found] == [*(NAMES if not label.startswith("my:") else NAMES[:1])]  # no settings
     assert not [outcome.row for outcome in found.values() if outcome.verdict == "fail"]
@@ -174,7 +174,7 @@ def pairs_rotate_wrongly_from_150_on(monkeypatch):
         (pairs_rotate_wrongly_from_150_on, "hfa:2-p", {"ordinary size"}),
     ],
 )
-def test_a_fault_of_ordinary_sizes_or_of_a_setting_is_found(fault, label, caught_by, monkeypatch):
+def test_faults_at_ordinary_sizes_or_of_settings_are_found(fault, label, caught_by, monkeypatch):
     assert not failing(label)
     fault(monkeypatch)
     assert failing(label) == caught_by

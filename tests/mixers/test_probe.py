@@ -33,7 +33,7 @@ def read(weights, v):
 
 
 @pytest.mark.parametrize("label", ["cd:exp-sum-p", "cd:relu-sum", "cd:id-ss", "cd:krelu-sum"])
-def test_coefficients_by_lag_read_the_values_into_the_output(label):
+def test_probed_coefficients_by_lag_reproduce_the_output(label):
     mixer, x = mixer_and_input(label)
     probe = mixer.probe(x)
     v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -63,7 +63,7 @@ def expected_gates(label, operator, tokens):
 
 
 @pytest.mark.parametrize("label", sorted({*OWN_GATES, *WITH_CACHE}))
-def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
+def test_probed_weights_of_a_named_operator_reproduce_the_output(label):
     mixer, x = mixer_and_input(label)
     probe, tokens = mixer.probe(x), mixer.operator.tokens(mixer, x, 0, None)
     o = read(probe.weights, mixer.operator.seen(mixer, tokens)["v"]).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -76,7 +76,7 @@ def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
 
 
 @pytest.mark.parametrize("label", ["hfa:2", "hfa:2-p", "hfa:L2"])
-def test_products_of_scores_weigh_the_values(label):
+def test_probed_weights_of_hfa_labels_reproduce_the_output(label):
     mixer, x = mixer_and_input(label)
     probe = mixer.probe(x)
     v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -95,7 +95,7 @@ def test_scores_are_products_over_the_interaction_matrices():
     torch.testing.assert_close(effects.weights, by_lag(expected.tril()), rtol=1e-9, atol=1e-12)
 
 
-def test_matrices_of_pairs_are_those_of_attention():
+def test_interaction_matrices_of_pairs_equal_attention_scores():
     mixer, x = mixer_and_input("ha:3")
     q, k, _ = mixer.project(x)
     (matrix,) = mixer.probe(x).matrices.values()
@@ -104,7 +104,7 @@ def test_matrices_of_pairs_are_those_of_attention():
 
 
 @pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4", "ha:5s", "ha:2+3u!"])
-def test_tokens_weigh_what_their_tuples_do(label):
+def test_the_weight_of_a_token_is_the_sum_over_its_tuples(label):
     mixer, x = mixer_and_input(label)
     q, k, _ = mixer.project(x)
     slots, weights = mixer.degree - 1, mixer.probe(x).weights

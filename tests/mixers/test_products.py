@@ -54,7 +54,7 @@ def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_
 @pytest.mark.parametrize(
     "change", [lambda x: x, lambda x: x.T.contiguous().T, lambda x: torch.cat((x, x), 1)[:, : x.shape[1]]]
 )
-def test_no_memory_layout_changes_the_numbers_or_reaches_slow_kernels(fast, change):
+def test_products_are_exact_and_fast_in_any_memory_layout(fast, change):
     """With the slow kernels the three products would take seconds."""
     x, weight, cotangent = (
         change(random_normal(*size, seed=seed)) for seed, size in enumerate([(4096, 128), (352, 128), (4096, 352)])
@@ -101,13 +101,13 @@ def test_only_the_wanted_gradients_are_computed(fast):
 
 @pytest.mark.parametrize("width", [64, 128, 176])
 @pytest.mark.parametrize("rows", [512, 2048, 4096])
-def test_products_of_models_64_wide_keep_their_bits(fast, rows, width):
+def test_products_of_models_64_wide_are_bitwise_those_of_torch(fast, rows, width):
     x, weight = random_normal(rows, 64), random_normal(width, 64, seed=1)
     assert not products.is_by_onednn(x, weight)
     assert torch.equal(products.linear(x, weight), F.linear(x, weight))
 
 
-def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
+def test_only_large_plain_float32_products_use_onednn(fast):
     x, weight = random_normal(products.LEAST_ROWS, 128), random_normal(128, 128)
     assert products.is_by_onednn(x, weight) and products.is_by_onednn(x, weight, random_normal(128))
     assert not products.is_by_onednn(x[1:], weight)
@@ -123,7 +123,7 @@ def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
 
 
 @pytest.mark.slow
-def test_onednn_is_not_faster_where_it_has_no_avx512():
+def test_onednn_is_not_used_without_avx512():
     """An environment variable of torch disables AVX-512, so that the test runs on any processor."""
     program = "from madbench.mixers import products; print(products.onednn_is_faster())"
     environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}

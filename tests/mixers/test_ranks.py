@@ -58,13 +58,13 @@ def test_the_ranks_of_every_label_have_the_recorded_digests():
         ("ha:3-p", (128, 2, 128), {"qk": 128, "vo": 128}),
     ],
 )
-def test_ranks_at_a_size(label, size, ranks):
+def test_ranks_at_given_sizes_have_the_expected_values(label, size, ranks):
     family = family_of(label)
     assert family.solve(as_label(label), Size(*size), family.Settings()).ranks == ranks
 
 
 @pytest.mark.slow
-def test_no_family_asks_for_the_name_of_a_budget_or_has_a_solver_of_its_own():
+def test_no_family_compares_budget_names_or_has_its_own_solver():
     """A new budget is a rule (:mod:`madbench.labels.budgets`) that no family has to know."""
     package = Path(madbench.__file__).parent
     files = [*package.glob("mixers/**/*.py"), *package.glob("papers/*/mixers/**/*.py")]
@@ -109,13 +109,13 @@ def test_families_share_one_solver():
         (1, {"a": 2, "b": 6}),  # nothing fits: the smallest ranks
     ],
 )
-def test_ranks_are_paid_in_order_and_only_as_far_as_needed(budget, ranks):
+def test_ranks_are_reduced_in_order_and_only_as_far_as_needed(budget, ranks):
     sides, payments = {"a": Side(2), "b": Side(2)}, [Payment("a", 4), Payment("b", 6), Payment("a", 2)]
     found = match_budget(lambda r: budget - 3 * r["a"] - 2 * r["b"], {"a": 8, "b": 8}, sides, payments, "b")
     assert found == ranks
 
 
-def test_a_side_has_multiples_and_the_whole_width():
+def test_ranks_of_a_side_are_multiples_of_a_step_or_the_full_width():
     side = Side.of_heads(20, 2, step=8, multiple=1)
     assert side == Side(16, 20, 2)
     assert [side.floor(rank) for rank in (1, 16, 19, 20, 31, 32)] == [16, 16, 16, 20, 20, 32]

@@ -159,7 +159,7 @@ def test_the_size_of_a_job_and_its_record_count_every_block(turn, make):
     assert MixerSequence.from_mixers(mixers) == solved
 
 
-def test_a_family_with_labels_for_other_than_all_blocks_is_an_error(turn, monkeypatch):
+def test_a_family_that_names_too_few_block_labels_is_an_error(turn, monkeypatch):
     from madbench_turn import Family
 
     monkeypatch.setattr(Family, "blocks", lambda self, label, count: label.parts)
@@ -168,7 +168,7 @@ def test_a_family_with_labels_for_other_than_all_blocks_is_an_error(turn, monkey
 
 
 @pytest.mark.slow
-def test_a_module_that_requires_its_layer_gets_it_and_costs_by_it(layered):
+def test_a_module_that_requires_its_layer_index_is_built_and_counted_with_it(layered):
     label = parse("my:layered.ByLayer")
     made = list(build_blocks(label, 3, 8, 4, {}, {}))
     assert [mixer.module.layer for mixer in made] == [(0, 3), (1, 3), (2, 3)]

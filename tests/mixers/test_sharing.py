@@ -39,7 +39,7 @@ def drawn_tokens(count=2):
     return torch.randint(11, (count, LENGTH), generator=torch.Generator().manual_seed(1))
 
 
-def test_later_layers_read_the_values_of_the_first(model):
+def test_later_layers_use_the_values_of_the_first_layer(model):
     tokens = drawn_tokens()
     first, *later = [block.mixer for block in model.blocks if hasattr(block.mixer, "v_proj")]
     assert not hasattr(first, "v_lora") and all(hasattr(mixer, "v_lora") for mixer in later)
@@ -54,7 +54,7 @@ def test_later_layers_read_the_values_of_the_first(model):
     assert difference(model(tokens), alone) < 1e-14
 
 
-def test_prompts_and_steps_equal_the_whole(model):
+def test_prefill_and_steps_equal_the_parallel_form(model):
     tokens = drawn_tokens()
     y = model(tokens)
     for prompt in (1, 3, LENGTH - 1):
@@ -68,7 +68,7 @@ def test_prompts_and_steps_equal_the_whole(model):
 
 
 @pytest.mark.parametrize("cls", [GPT, Backbone])
-def test_every_model_hands_values_on(cls):
+def test_every_model_passes_shared_values_to_later_layers(cls):
     model, tokens = model_with_random_weights("RWKV-7", 2, cls), drawn_tokens()
     y = model(tokens)
     next(module for name, module in model.named_modules() if name.endswith("v_lora")).lora[2].bias.fill_(-99)
@@ -77,7 +77,7 @@ def test_every_model_hands_values_on(cls):
 
 @pytest.mark.parametrize("path", ["reference", "dense", "chunked"])
 @pytest.mark.parametrize("cls", [GPT, Backbone])
-def test_every_path_of_a_model_is_the_same_function(path, cls):
+def test_every_path_of_a_model_computes_the_same_function(path, cls):
     tokens = drawn_tokens()
     expected = model_with_random_weights("RWKV-7", 2, cls)(tokens)
     assert difference(model_with_random_weights("RWKV-7", 2, cls, path=path)(tokens), expected) < 1e-13
@@ -110,7 +110,7 @@ def test_the_gradient_of_a_later_layer_reaches_the_values_of_the_first(model):
     assert first.v_proj.weight.grad.abs().max() > 1e-6
 
 
-def test_a_later_layer_alone_has_its_own_values():
+def test_a_later_layer_without_a_first_one_uses_its_own_values():
     torch.manual_seed(0)
     later = build("RWKV-7", 16, LENGTH, layer=Layer(1, 2, 1)).double()
     for parameter in later.requires_grad_(False).parameters():

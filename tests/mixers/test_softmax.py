@@ -125,7 +125,7 @@ def test_a_second_backward_pass_gives_the_same_bits(small_blocks):
     assert all(map(torch.equal, first, second))
 
 
-def test_kept_weights_change_no_bit_and_are_bounded(small_blocks, monkeypatch):
+def test_keeping_weights_changes_no_bit_and_is_bounded(small_blocks, monkeypatch):
     variables, found, sizes = inputs((2, 3, 13, 4, 4), torch.float32), [], []
     for limit in (softmax.KEPT_NUMBERS, 1):
         monkeypatch.setattr(softmax, "KEPT_NUMBERS", limit)
@@ -140,7 +140,7 @@ def test_kept_weights_change_no_bit_and_are_bounded(small_blocks, monkeypatch):
     assert softmax.keeps_weights(2, 3, 13) and not softmax.keeps_weights(2, 3, 14)
 
 
-def test_autocast_has_no_say_inside():
+def test_attention_under_autocast_computes_in_full_precision():
     variables = inputs((2, 2, 70, 8, 8), torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         found = outcome(softmax.attend, variables)
@@ -151,7 +151,7 @@ def test_autocast_has_no_say_inside():
 
 
 @pytest.mark.slow
-def test_a_recorded_pass_has_the_bits_of_the_plain_one(small_blocks):
+def test_a_recorded_pass_equals_the_plain_one_bit_for_bit(small_blocks):
     def run(q, k, v, weight):
         variables = [x.requires_grad_() for x in (q, k, v)]
         o = softmax.attend(*variables)

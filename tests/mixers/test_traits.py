@@ -107,7 +107,7 @@ def test_output_maps_named_by_built_in_families_equal_the_measured_ones(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_initial_weights_of_a_deep_model_are_the_mixers_own_but_for_the_scale_of_o(label):
+def test_a_deep_model_changes_initial_weights_only_by_the_scale_of_o(label):
     def make():
         return build(label, 16, 8, budget="paper")
 
@@ -121,7 +121,7 @@ def test_initial_weights_of_a_deep_model_are_the_mixers_own_but_for_the_scale_of
 
 
 @pytest.mark.parametrize(("kind", "name"), [("outputs", "o"), ("without_decay", "last.p"), ("keeps_init", "out_prj")])
-def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
+def test_a_trait_that_names_a_missing_parameter_is_refused(kind, name):
     with pytest.raises(ConfigError, match=f"traits of 'mine:x': {kind}: its mixer has no parameter '{name}'"):
         attach(Plain(), Traits(**{kind: (name,)}), "mine:x")
 
@@ -144,7 +144,7 @@ def test_a_trait_that_requires_a_missing_member_is_refused(traits, name):
 
 @pytest.mark.parametrize("kind", ["outputs", "without_decay", "keeps_init", "settings", "start_settings"])
 @pytest.mark.parametrize("value", ["o.weight", (1,), [nn.Linear(1, 1)]])
-def test_names_of_another_kind_are_refused(kind, value):
+def test_trait_values_that_are_no_tuples_of_names_are_refused(kind, value):
     with pytest.raises(ConfigError, match=f"traits: {kind}: expected names, such as .*, got"):
         Traits(**{kind: value})
 

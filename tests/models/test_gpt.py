@@ -60,7 +60,7 @@ def test_the_model_is_pre_norm_blocks_and_an_output_tied_to_the_embedding(positi
     torch.testing.assert_close(model(ids), layer_norm(x, w["norm.weight"]) @ w["embedding.weight"].T)
 
 
-def test_a_swiglu_of_its_own_width_and_an_untied_output():
+def test_a_model_with_a_given_swiglu_width_and_untied_output_equals_the_equations():
     torch.manual_seed(0)
     mixers = lambda: build("S", 16, 8, n_head=2)  # noqa: E731
     model, ids = widen(GPT(11, 16, 1, mixers, 8, mlp_width=24, mlp="swiglu", output="untied")), tokens(length=6)
@@ -89,7 +89,7 @@ def test_the_wikitext_profile_has_the_parameters_of_table_3(label, positions, co
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-def test_the_state_dict_has_these_names():
+def test_the_state_dict_has_the_documented_names():
     names = {name for name in make(positions="learned").state_dict() if not name.startswith("blocks.1.")}
     block = {"mixer_norm", "mixer.q", "mixer.k", "mixer.v", "mixer.o", "mlp_norm", "mlp.up", "mlp.down"}
     assert names == {f"{part}.weight" for part in {"embedding", "positions", "norm"} | {f"blocks.0.{p}" for p in block}}
@@ -163,7 +163,7 @@ def test_steps_give_the_logits_of_the_whole_sequence(label, positions):
 @pytest.mark.parametrize("positions", ["none", "learned"])
 @pytest.mark.parametrize("label", [*DECODABLE, "cd:exp-sum", "hfa:2"])
 @torch.no_grad()
-def test_a_prompt_at_once_gives_the_logits_and_the_state_of_its_steps(label, positions):
+def test_a_prompt_read_at_once_gives_the_logits_and_state_of_single_steps(label, positions):
     model, ids = widen(make(label, positions=positions, d_model=32)), tokens()
     expected = model(ids)
     logits, state = model.decode(ids[:, :5])
@@ -176,7 +176,7 @@ def test_a_prompt_at_once_gives_the_logits_and_the_state_of_its_steps(label, pos
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
+def test_a_prompt_is_read_step_by_step_by_mixers_without_prefill(install_example):
     install_example("plugin")
     model, ids = widen(make("lin:elu-g", d_model=32)), tokens()
     assert not hasattr(model.blocks[0].mixer, "prefill")
@@ -187,7 +187,7 @@ def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
+def test_a_prompt_longer_than_the_context_equals_sliding_steps():
     for label in ("R-12o!", "G-cg-q-12o", "S-p", "hfa:2"):
         model, ids, state = widen(make(label, seq_len=4)), tokens(11), None
         for t in range(11):
@@ -235,7 +235,7 @@ def test_a_mixer_without_steps_cannot_decode():
         model.decode(tokens())
 
 
-def test_the_gradient_of_the_embedding_comes_from_both_ends():
+def test_the_tied_embedding_gets_gradients_from_input_and_output():
     model, ids = widen(make()), tokens(batch=1)
     TokenLoss(model)(ids, ids).backward()
     table = model.embedding.weight.detach().clone().requires_grad_()
@@ -285,7 +285,7 @@ def test_the_fineweb_profiles_are_the_recipe_of_table_2(profile, parameters, bil
     assert (job.setting["vocab_size"], job.model.n_head) == (32000, 2)
 
 
-def test_blocks_of_llama_are_another_job_and_the_usual_ones_keep_their_identity():
+def test_llama_blocks_change_the_job_id_and_the_default_is_not_part_of_it():
     (usual,) = LANGUAGE.jobs(["S"], LanguageProfile.load("tiny"), corpus=imagined_corpus(257))
     changed = LanguageProfile.load("tiny", ["model.norm=rmsnorm"])
     (other,) = LANGUAGE.jobs(["S"], changed, corpus=imagined_corpus(257))

@@ -62,7 +62,7 @@ def direct(model, context, continuation) -> Likelihood:
 
 
 @pytest.mark.slow
-def test_they_are_direct_sums_in_float64(model, requests):
+def test_log_likelihoods_equal_direct_sums_in_float64(model, requests):
     with torch.inference_mode():  # one continuation that is greedy
         ids = [3, 1, 4]
         for _ in range(4):
@@ -117,7 +117,7 @@ def test_requests_that_differ_in_the_last_id_share_a_row(model):
     assert rows == [1]
 
 
-def test_batches_are_of_at_most_so_many_rows_and_tokens(model):
+def test_batches_have_a_limited_number_of_rows_and_tokens(model):
     shapes = []
 
     class Counting(torch.nn.Module):
@@ -168,7 +168,7 @@ def sliced_from_end():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make_mixer", [lambda: MeanOfPrefix(16), sliced_from_end])
-def test_rows_that_depend_on_the_length_are_scored_as_alone(make_mixer, requests):
+def test_mixers_that_depend_on_the_length_are_scored_without_padding(make_mixer, requests):
     model = model_of(make_mixer)
     found = dict(log_likelihoods(model, requests, **HOW))
     for place, request in enumerate(requests):
@@ -186,7 +186,7 @@ def test_rows_that_depend_on_the_length_are_scored_as_alone(make_mixer, requests
         (lambda: mixers.build("cd:gdn", 16, SEQ_LEN, n_head=2), False),
     ],
 )
-def test_dependence_on_the_length_is_measured(make_mixer, expected):
+def test_depends_on_length_detects_mixers_whose_outputs_depend_on_it(make_mixer, expected):
     assert depends_on_length(make_mixer(), 16, SEQ_LEN) is expected
 
 

@@ -79,7 +79,7 @@ def test_the_autoencoder_decodes_the_last_vector_at_every_position():
 
 
 @pytest.mark.parametrize("length", [1, 5, 8])
-def test_logits_have_one_row_a_token_and_one_column_a_class(length):
+def test_logits_have_a_row_per_token_and_a_column_per_class(length):
     for model in (make(MadModel), make(Autoencoder, max_len=8)):
         assert model(tokens(length)).shape == (3, length, 11)
 
@@ -113,7 +113,7 @@ def test_one_layer_without_positions_is_blind_to_the_order_of_earlier_tokens(lab
     assert torch.allclose(model(shuffled)[:, -1], model(ids)[:, -1]) == blind
 
 
-def test_the_parameters_of_both_models_at_the_published_size_by_hand():
+def test_parameters_of_both_models_at_the_published_size_equal_hand_counts():
     """d 128, vocabulary 16: S has 4 d^2; SwiGLU 3 d 352; a norm a layer, one before the readout."""
     d, vocabulary = 128, 16
     backbone = vocabulary * d + 2 * (4 * d * d + 3 * d * 352) + 4 * d
@@ -147,7 +147,7 @@ def test_swiglu_is_eight_thirds_wide_rounded_up_to_sixteen(d_model, width):
     assert SwiGLU(d_model).gate.weight.shape == (width, d_model)
 
 
-def test_a_width_of_its_own_counts_in_the_parameters():
+def test_a_given_mlp_width_changes_the_parameter_count():
     usual, narrow = make(MadModel, d_model=64), make(MadModel, d_model=64, mlp_width=16)
     assert count(usual) - count(narrow) == 3 * 64 * (swiglu_width(64) - 16) * len(usual.backbone.layers[::2])
 

@@ -94,7 +94,7 @@ def test_a_huge_temperature_draws_every_id_with_equal_probability(make):
         ({"top_k": -3}, "top_k -3: expected at least 1"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused_before_anything_is_drawn(make, setting, says):
+def test_invalid_sampling_settings_are_refused_before_anything_is_drawn(make, setting, says):
     with pytest.raises(ConfigError, match=says):
         generate(make("S"), [1], 1, generator=torch.Generator(), **setting)
 
@@ -120,7 +120,7 @@ def test_a_diverged_model_gives_no_text(make):
         sample(model)
 
 
-def test_learned_positions_end_where_they_end(make):
+def test_sampling_beyond_the_learned_positions_is_refused(make):
     model = make("S", positions="learned", seq_len=4)
     assert len(sample(model, prompt=[1, 2], count=3)) == 3  # the last one drawn is not read
     with pytest.raises(TrainingError, match="5 tokens, but the model learned positions for seq_len = 4"):

@@ -46,7 +46,7 @@ def plain(hidden, weight, bias, targets):
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 22, 23, 100])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtype, tolerance):
+def test_chunked_cross_entropy_has_the_loss_and_gradients_of_the_plain_one(rows, has_bias, dtype, tolerance):
     leaves, targets = inputs(dtype, has_bias)
     found, gradients = loss_and_gradients(chunked_cross_entropy(*leaves, targets, rows * CLASSES), leaves)
     others, _ = inputs(torch.float64, has_bias)
@@ -59,7 +59,7 @@ def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtyp
 
 
 @pytest.mark.parametrize("ignored", [0, 1, 17, 30])
-def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
+def test_ignored_tokens_have_no_logits_on_a_cpu(ignored, monkeypatch):
     model = MadModel(Backbone(CLASSES, 16, 1, lambda: build("S", 16, 10))).double()
     tokens, targets = torch.randint(CLASSES, (2, 3, 10), generator=torch.Generator().manual_seed(0))
     targets.view(-1)[:ignored] = IGNORE
@@ -76,7 +76,7 @@ def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
 @pytest.mark.parametrize("needed", [(True, True, True), (True, False, True), (False, True, False)])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("rows", [5, 23])
-def test_second_derivatives_of_parts_are_those_of_the_whole(rows, has_bias, needed):
+def test_second_derivatives_of_the_loss_in_parts_equal_those_of_the_whole(rows, has_bias, needed):
     found = []
     for loss in (functools.partial(chunked_cross_entropy, most_logits=rows * CLASSES), plain):
         leaves, targets = inputs(has_bias=has_bias)
@@ -124,7 +124,7 @@ def test_only_the_gradients_that_are_needed_are_computed():
     assert memory.peak < leaves[1].nbytes
 
 
-def test_parts_under_autocast_are_as_near_to_float64_as_the_whole():
+def test_the_loss_in_parts_under_autocast_is_as_near_to_float64():
     """Gradients of the matrix are summed over the parts in float32, so that many parts cost no precision."""
     exact, targets = inputs()
     _, expected = loss_and_gradients(plain(*exact, targets), exact)
@@ -160,7 +160,7 @@ def models():
 
 
 @pytest.mark.parametrize("name", list(models()))
-def test_a_model_above_the_limit_has_the_gradients_of_one_below_it(name, monkeypatch):
+def test_the_loss_in_parts_has_the_gradients_of_the_whole_for_every_model(name, monkeypatch):
     ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
     targets = ids.flip(1)
     targets[0, :3] = IGNORE

@@ -24,13 +24,13 @@ def outcomes(label, names=APPENDICES):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", expand(["@table1"])[::3])
-def test_they_hold_for_every_label_of_the_paper(label):
+def test_appendix_checks_hold_for_labels_of_table_1(label):
     assert "fail" not in {outcome.verdict for outcome in outcomes(label).values()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["R-gka-q", "G-pc-q-12", "D-pg-v"])
-def test_they_hold(label):
+def test_appendix_checks_hold_for_other_labels(label):
     assert not [one.row for one in outcomes(label).values() if one.verdict == "fail"]
 
 
@@ -206,7 +206,7 @@ def filter_ahead(monkeypatch):
         (select_above_a_threshold, "R", "summary by one head"),
     ],
 )  # fmt: skip
-def test_each_sabotage_fails_the_check_that_is_named_for_it(sabotage, label, caught_by, monkeypatch):
+def test_each_planted_fault_fails_the_matching_check(sabotage, label, caught_by, monkeypatch):
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "pass"
     sabotage(monkeypatch)
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "fail"
@@ -223,20 +223,20 @@ def test_nan_in_one_head_fails_every_bound(head, monkeypatch):
         assert checks.run_check(checks_of(label)[name]).verdict == "fail", name
 
 
-def test_atoms_in_one_place_count_once():
+def test_total_variation_counts_equal_atoms_once():
     atoms = torch.tensor([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0]])
     weights = torch.tensor([[1.0, 1.0, -1.0], [1.0, 1.0, 1.0]])
     assert pool.total_variation(atoms, weights).tolist() == [1.0, 3.0]
 
 
-def test_a_gate_on_slots_in_place_of_atoms_adds_variation():
+def test_a_gate_on_slots_increases_the_total_variation():
     atoms, gate = torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 0.0])
     weights = torch.tensor([[1.0, -1.0]])
     assert pool.total_variation(atoms, gate * weights) > pool.total_variation(atoms, weights)
 
 
 @pytest.mark.parametrize("rank", [1, 3, 11])
-def test_no_mixing_of_low_rank_is_closer_to_a_shift_than_the_stated_bound(rank):
+def test_low_rank_mixing_is_no_closer_to_a_shift_than_the_bound(rank):
     shift = torch.eye(24, dtype=torch.float64).roll(1, 1).triu()
     diagonal = torch.zeros_like(shift)
     for _ in range(100):  # the best low rank for a diagonal, the best diagonal for it

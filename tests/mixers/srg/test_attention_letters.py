@@ -23,7 +23,7 @@ TOKENS = 7
 @pytest.mark.parametrize(
     "window", [1, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
 )
-def test_a_window_is_what_slots_in_it_give(label, window, make, randn):
+def test_windowed_attention_equals_loops_over_the_window(label, window, make, randn):
     mixer, x = make(label, max_len=TOKENS, window=window), randn(1, TOKENS, 16)
     expected = rows_by_loops(mixer, x, window=window)
     for path in ("reference", *fast_paths(mixer)):
@@ -33,7 +33,7 @@ def test_a_window_is_what_slots_in_it_give(label, window, make, randn):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_window_of_all_tokens_is_no_window(label, make, randn):
+def test_a_window_of_all_tokens_equals_no_window(label, make, randn):
     mixer, x = make(label, window=6), randn(2, 6, 16)
     plain = make(label.replace("w", "").replace("--", "-").removesuffix("-"))
     plain.load_state_dict(mixer.state_dict())
@@ -66,7 +66,7 @@ def test_the_cache_holds_the_window_and_slides_with_the_context(make, randn):
         torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -8:])[:, -1])
 
 
-def test_with_lags_tables_have_the_rows_of_the_window_and_any_length_can_be_read(make, randn):
+def test_mixing_tables_by_lag_have_one_row_per_window_position(make, randn):
     mixer, x = make("R-w-q-12o", max_len=8, window=3), randn(1, 20, 16)
     assert mixer.mix1.p.shape == (2, 3)
     torch.testing.assert_close(mixer(x)[:, -4:], mixer(x[:, -6:])[:, -4:])
@@ -76,7 +76,7 @@ def test_with_lags_tables_have_the_rows_of_the_window_and_any_length_can_be_read
         mixer(x)
 
 
-def test_rows_of_other_tokens_have_no_slots_when_all_tokens_are_seen():
+def test_a_window_by_lag_is_refused_without_causality():
     with pytest.raises(TrainingError, match="without w or without o"):
         build("R-w-q-12o", 16, 8, causal=False)
 
@@ -100,7 +100,7 @@ def test_blocks_that_skip_hidden_keys_are_chosen_for_long_sequences():
         assert mixer.resolve_path(1, 256) == path and mixer.resolve_path(1, 128) == "dense"
 
 
-def test_counts_of_a_window_by_hand():
+def test_flops_state_and_tables_of_a_window_equal_hand_counts():
     """d 64: 4 d^2 parameters, and 2 * 2 d FLOPs for each of the (1 + ... + 16 + 112 * 16) / 128 tokens of a row."""
     windowed, plain = solve("S-pw", 64, 2, 128, window=16), solve("S-p", 64, 2, 128)
     assert windowed.terms == plain.terms and windowed.ratio == 1
@@ -152,7 +152,7 @@ def test_a_wrong_window_fails_its_check(label, monkeypatch):
 
 
 @pytest.mark.parametrize("window", [1, 5, 40])
-def test_windows_are_those_of_flash_linear_attention(window, make, randn):
+def test_windows_equal_those_of_flash_linear_attention(window, make, randn):
     naive = pytest.importorskip("fla.ops.attn.naive", exc_type=ImportError)
     mixer, x = make("S-pw", max_len=33, window=window), randn(2, 33, 16)
     p = mixer.project(x, 0)
@@ -226,7 +226,7 @@ def test_a_closed_sink_that_has_weight_fails_its_check(monkeypatch):
 
 
 @pytest.mark.parametrize("label", ["S-ps", "S-pws"])
-def test_sinks_are_those_of_flash_linear_attention(label, make, randn):
+def test_sinks_equal_those_of_flash_linear_attention(label, make, randn):
     naive = pytest.importorskip("fla.ops.attn.naive", exc_type=ImportError)
     window = {"window": 5} if "w" in label else {}
     mixer, x = make(label, max_len=33, **window), randn(2, 33, 16)
@@ -243,7 +243,7 @@ def test_sinks_are_those_of_flash_linear_attention(label, make, randn):
 
 
 @pytest.mark.slow
-def test_sinks_are_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
+def test_sinks_equal_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
     monkeypatch.setitem(sys.modules, "fla", None)  # transformers would take its kernels
     gpt_oss = pytest.importorskip("transformers.models.gpt_oss.modeling_gpt_oss")
     mixer, x = make("S-ps", max_len=33), randn(2, 33, 16)
@@ -255,7 +255,7 @@ def test_sinks_are_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
 
 
 @pytest.mark.parametrize("label", ["S-n", "D-pn", "S-pgkn-q", "D-cknm-q-12o", "S-pwsnhe"])
-def test_norms_of_queries_and_keys_are_those_of_each_head(label, make, randn):
+def test_qk_norm_per_head_equals_loops(label, make, randn):
     how = {"window": 3} if "w" in label else {}
     mixer, x = make(label, max_len=TOKENS, d_model=32, **how), randn(1, TOKENS, 32)
     expected = rows_by_loops(mixer, x, **how)
@@ -265,7 +265,7 @@ def test_norms_of_queries_and_keys_are_those_of_each_head(label, make, randn):
     torch.testing.assert_close(decode(mixer, x), expected)
 
 
-def test_with_norms_the_sizes_of_queries_and_keys_are_moot(make, randn):
+def test_qk_norm_makes_the_scale_of_queries_and_keys_irrelevant(make, randn):
     mixer, x = make("S-pn", d_model=32), randn(2, 5, 32)
     y = mixer(x)
     mixer.q.weight.data *= 1000

@@ -113,7 +113,7 @@ def try_solve(label, *size, **options):
 @settings(max_examples=100)
 @example(parse("G-pcg-q-12o"), 96, 2, 200, 16, 1)
 @example(parse("S-cg-v-12o"), 96, 2, 200, 16, 1)
-def test_ranks_are_those_of_paying_step_by_step(label, d, heads, length, mix_rank, multiple):
+def test_ranks_equal_those_of_paying_step_by_step(label, d, heads, length, mix_rank, multiple):
     assume(not label.over)
     found = try_solve(label, d, heads, length, mix_rank=mix_rank, rank_multiple=multiple)
     assert (found and found.ranks) == pay_step_by_step(label, d, heads, length, mix_rank, multiple)
@@ -121,7 +121,7 @@ def test_ranks_are_those_of_paying_step_by_step(label, d, heads, length, mix_ran
 
 @pytest.mark.parametrize("label", ["S", "S-pc", "G-p-v", "R-cg-q-12o", "G-g-v-1", "G-cg-q-12o"])
 @pytest.mark.parametrize("size", [(256, 2, 128), (300, 3, 77), (264, 2, 640), (384, 40, 16)])
-def test_ranks_are_those_of_paying_step_by_step_where_wide_steps_hold(label, size):
+def test_ranks_equal_those_of_paying_step_by_step_at_wide_sizes(label, size):
     found = try_solve(parse(label), *size)
     assert (found and found.ranks) == pay_step_by_step(parse(label), *size)
 
@@ -129,7 +129,7 @@ def test_ranks_are_those_of_paying_step_by_step_where_wide_steps_hold(label, siz
 @pytest.mark.slow
 @given(label=labels, **sizes, budget=st.sampled_from(("strict", "paper")))
 @settings(max_examples=150)
-def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(label, d, heads, length, budget):
+def test_the_total_is_the_size_of_all_tensors_and_ranks_are_admissible(label, d, heads, length, budget):
     found = try_solve(label, d, heads, length, budget)
     assume(found)
     assert found.total == sum(found.terms.values()) == numel(label, found.ranks, d, heads, length)
@@ -178,7 +178,7 @@ def test_an_infeasible_size_names_the_longest_length_and_the_smallest_width_that
         assert not try_solve(label, d, heads, 1)
 
 
-def test_infeasible_message_word_for_word():
+def test_the_message_on_an_infeasible_budget_names_sizes_that_fit():
     with pytest.raises(BudgetError) as caught:
         solve(parse("HyperGLU"), 128, 2, 4096)
     assert str(caught.value) == (
@@ -206,12 +206,12 @@ def test_ranks_saved_on_one_side_are_given_to_the_other():
     assert solve(parse("S-c-v"), 128, 2, 128).ranks == {"qk": 224, "vo": 32, "mix": 0}
 
 
-def test_an_uncompressed_rank_off_the_grid_of_wide_models_is_kept():
+def test_an_uncompressed_rank_that_is_no_multiple_of_8_is_kept():
     assert solve(parse("S"), 300, 4, 128).ranks == {"qk": 300, "vo": 300, "mix": 0}
     assert solve(parse("S"), 300, 4, 128, rank_multiple=16).ranks == {"qk": 300, "vo": 300, "mix": 0}
 
 
-def test_rank_multiple_coarsens_compressed_widths():
+def test_compressed_widths_are_multiples_of_rank_multiple():
     found = solve(parse("R-cg-q"), 768, 2, 1024, rank_multiple=32)
     assert found.qk_width % 32 == 0 and found.vo_width % 32 == 0
 
@@ -230,14 +230,14 @@ def test_paper_budget_of_hyperglu(d, length, ranks, total, ratio):
     assert found.total / (4 * d * d) == pytest.approx(ratio, abs=0.005)
 
 
-def test_paper_budget_keeps_a_quarter_when_it_fits_and_mirrors():
+def test_the_paper_budget_compresses_to_a_quarter_on_either_side():
     assert solve(parse("R-cg-q"), 128, 2, 128, "paper").ranks == {"qk": 32, "vo": 128, "mix": 0}
     assert solve(parse("R-cg-v"), 128, 2, 128, "paper").ranks == {"qk": 128, "vo": 32, "mix": 0}
     assert solve(parse("G-cg-v-12o"), 128, 2, 128, "paper").ranks == {"qk": 128, "vo": 16, "mix": 16}
     assert solve(parse("S"), 128, 2, 128, "paper").ranks == {"qk": 128, "vo": 128, "mix": 0}
 
 
-def test_over_budget_labels_compress_nothing():
+def test_labels_over_budget_compress_nothing():
     found = solve(parse("G-cg-12o!"), 128, 2, 128)
     assert found.ranks == {"qk": 128, "vo": 128, "mix": 16} and found.slack < 0 and found.ratio > 1
 
@@ -260,7 +260,7 @@ def test_every_formula_gives_its_term():
             assert eval(product, {}, names) == found.terms[term], (str(label), term)
 
 
-def test_terms_are_those_the_label_has():
+def test_the_terms_of_an_allocation_match_the_letters():
     assert list(solve(parse("S"), 64).terms) == ["qk", "vo"]
     assert list(solve(parse("G-cg-q-12o"), 512).terms) == [
         "qk", "vo", "conv", "qk_gate", "vo_gate", "mix1", "mix1_tables", "mix2", "mix2_tables",
@@ -299,7 +299,7 @@ def test_flops_are_those_of_the_matrix_products_row_by_row(label):
     assert found.flops_per_token(33) * 33 == count_flops(found, 33)
 
 
-def test_flops_beyond_the_tables_are_an_error():
+def test_flops_beyond_the_length_of_the_mixing_tables_are_an_error():
     with pytest.raises(BudgetError, match="from 1 to max_len 64, got 65"):
         solve(parse("R-12o!"), 64, 2, 64).flops_per_token(65)
     assert solve(parse("S"), 64, 2, 64).flops_per_token(65) > 0
@@ -307,7 +307,7 @@ def test_flops_beyond_the_tables_are_an_error():
 
 @pytest.mark.parametrize("name", ["d_model", "n_head", "max_len"])
 @pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
-def test_arguments_that_are_no_positive_whole_numbers_are_named(name, value):
+def test_sizes_that_are_no_positive_whole_numbers_are_refused(name, value):
     with pytest.raises(BudgetError, match=f"{name} must be a whole number of at least 1"):
         solve(parse("S"), **{"d_model": 64, name: value})
 

@@ -25,7 +25,7 @@ def checks_of(label):
 
 
 @pytest.mark.slow
-def test_a_few_labels_have_all_pairs_of_letters():
+def test_labels_of_all_pairs_cover_every_pair_of_factors():
     def pairs(labels):
         return {pair for label in labels for pair in itertools.combinations(factors(parse(label)).items(), 2)}
 
@@ -57,7 +57,7 @@ def test_every_check_of_a_label_holds(label, left_out):
     assert not [outcome.row for outcome in outcomes if outcome.verdict == "fail"]
 
 
-def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why():
+def test_inapplicable_theorem_checks_give_a_reason():
     routing, truncation = (checks_of("S-p")[name] for name in ("routing", "truncation"))
     assert checks.run_check(routing).verdict == "not applicable" and "softmax" in routing.reason
     assert "no sequence mixing" in truncation.reason
@@ -67,7 +67,7 @@ def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why
 
 
 @pytest.mark.parametrize("label", ["R-k-q-12o", "D-p", "G-pcg-q-12"])
-def test_a_theorem_is_not_applicable_to_a_letter_that_it_was_not_worked_out_for(label):
+def test_theorems_do_not_apply_to_letters_that_they_do_not_list(label):
     """Checks of the operator apply to every letter."""
     family, parsed = family_of(label), parse(label)
     without = {row.letter: WORKED_OUT.replace(row.letter, "") for row in parsed.letters}
@@ -451,7 +451,7 @@ def test_a_broken_operator_is_caught_by_name(sabotage, label, caught_by, monkeyp
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "fail"
 
 
-def test_the_maps_are_what_the_forward_pass_computes():
+def test_maps_reproduce_the_forward_pass():
     """Weights read the values out; their rows are those of longer inputs, by lag."""
     mixer, x = checks.sample(family_of("G-cg-q-12o"), parse("G-cg-q-12o"))
     maps, v = mixer.maps(x), mixer.project(x, 0).v

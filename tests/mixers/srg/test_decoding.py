@@ -91,7 +91,7 @@ def test_in_a_sliding_window_a_prompt_and_steps_equal_steps_alone(label, prompt,
 
 
 @pytest.mark.parametrize("label", ["S-p", "G-cg-q-12", "G-cg-q-12o"])
-def test_keys_and_values_stay_where_they_were_written_up_to_max_len(label, make_mixer, randn):
+def test_decoding_up_to_max_len_does_not_move_the_cache(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=32), randn(2, 32, 16)
     for _, caches in (decode(mixer, x, 9), decode(mixer, x, 1)):
         assert len(set(addresses(caches))) == 1
@@ -113,7 +113,7 @@ def test_a_sliding_window_moves_once_in_max_len_tokens(label, make_mixer, randn)
 
 
 @pytest.mark.parametrize("label", ["S-pcg-q-12", "G-cg-q-12o"])
-def test_two_continuations_of_one_prompt_do_not_see_each_other(label, make_mixer, randn):
+def test_two_continuations_of_one_prompt_are_independent(label, make_mixer, randn):
     mixer, prompt = make_mixer(label, max_len=8), randn(2, 3, 16)
     _, cache = mixer.prefill(prompt)
     ends = [randn(2, 4, 16, seed=seed) for seed in (2, 3)]
@@ -126,7 +126,7 @@ def test_two_continuations_of_one_prompt_do_not_see_each_other(label, make_mixer
         torch.testing.assert_close(torch.stack(rows, dim=1), mixer(torch.cat((prompt, end), dim=1))[:, 3:])
 
 
-def test_free_rows_of_the_cache_are_not_read(make_mixer, randn):
+def test_unused_rows_of_the_cache_are_not_read(make_mixer, randn):
     for label in ("S-p", "R-12o!", "G-cg-q-12", "D-gka-q-12o"):
         mixer, x = make_mixer(label, max_len=8), randn(2, 6, 16)
         y, cache = mixer.prefill(x[:, :4])
@@ -147,7 +147,7 @@ def test_gradients_through_a_prompt_and_steps_are_those_of_the_parallel_form(lab
     torch.testing.assert_close(given, expected)
 
 
-def test_a_cache_of_inference_mode_goes_on_outside_of_it(make_mixer, randn):
+def test_a_cache_made_in_inference_mode_can_be_used_outside(make_mixer, randn):
     mixer, x = make_mixer("R-12o!"), randn(2, 6, 16)
     with torch.inference_mode():
         _, cache = mixer.prefill(x[:, :3])
@@ -156,7 +156,7 @@ def test_a_cache_of_inference_mode_goes_on_outside_of_it(make_mixer, randn):
         torch.testing.assert_close(row, mixer(x)[:, t])
 
 
-def test_a_step_calls_gates_that_are_not_plain(make_mixer, randn):
+def test_a_step_calls_hooks_of_gates(make_mixer, randn):
     mixer, x, seen = make_mixer("G-cg-q-12o"), randn(2, 4, 16), []
     mixer.vo_gate.register_forward_hook(lambda layer, given, y: seen.append(y.shape[1]) or y + 1)
     given, _ = decode(mixer, x, 2)
@@ -165,7 +165,7 @@ def test_a_step_calls_gates_that_are_not_plain(make_mixer, randn):
 
 
 @pytest.mark.parametrize("label", ["R-cg-q-12o", "R-q-12"])
-def test_steps_read_the_present_tables_with_and_without_gradients(label, make_mixer, randn):
+def test_steps_use_mixing_tables_changed_after_the_prompt(label, make_mixer, randn):
     mixer, x = make_mixer(label), randn(2, 4, 16)
     _, cache = mixer.prefill(x[:, :3])
     before, _ = mixer.step(x[:, 3], cache)
@@ -191,7 +191,7 @@ def test_a_prompt_and_steps_under_bfloat16_autocast_are_near_the_parallel_form(r
         assert (given - whole).norm() < 0.03 * whole.norm()
 
 
-def test_a_cache_of_bfloat16_goes_on_in_float32(randn):
+def test_decoding_continues_in_float32_from_a_bfloat16_cache(randn):
     mixer, x = build("G-cg-q-12o", 32, 8, budget="paper"), randn(2, 6, 32).float()
     with torch.autocast("cpu", torch.bfloat16):
         _, cache = mixer.prefill(x[:, :5])
@@ -200,7 +200,7 @@ def test_a_cache_of_bfloat16_goes_on_in_float32(randn):
     assert (row - mixer(x)[:, 5]).norm() < 0.05 * row.norm()
 
 
-def test_a_mixer_may_change_its_dtype_within_a_text(make_mixer, randn):
+def test_the_dtype_of_a_mixer_may_change_between_steps(make_mixer, randn):
     mixer, x = make_mixer("G-cg-q-12o").float(), randn(2, 6, 16).float()
     _, cache = mixer.prefill(x[:, :5])
     row, _ = mixer.double().step(x[:, 5].double(), cache)
@@ -223,7 +223,7 @@ def test_empty_prompts_wrong_shapes_and_other_batches_are_refused(make_mixer, ra
         mixer.step(randn(1, 16), cache)
 
 
-def test_a_mixer_of_all_tokens_does_not_decode(make_mixer, randn):
+def test_a_non_causal_mixer_refuses_to_decode(make_mixer, randn):
     mixer = make_mixer("S-p", max_len=4, causal=False)
     for decode, shape in ((mixer.prefill, (2, 3, 16)), (mixer.step, (2, 16))):
         with pytest.raises(TrainingError, match="S-p: a mixer of all tokens cannot decode; build it with causal=True"):

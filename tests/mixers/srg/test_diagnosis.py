@@ -77,12 +77,12 @@ def message(label: str) -> str:
 
 
 @pytest.mark.parametrize("label", MESSAGES)
-def test_message_and_caret(label):
+def test_error_messages_and_their_carets(label):
     column, text = MESSAGES[label]
     assert message(label) == f"label '{escape(label)}'\n{' ' * column}^ {text}"
 
 
-def test_escaped_characters_before_the_fault_move_the_caret():
+def test_the_caret_accounts_for_escaped_characters():
     offered = features_after("c", "-", END)
     assert message("S-c\t\u0000").startswith(f"label 'S-c\\t\\x00'\n          ^ expected {offered}")
     assert message("\ud800").startswith(f"label '\\ud800'\n       ^ expected {text_of_choices(BASES)} at the start")
@@ -122,7 +122,7 @@ def levenshtein(a: str, b: str) -> int:
 
 
 @pytest.mark.slow
-def test_no_label_is_an_edit_nearer_than_the_one_suggested_and_none_at_all_where_one_edit_suffices():
+def test_suggested_labels_are_within_one_edit_of_the_nearest():
     draw = random.Random(1)
     checked = 0
     for _ in range(60):
@@ -146,6 +146,6 @@ def _reordered(text: str) -> str | None:
     return next((label for label in all_labels() if set(label) - {"-"} == letters), None)
 
 
-def test_a_label_with_its_segments_in_any_order_is_recognised():
+def test_a_label_with_reordered_segments_is_suggested():
     for segments in itertools.permutations(("cg", "q", "12o")):
         assert nearest("-".join(("G", *segments))) == "G-cg-q-12o"

@@ -17,7 +17,7 @@ LABELS = ["D", "D-pm", "D-pcgkasnmhe-v-12o", "D-m-q-1", "D-kshe-q", "D-pw"]
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_every_path_and_the_steps_are_the_loops(label, make, randn):
+def test_every_path_and_decoding_equal_the_reference_loops(label, make, randn):
     settings = {"kv_heads": 2} if "m" in label else {}
     settings |= {"window": 3} if "w" in label else {}
     mixer, x = make(label, d_model=32, n_head=4, differential="v2", **settings), randn(2, 5, 32)
@@ -68,7 +68,7 @@ def test_without_the_second_softmax_it_is_softmax_attention(make, randn):
     torch.testing.assert_close(mixer(x), plain(x))
 
 
-def test_counts_are_those_of_the_built_module_and_shared_keys_widen_qk():
+def test_counts_equal_the_built_module_and_shared_keys_widen_qk():
     """d 64, 4 heads: 8 query heads of 10 channels, and 4 heads of keys. What remains goes to VO."""
     allocation = solve("D-p", 64, 4, 32, differential="v2")
     assert (allocation.r_qk, allocation.r_k, allocation.r_vo, allocation.key_heads) == (80, 40, 68, 4)
@@ -88,7 +88,7 @@ def test_lambda_starts_near_one_half_and_nothing_is_normalised():
     assert mixer.contrast_gate.weight.shape == (4, 64) and 0.015 < mixer.contrast_gate.weight.std() < 0.025
 
 
-def test_the_version_enters_ids_off_its_default_only_and_then_lambda_init_has_no_effect():
+def test_differential_v2_is_in_the_settings_and_lambda_init_is_not():
     second = Settings(differential="v2", lambda_init=0.5)
     assert "differential" not in own_settings("S-p", second) and own_settings("D-p", second)["differential"] == "v2"
     effective = effective_settings(solve("D-p", 32, 2, 8, differential="v2"), vars(second))

@@ -110,7 +110,7 @@ def test_mispaired_rope_equals_the_reference(label, make_mixer, randn):
 
 @pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 @pytest.mark.parametrize("label", FULL)
-def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
+def test_sequences_of_a_batch_are_independent(label, path, make_mixer, randn):
     mixer, x = make_mixer(label, path=path, chunk=2), randn(3, 6, 16)
     together = mixer(x)
     for row in range(3):
@@ -156,13 +156,13 @@ def test_a_zero_input_gives_finite_gradients(make_mixer):
         assert (y == 0).all() and x.grad.isfinite().all()
 
 
-def test_auto_takes_sdpa_for_softmax_without_mixing_only():
+def test_auto_uses_sdpa_only_for_softmax_without_mixing():
     assert build("S-pcg-q", 16, 8).resolve_path(1, 8) == "sdpa"
     assert build("S-1!", 16, 8).resolve_path(1, 8) == "dense"
     assert build("R", 16, 8).resolve_path(1, 8) == "dense"
 
 
-def test_auto_takes_tiles_on_a_cpu_where_the_scores_of_a_batch_reach_four_mebibytes():
+def test_auto_uses_path_tiled_on_a_cpu_from_four_mebibytes_of_scores():
     mixer = build("R", 16, 8)
     assert mixer.resolve_path(1, 723) == "chunked"  # 2 heads * 723^2 * 4 bytes < 2^22
     assert mixer.resolve_path(1, 725) == "tiled"
@@ -173,7 +173,7 @@ def test_auto_takes_tiles_on_a_cpu_where_the_scores_of_a_batch_reach_four_mebiby
     assert build("D-q-1", 16, 8).resolve_path(32, 128) == "dense"
 
 
-def test_auto_takes_tiles_for_softmax_where_a_training_step_has_many_scores_and_their_weights_are_kept():
+def test_auto_uses_path_tiled_for_softmax_in_large_training_steps():
     mixer = build("S-p", 144, 128, n_head=12)
     assert mixer.resolve_path(16, 128) == "tiled"  # nanoGPT's comparison
     assert mixer.resolve_path(10, 128) == "sdpa"  # 10 * 12 heads * 128^2 * 4 bytes < 2^23
@@ -192,7 +192,7 @@ def test_auto_takes_tiles_for_softmax_where_a_training_step_has_many_scores_and_
     assert paths == ["sdpa"]
 
 
-def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass_one_gibibyte():
+def test_auto_uses_path_chunked_for_long_inputs_and_over_one_gibibyte():
     mixer = build("R-k!", 16, 8)
     assert mixer.resolve_path(1, 512) == "dense"
     assert mixer.resolve_path(1, 513) == "chunked"
@@ -202,7 +202,7 @@ def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass
     assert mixer.resolve_path(2**20, mixer.chunk) == "dense"  # one block is all there is
 
 
-def test_a_path_that_is_asked_for_is_taken():
+def test_a_requested_path_is_used():
     assert build("S", 16, 8, path="dense").resolve_path(1, 8) == "dense"
     assert build("S", 16, 8, path="chunked").resolve_path(1, 8) == "chunked"
 

@@ -48,13 +48,13 @@ def valid() -> set[str]:
     return written_out_by_hand(BASES, others)
 
 
-def test_504_labels_are_in_the_letters_of_the_paper():
+def test_the_papers_letters_form_504_labels():
     assert len(all_labels()) == len(set(all_labels())) == 504
     assert set(all_labels()) == written_out_by_hand()
 
 
 @pytest.mark.slow
-def test_the_labels_are_those_of_the_grammar():
+def test_every_label_lists_exactly_the_labels_of_the_grammar():
     assert len(every_label()) == len(valid()) and set(every_label()) == valid()
     assert [label for label in every_label() if label in set(all_labels())] == list(all_labels())
 
@@ -69,13 +69,13 @@ def test_labels_are_listed_by_base_features_and_mixing_without_building_parsed_l
 
 
 @pytest.mark.slow
-def test_every_label_survives_parsing_and_writing():
+def test_parsing_and_writing_a_label_is_the_identity():
     for label in sample_of_labels(3000):
         assert str(parse(label)) == label
         assert parse(str(parse(label))) == parse(label)
 
 
-def test_fields_are_those_the_letters_name():
+def test_parsed_fields_match_the_letters():
     everything = parse("G-pcg-q-12o")
     assert everything == SrgLabel("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, layout="lag")
     assert parse("R-2!") == SrgLabel("R", mix2=True, over=True)
@@ -87,7 +87,7 @@ def test_query_heads_double_for_glu_and_the_difference_of_softmaxes():
     assert [parse(label).query_heads(3) for label in ("S", "R", "G", "D", "L")] == [3, 3, 6, 6, 3]
 
 
-def test_adds_parameters_means_gates_registers_adapters_or_mixing():
+def test_gates_registers_adapters_and_mixing_add_parameters():
     assert not parse("D-pc").adds_parameters and parse("D-k-q").adds_parameters and parse("R-a!").adds_parameters
     assert not parse("S-pc").adds_parameters
     assert parse("S-g-q").adds_parameters and not parse("S-g-q").has_mixing

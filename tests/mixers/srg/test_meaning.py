@@ -30,7 +30,7 @@ MOST_APART = 4  # characters that only one of two labels has, if these differ in
         ("S-g-q-1o", "G-pcg-v-2", ("base", "rope", "conv", "rank", "mix1", "mix2", "layout")),
     ],
 )
-def test_diff_names_the_factors_both_ways(a, b, factors):
+def test_differing_factors_are_symmetric(a, b, factors):
     assert differing_factors(parse(a), parse(b)) == differing_factors(parse(b), parse(a)) == factors
 
 
@@ -42,7 +42,7 @@ def test_only_the_label_itself_differs_in_nothing():
 
 
 @pytest.mark.slow
-def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
+def test_neighbours_are_the_labels_that_differ_in_one_factor():
     for a in (*all_parsed_labels()[::101], *map(parse, ("D-p", "R-cgk-q-12o", "G-ka!"))):
         near = family_of(a).neighbours(a)
         assert len(set(near)) == len(near)
@@ -73,7 +73,7 @@ def test_explain_has_a_row_for_every_letter_in_the_order_of_the_label():
         assert all(row.name and row.what and row.equation and row.source for row in rows)
 
 
-def test_explain_says_when_nothing_sees_order():
+def test_explain_names_labels_without_positions():
     blind = {str(v) for v in all_parsed_labels() if any(row.name == "no positions" for row in explain(v))}
     assert blind == {f"{base}{rest}" for base in "SRG" for rest in ("", "-q", "-v", "-g-q", "-g-v", "-g!")}
 
@@ -88,14 +88,14 @@ def test_explain_says_when_mixing_lacks_the_lag_layout():
     assert "position layout" not in [row.name for row in explain(parse("R-12o!"))]
 
 
-def test_a_factor_that_means_nothing_for_a_label_is_left_out():
+def test_factors_that_do_not_apply_to_a_label_are_left_out():
     features = {row.field: "" for row in LETTERS if row.segment == "features"} | {"conv": "c"}
     others = {"rank": "", "mix1": "", "mix2": "", "budget": "matched"}
     assert dict(factors(parse("S-c"))) == {"base": "S", **features, **others}
     assert set(FACTORS) - set(factors(parse("G-cg-12o!"))) == {"rank"}
 
 
-def test_levels_name_mixing_with_its_layout_and_the_budget_by_what_pays():
+def test_levels_of_mixing_include_the_layout_and_of_budget_the_paying_side():
     found = levels(parse("R-cg-q-2o"))
     assert (found["mix1"], found["mix2"], found["layout"], found["budget"]) == ("", "2o", "o", "q")
     assert levels(parse("R-1!"))["budget"] == "!" and levels(parse("R-1!"))["layout"] == ""

@@ -12,7 +12,7 @@ from madbench.mixers import build
 from madbench.training.cost import PeakMemory
 
 
-def test_peak_memory_counts_what_is_alive_at_once():
+def test_peak_memory_counts_tensors_that_are_alive_at_once():
     outside = torch.ones(1000)
     with PeakMemory() as memory:
         a = outside.view(10, 100) + 1

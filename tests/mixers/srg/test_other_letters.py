@@ -26,7 +26,7 @@ OTHERS = [label for label in every_label() if label not in set(all_labels())]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
-def test_every_path_and_the_steps_are_the_equations(label, make, randn):
+def test_every_path_and_decoding_equal_the_equations(label, make, randn):
     mixer, x = make(label), randn(1, 5, 16)
     expected = rows_by_loops(mixer, x)
     for path in ("reference", *fast_paths(mixer)):
@@ -36,7 +36,7 @@ def test_every_path_and_the_steps_are_the_equations(label, make, randn):
 
 
 @pytest.mark.parametrize("label", ["D-p", "D-gka-q-12o", "R-pgk-q-12o", "G-pcka!", "S-ca-q"])
-def test_gradients_of_every_path_are_those_of_the_reference(label, make, randn):
+def test_gradients_of_every_path_equal_the_reference(label, make, randn):
     mixer, x, cotangent = make(label), randn(2, 5, 16), randn(2, 5, 16, seed=2)
 
     def gradients(path):
@@ -61,7 +61,7 @@ def test_steps_and_blocks_agree_under_bfloat16_autocast(randn):
 
 
 @pytest.mark.parametrize("label", ["S-pg-q", "R-pcg-q-12o", "G-pgk-q-1o"])
-def test_rope_after_the_gate_is_the_equation_and_another_function(label, make, randn):
+def test_rope_after_the_gate_equals_its_equation_and_differs_from_the_usual(label, make, randn):
     mixer, x = make(label, d_model=32, rope_order="after_gate"), randn(1, 5, 32)
     torch.testing.assert_close(mixer(x), rows_by_loops(mixer, x, rope_order="after_gate"))
     torch.testing.assert_close(decode(mixer, x), mixer(x))
@@ -72,7 +72,7 @@ def test_rope_after_the_gate_is_the_equation_and_another_function(label, make, r
 @pytest.mark.parametrize(("label", "order", "holds"), [
     ("R-pg-q-12o", "after_gate", True), ("R-pg-q-12o", "before_gate", False), ("S-pgk-q", "after_gate", True),
 ])  # fmt: skip
-def test_after_the_gate_a_window_is_a_sequence_of_its_own(label, order, holds, make, randn):
+def test_with_rope_after_the_gate_a_sliding_window_equals_a_fresh_sequence(label, order, holds, make, randn):
     """Theorem 2.3, which the paper's order breaks."""
     mixer, x = make(label, max_len=4, d_model=32, rope_order=order), randn(1, 9, 32)
     given, expected = decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1]
@@ -95,7 +95,7 @@ def test_adapters_start_at_zero_and_registers_do_not():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", ["strict", "paper"])
-def test_counts_are_those_of_the_built_module_and_strict_ones_within_the_budget(budget):
+def test_counts_equal_the_built_module_and_strict_ones_meet_the_budget(budget):
     built = 0
     for label in OTHERS[:: len(OTHERS) // 100]:
         for n_head in (1, 3):
@@ -110,7 +110,7 @@ def test_counts_are_those_of_the_built_module_and_strict_ones_within_the_budget(
     assert built > 100
 
 
-def test_terms_by_hand():
+def test_terms_flops_and_state_equal_hand_counts():
     """d 64, 2 heads, 4 registers, adapters of rank 4, 32 positions."""
     d = solve("D-pc", 64, 2, 32)
     assert (d.r_qk, d.r_vo, d.target - 4 * 64**2) == (64, 64, 8 * 64 + 4 * 16 + 32)
@@ -144,13 +144,13 @@ def test_a_setting_out_of_its_range_is_refused(settings):
         build("D-pgka-q", 32, 8, **settings)
 
 
-def test_sdpa_computes_no_registers():
+def test_sdpa_is_refused_for_registers():
     assert build("D-p", 32, 8).resolve_path(1, 8) == "sdpa"
     with pytest.raises(TrainingError, match=r"'sdpa' cannot compute S-k-q: .* the label has 'k' \(registers\); use"):
         build("S-k-q", 32, 8, path="sdpa")
 
 
-def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
+def test_a_setting_is_part_of_job_ids_only_off_its_default(tmp_path):
     """Runs that were stored before the setting was added therefore keep their ids."""
     usual = {"mix_rank": 8, "rank_multiple": 1, "rope": "rotation"}
     profile = MAD.Profile.load("quick")
@@ -165,7 +165,7 @@ def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
     assert not changed.trains_job(job) and not profile.trains_job(other)
 
 
-def test_all_registers_and_both_softmaxes_are_seen_from_the_first_row_on(make, randn):
+def test_every_row_sees_all_registers_in_both_softmaxes(make, randn):
     mixer, x = make("D-k-q", registers=3), randn(1, 4, 16)
     maps = mixer.maps(x)
     assert maps.weights.shape == (1, 2, 4, 7)
@@ -175,7 +175,7 @@ def test_all_registers_and_both_softmaxes_are_seen_from_the_first_row_on(make, r
 
 
 @pytest.mark.parametrize("label", ["R-k-q-1o", "R-k-12!", "D-k-q"])
-def test_a_probe_is_of_the_tokens_by_lag(label, make, randn):
+def test_a_probe_leaves_out_registers_and_orders_tokens_by_lag(label, make, randn):
     mixer, x = make(label), randn(1, 5, 16)
     probe, maps = mixer.probe(x), mixer.maps(x)
     slots = [4 + (lag if mixer.by_lag else 4 - lag) for lag in range(5)]

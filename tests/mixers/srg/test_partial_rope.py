@@ -13,7 +13,7 @@ from srg_rows import decode, fast_paths
 
 
 @pytest.mark.parametrize("label", ["S-p", "D-pgm-q", "R-pcgk-q-12o", "G-pm-v-1"])
-def test_every_path_and_the_steps_are_the_loops(label, make, randn):
+def test_every_path_and_decoding_equal_the_reference(label, make, randn):
     mixer, x = make(label, d_model=64, rope_share=0.5), randn(1, 5, 64)
     assert mixer.rotated < mixer.allocation.qk_width
     expected = mixer.reference(x)
@@ -27,7 +27,7 @@ def test_every_path_and_the_steps_are_the_loops(label, make, randn):
 @pytest.mark.parametrize(("width", "share", "rotated"), [
     (64, 0.25, 16), (64, 0.5, 32), (10, 0.5, 4), (10, 0.1, 2), (2, 0.5, 2), (64, 1.0, 64), (30, 0.2, 6), (64, 0.99, 62),
 ])  # fmt: skip
-def test_whole_pairs_are_rotated_and_at_least_one(width, share, rotated):
+def test_rope_share_rotates_whole_pairs_and_at_least_one(width, share, rotated):
     assert build("S-p", width, 8, n_head=1, rope_share=share).rotated == rotated
 
 
@@ -46,7 +46,7 @@ def test_rotated_channels_are_those_of_transformers(randn):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_a_share_enters_ids_off_its_default_only_and_only_if_the_label_reads_it():
+def test_rope_share_is_a_setting_only_of_labels_with_rope():
     half = Settings(rope_share=0.5)
     assert "rope_share" not in own_settings("S", half) and own_settings("S-p", half)["rope_share"] == 0.5
     with pytest.raises(ConfigError, match="rope_share has no effect on 'S'"):

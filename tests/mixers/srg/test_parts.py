@@ -20,7 +20,7 @@ def test_newest_first_reverses_and_adds_a_row_of_zeros(randn):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows, width", BLOCKS)
-def test_lag_scores_are_the_gathered_scores(rows, width, randn):
+def test_lag_scores_equal_gathered_scores(rows, width, randn):
     q, k = randn(2, 3, rows, 4), randn(2, 3, width, 4, seed=2)
     z = lag_scores(q, newest_first(k))
     assert z.shape == (2, 3, rows, width)
@@ -31,7 +31,7 @@ def test_lag_scores_are_the_gathered_scores(rows, width, randn):
 
 
 @pytest.mark.parametrize("rows, width", BLOCKS)
-def test_lag_readout_is_the_gathered_sum(rows, width, randn):
+def test_lag_readout_equals_the_gathered_sum(rows, width, randn):
     w, v = randn(2, 3, rows, width).tril(width - rows), randn(2, 3, width, 5, seed=2)
     o = lag_readout(w, newest_first(v))
     assert o.shape == (2, 3, rows, 5)
@@ -43,7 +43,7 @@ def test_lag_readout_is_the_gathered_sum(rows, width, randn):
 
 @pytest.mark.parametrize("rows, width", [(4, 4), (3, 7)])
 @pytest.mark.parametrize("base", "SRG")
-def test_activations_row_by_row(base, rows, width, randn):
+def test_activations_equal_those_computed_row_by_row(base, rows, width, randn):
     h = 3 * randn(2, 4, rows, width)
     a, norm = activate(base, h, width - rows)
     if norm is not None:
@@ -84,7 +84,7 @@ def test_mixing_is_the_product_with_its_matrix(slots, randn):
             torch.testing.assert_close(transposed[0, head, row], y[0, head, row] @ matrix.T)
 
 
-def test_the_last_conv_tap_meets_the_current_token(randn):
+def test_the_last_tap_of_a_short_convolution_is_for_the_current_token(randn):
     conv = ShortConv(5).double()
     conv.weight.data = randn(5, 4)
     x, before = randn(2, 6, 5, seed=2), randn(2, 3, 5, seed=3)

@@ -53,7 +53,7 @@ LABELS = {"S-e": {"fused"}, "S-we": {"fused"}, "D-e": {"fused"}, "R-pe": {"sdpa"
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_paths_compute_a_letter_before_and_after_the_scores(refused_paths, label):
+def test_paths_that_refuse_a_new_letter_depend_on_where_it_acts(refused_paths, label):
     assert refused_paths(label).keys() == LABELS[label]
 
 

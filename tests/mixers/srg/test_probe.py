@@ -21,7 +21,7 @@ def probed(request):
     return mixer.requires_grad_(False), x, mixer.probe(x)
 
 
-def test_the_weights_by_lag_read_the_values_into_the_output(probed):
+def test_probed_weights_by_lag_reproduce_the_output(probed):
     mixer, x, probe = probed
     v = mixer.v(mixer.v_conv(x) if mixer.v_conv else x).unflatten(-1, (2, -1)).transpose(1, 2)
     o = torch.zeros_like(v)

@@ -34,7 +34,7 @@ def without(mixer, other):
 
 
 @pytest.mark.parametrize("label", ["S-ph", "D-ph", "G-gkh-q-12o"])
-def test_open_head_gates_leave_the_mixer_without_them(label, make, randn):
+def test_open_head_gates_change_nothing(label, make, randn):
     mixer, x = make(label), randn(2, 5, 16)
     plain = without(mixer, make(label.replace("h", "")))
     nn.init.zeros_(mixer.head_gate.weight)
@@ -68,7 +68,7 @@ def test_head_gates_start_near_one_half_as_the_other_gates_do():
 
 
 @pytest.mark.parametrize("label", ["S-pe", "S-ce-v", "R-cgae-q-12o", "L-ke-q"])
-def test_with_e_a_head_reads_nothing_along_the_value_that_it_mixes(label, make, randn):
+def test_with_e_the_readout_of_a_head_is_orthogonal_to_the_tokens_value(label, make, randn):
     """The value after the convolution and the adapter, in the width that VO compression leaves."""
     mixer, x = make(label), randn(2, 6, 16)
     read, read_out = [], mixer.read_out
@@ -85,7 +85,7 @@ def test_the_first_row_of_exclusive_softmax_is_zero(make, randn):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8, 1.0])
-def test_a_value_of_zero_excludes_nothing_and_has_finite_gradients(scale, randn):
+def test_excluding_a_zero_value_changes_nothing_and_has_finite_gradients(scale, randn):
     o, v = randn(3, 7).float().requires_grad_(), (scale * randn(3, 7, seed=2)).float().requires_grad_()
     given = exclude(o, v)
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(given.sum(), (o, v)))

@@ -89,7 +89,7 @@ def test_the_grammar_has_168_equations():
 
 
 @pytest.mark.parametrize("label", one_label_per_equation())
-def test_reference_is_the_equations(label, make_mixer, randn):
+def test_the_reference_equals_the_equations(label, make_mixer, randn):
     mixer, x = make_mixer(label), randn(1, 4, 16)
     with torch.no_grad():
         y = reference(mixer.state_dict(), mixer.label, 2, x, "rotation")[0].numpy()
@@ -99,7 +99,7 @@ def test_reference_is_the_equations(label, make_mixer, randn):
 
 @pytest.mark.parametrize("rope", ["rotation", "mispaired"])
 @pytest.mark.parametrize("label", ["S-p", "R-pg!", "G-pcg-v-12o"])
-def test_reference_turns_wide_heads_by_either_rope(label, rope, make_mixer, randn):
+def test_the_reference_rotates_wide_heads_by_either_rope(label, rope, make_mixer, randn):
     mixer, x = make_mixer(label, d_model=64), randn(1, 5, 64)
     assert mixer.allocation.qk_width >= 4
     with torch.no_grad():

@@ -113,13 +113,13 @@ def test_every_equation_of_r_and_g_is_among_the_labels():
 
 
 @pytest.mark.parametrize("label", RELEASED)
-def test_the_operator_is_the_released_layer_under_its_two_settings(label, make_mixer, randn):
+def test_with_two_settings_the_operator_equals_the_released_layer(label, make_mixer, randn):
     assert are_equal(both(label, make_mixer, randn, **AS_RELEASED))
 
 
 @pytest.mark.parametrize("path", ["reference", "chunked", "tiled"])
 @pytest.mark.parametrize("label", ["R-12!", "G-pcg-q-12", "G-cg-q-12o", "R-g-q-2"])
-def test_every_path_is_the_released_layer(label, path, make_mixer, randn):
+def test_every_path_equals_the_released_layer(label, path, make_mixer, randn):
     assert are_equal(both(label, make_mixer, randn, path=path, **AS_RELEASED))
 
 
@@ -136,13 +136,13 @@ def test_rope_alone_makes_labels_with_lags_another_function_than_the_release(lab
 
 
 @pytest.mark.parametrize("label", ["R-12!", "G-12!", "R-2!"])
-def test_rows_from_the_end_are_those_from_the_start_at_the_length_of_the_tables_alone(label, make_mixer, randn):
+def test_rows_from_the_end_matter_only_for_inputs_shorter_than_the_tables(label, make_mixer, randn):
     assert are_equal(both(label, make_mixer, randn, LONGEST))
     assert not are_equal(both(label, make_mixer, randn))
 
 
 @pytest.mark.parametrize("label", ["R-12!", "G-q-12", "R-k-q-12", "S-q-1"])
-def test_rows_from_the_end_are_shifted_tables(label, make_mixer, randn):
+def test_rows_from_the_end_equal_shifted_tables(label, make_mixer, randn):
     """With inputs of one length both therefore learn the same function, in different rows of the tables."""
     mixer = make_mixer(label, max_len=LONGEST, position_rows="from_end")
     other = make_mixer(label, max_len=LONGEST)

@@ -37,7 +37,7 @@ SEES_ALL = [
 
 
 @pytest.mark.parametrize(("label", "settings", "of_row"), CHOSEN)
-def test_every_path_and_the_steps_are_the_equations(label, settings, of_row, make, randn):
+def test_every_path_and_decoding_equal_the_equations(label, settings, of_row, make, randn):
     mixer, x = make(label, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
     rows = [one_row(w, mixer.label, 2, x[0, : t + 1].numpy(), **of_row) for t in range(5)]
@@ -51,7 +51,7 @@ def test_every_path_and_the_steps_are_the_equations(label, settings, of_row, mak
 
 
 @pytest.mark.parametrize(("label", "settings"), SEES_ALL)
-def test_rows_that_see_all_tokens_are_the_equations_by_every_path(label, settings, make, randn):
+def test_non_causal_rows_equal_the_equations_on_every_path(label, settings, make, randn):
     mixer, x = make(label, causal=False, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
     place = settings.get("register_place", "first")
@@ -61,7 +61,7 @@ def test_rows_that_see_all_tokens_are_the_equations_by_every_path(label, setting
         torch.testing.assert_close(mixer(x), torch.tensor(np.stack(rows))[None])
 
 
-def test_a_mixer_of_all_tokens_is_no_decoder_and_has_no_causal_path(randn):
+def test_a_non_causal_mixer_has_no_decoding_and_no_causal_path(randn):
     mixer = build("R-q-12o", 16, 8, causal=False)
     for refused in (
         lambda: mixer.step(randn(1, 16)),
@@ -74,7 +74,7 @@ def test_a_mixer_of_all_tokens_is_no_decoder_and_has_no_causal_path(randn):
         build("R-q-12o", 16, 8, causal=False, path="tiled")
 
 
-def test_a_gate_that_is_not_there_costs_nothing():
+def test_an_omitted_gate_has_no_parameters_and_no_flops():
     both, qk, vo = (solve("R-g!", 16, 2, 8, gates=gates) for gates in ("both", "qk", "vo"))
     assert both.total - qk.total == both.terms["vo_gate"] == 17 * 16 and "vo_gate" not in qk.terms
     assert both.flops_per_token(8) - vo.flops_per_token(8) == 2 * 16 * both.r_qk
@@ -83,7 +83,7 @@ def test_a_gate_that_is_not_there_costs_nothing():
     assert matched["qk"].r_qk + matched["qk"].r_vo > matched["both"].r_qk + matched["both"].r_vo
 
 
-def test_all_tokens_cost_all_pairs():
+def test_non_causal_flops_count_all_pairs():
     allocation = solve("S", 16, 2, 8)
     assert allocation.flops_per_token(8, causal=False) - allocation.flops_per_token(8) == 3.5 * 4 * 16
     registers = solve("S-k!", 16, 2, 8, registers=3)  # each of which costs a token one pair more
@@ -136,13 +136,13 @@ def test_a_planted_fault_fails_its_check(name, label, planted, monkeypatch):
     assert (sound.verdict, faulty.verdict) == ("pass", "fail")
 
 
-def test_a_gate_on_the_wrong_side_fails_its_check(monkeypatch):
+def test_a_gate_that_does_not_open_fails_its_check(monkeypatch):
     assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["pass"]
     monkeypatch.setattr(letter_checks, "OPEN", 0.0)
     assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["fail"]
 
 
-def test_without_a_gate_every_slot_is_read_with_its_sign(make, randn):
+def test_linear_activations_are_nonzero_with_either_sign(make, randn):
     mixer, x = make("L-q-1o"), randn(2, 5, 16)
     a = mixer.maps(x).activations
     visible = torch.ones(5, 5, dtype=torch.bool).tril()

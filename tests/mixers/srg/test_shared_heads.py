@@ -21,7 +21,7 @@ def repeated(weight, heads, group):
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("label", ["S-pm", "D-cme", "G-pgkam-q-12o"])
-def test_shared_heads_are_heads_with_equal_weights(label, kv_heads, make, randn):
+def test_shared_heads_equal_heads_with_equal_weights(label, kv_heads, make, randn):
     """With one kv head per head, all weights equal those of the mixer without m."""
     shared, x = make(label, d_model=32, n_head=HEADS, kv_heads=kv_heads), randn(2, 5, 32)
     plain = make(label.replace("m", ""), d_model=32, n_head=HEADS)
@@ -36,7 +36,7 @@ def test_shared_heads_are_heads_with_equal_weights(label, kv_heads, make, randn)
 
 
 @pytest.mark.parametrize("label", ["S-pm", "G-gkm-q-2"])
-def test_gradients_of_every_path_are_those_of_the_reference(label, make, randn):
+def test_gradients_of_every_path_equal_the_reference(label, make, randn):
     mixer, x, cotangent = make(label, n_head=HEADS, kv_heads=2), randn(2, 5, 16), randn(2, 5, 16, seed=2)
 
     def gradients(path):

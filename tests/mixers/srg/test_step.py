@@ -76,7 +76,7 @@ def test_a_sliding_step_equals_the_parallel_form_on_the_last_max_len_tokens(labe
 
 
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "R-pc-q-12", "G-cg-q-12o"])
-def test_with_a_conv_the_cached_keys_remember_three_inputs_before_the_window(label, make_mixer, randn):
+def test_with_a_convolution_cached_keys_depend_on_three_inputs_before_the_window(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
     last = decode(mixer, x, slide=True)[:, -1]
     assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-3 * last.norm()
@@ -85,7 +85,7 @@ def test_with_a_conv_the_cached_keys_remember_three_inputs_before_the_window(lab
     torch.testing.assert_close(decode(mixer, silent, slide=True)[:, -1], mixer(silent[:, -4:])[:, -1])
 
 
-def test_a_gate_after_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+def test_a_gate_after_rope_makes_a_sliding_window_differ_from_a_fresh_sequence(make_mixer, randn):
     """The QK gate scales the two coordinates of a rotated pair apart: only an even gate keeps scores to offsets."""
     mixer, x = make_mixer("R-pg-v-12o", max_len=4), randn(2, 9, 16)
     last = decode(mixer, x, slide=True)[:, -1]
@@ -95,7 +95,7 @@ def test_a_gate_after_rope_ties_scores_to_positions_so_a_window_is_no_sequence_o
     torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 
 
-def test_mispaired_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+def test_mispaired_rope_makes_a_sliding_window_differ_from_a_fresh_sequence(make_mixer, randn):
     mixer, x = make_mixer("R-p", d_model=64, max_len=4, rope="mispaired"), randn(2, 9, 64)
     last = decode(mixer, x, slide=True)[:, -1]
     assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-6 * last.norm()
@@ -121,7 +121,7 @@ def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing(make_mix
 
 
 @pytest.mark.slow
-def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, randn):
+def test_the_cache_holds_a_key_and_value_per_token_and_three_inputs(make_mixer, randn):
     for label in all_labels()[::7]:
         mixer, cache = make_mixer(label), None
         for t, token in enumerate(randn(2, 3, 16).unbind(1)):
@@ -154,7 +154,7 @@ def test_a_cache_is_not_changed_by_the_step_that_takes_it(make_mixer, randn):
 
 
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "R-12!", "G-cg-q-12o", "L-p-q-1"])
-def test_a_step_of_no_sequence_gives_no_row(label, make_mixer):
+def test_a_step_accepts_an_empty_batch(label, make_mixer):
     mixer = make_mixer(label)
     x = torch.empty(0, 16, dtype=torch.float64)
     y, cache = mixer.step(x)
@@ -162,7 +162,7 @@ def test_a_step_of_no_sequence_gives_no_row(label, make_mixer):
 
 
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "G-cg-q-12o"])
-def test_weights_that_change_within_a_text_are_used_from_the_next_step_on(label, make_mixer, randn):
+def test_weights_changed_between_steps_are_used_from_the_next_step_on(label, make_mixer, randn):
     """The cache keeps keys and values of the weights of before. Without cached weights, steps read the mixer's own."""
     mixer, x = make_mixer(label), randn(2, 5, 16)
     _, cache = mixer.prefill(x[:, :4])

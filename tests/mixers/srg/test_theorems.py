@@ -58,7 +58,7 @@ def test_zero_extended_mixing_by_lag_makes_older_history_irrelevant(label, make_
 
 
 @pytest.mark.parametrize("label", ["R-q-1", "R-q-12", "G-12!"])
-def test_zero_extended_mixing_by_position_does_not(label, make_mixer, randn):
+def test_zero_extended_mixing_by_position_keeps_older_history_relevant(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=9), randn(2, 9, 16)
     blank_mixing_rows(mixer, 4)
     last = mixer(x)[:, -1]
@@ -66,7 +66,7 @@ def test_zero_extended_mixing_by_position_does_not(label, make_mixer, randn):
 
 
 @pytest.mark.parametrize("label", ["R-12o!", "G-12o!"])
-def test_zero_tokens_in_front_keep_the_row_of_every_lag(label, make_mixer, randn):
+def test_prepended_zero_tokens_change_nothing_under_diagonal_mixing_by_lag(label, make_mixer, randn):
     """Scores and values of a zero token are zero, but mixing carries real scores into its slots: A and B have to be
     diagonal for the rows to stay."""
     mixer, x = make_mixer(label, max_len=9), randn(2, 5, 16)
@@ -77,7 +77,7 @@ def test_zero_tokens_in_front_keep_the_row_of_every_lag(label, make_mixer, randn
 
 
 @pytest.mark.parametrize("label", ["R-12!", "G-12!"])
-def test_zero_tokens_in_front_shift_the_rows_of_positions(label, make_mixer, randn):
+def test_prepended_zero_tokens_shift_the_mixing_rows_by_position(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=9), randn(2, 5, 16)
     for mix in (mixer.mix1, mixer.mix2):
         mix.A.zero_()
@@ -93,7 +93,7 @@ def test_without_positions_the_last_row_does_not_know_the_order(label, make_mixe
 
 
 @pytest.mark.parametrize("label", ["S-p", "S-c", "R-12o!", "R-12!", "G-q-2o", "R-q-1"])
-def test_rope_conv_and_mixing_each_tell_the_order(label, make_mixer, randn):
+def test_rope_convolution_and_mixing_each_make_the_order_matter(label, make_mixer, randn):
     mixer, x = make_mixer(label, d_model=32), randn(2, 6, 32)
     shuffled = x[:, [3, 0, 4, 2, 1, 5]]
     last = mixer(x)[:, -1]

@@ -59,13 +59,13 @@ def check_gradients_twice(mixer, x, cotangent):
 
 @pytest.mark.parametrize("length", [1, 7, 33, 64])
 @pytest.mark.parametrize("label", LABELS)
-def test_one_tile_of_all_gives_every_gradient_again_and_again(label, length, make_mixer, randn):
+def test_a_single_tile_gives_every_gradient_in_two_backward_passes(label, length, make_mixer, randn):
     mixer = make_mixer(label, max_len=70, std=0.2)
     check_gradients_twice(mixer, randn(3, length, 16), randn(3, length, 16, seed=2))
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_one_tile_of_all_may_be_larger_than_other_tiles(label, make_mixer, randn, monkeypatch):
+def test_a_batch_larger_than_a_tile_gives_every_gradient_twice(label, make_mixer, randn, monkeypatch):
     mixer = make_mixer(label, max_len=5, std=0.2)
     monkeypatch.setattr(tiled, "TILE_NUMBERS", 2 * mixer.query_heads * 5 * 5)  # of two of the three sequences
     check_gradients_twice(mixer, randn(3, 5, 16), randn(3, 5, 16, seed=2))
@@ -73,7 +73,7 @@ def test_one_tile_of_all_may_be_larger_than_other_tiles(label, make_mixer, randn
 
 @pytest.mark.parametrize("length", [7, 33])
 @pytest.mark.parametrize("label", LABELS)
-def test_kept_tiles_of_one_sequence_give_every_gradient_again_and_again(label, length, small_tiles, make_mixer, randn):
+def test_kept_tiles_of_one_sequence_give_every_gradient_twice(label, length, small_tiles, make_mixer, randn):
     mixer = make_mixer(label, max_len=70, std=0.2)
     check_gradients_twice(mixer, randn(1, length, 16), randn(1, length, 16, seed=2))
 
@@ -92,7 +92,7 @@ def test_the_backward_pass_of_one_sequence_computes_no_scores_again(small_tiles,
 
 
 @pytest.mark.parametrize("batch, limit, tile_rows", [(1, "KEPT_NUMBERS", 5), (3, "WHOLE_NUMBERS", 64)])
-def test_a_backward_pass_computes_no_scores_again_up_to_a_number_of_them(
+def test_the_backward_pass_recomputes_scores_only_above_a_limit(
     batch, limit, tile_rows, make_mixer, randn, monkeypatch
 ):
     """Tested for one sequence in several tiles, and for several sequences in one tile."""
@@ -108,7 +108,7 @@ def test_a_backward_pass_computes_no_scores_again_up_to_a_number_of_them(
 
 @pytest.mark.parametrize("by_lag", [False, True])
 @pytest.mark.parametrize("base, mixing", [("S", "12"), ("R", "2"), ("G", "12"), ("G", "")])
-def test_gradients_of_the_tiles_are_the_differences_of_their_outputs(base, mixing, by_lag, small_tiles, randn):
+def test_gradients_of_tiles_equal_finite_differences(base, mixing, by_lag, small_tiles, randn):
     heads, query_heads, length = 1, 2 if base == "G" else 1, 6
     mixer = build(f"{base}-12!", 16, 7, n_head=heads, mix_rank=2).double()
     mix1, mix2 = (getattr(mixer, f"mix{i}") if i in mixing else None for i in "12")
@@ -129,7 +129,7 @@ def test_gradients_of_the_tiles_are_the_differences_of_their_outputs(base, mixin
 
 
 @pytest.mark.parametrize("label", ["S-12!", "R-2o!", "G-cg-q-12o"])
-def test_nothing_of_the_square_of_the_length_is_kept(label, make_mixer, randn):
+def test_path_tiled_saves_no_tensor_of_quadratic_size(label, make_mixer, randn):
     length = 2 * tiled.TILE_ROWS
     mixer = make_mixer(label, max_len=length, path="tiled")
     sizes = []
@@ -138,9 +138,7 @@ def test_nothing_of_the_square_of_the_length_is_kept(label, make_mixer, randn):
     assert sizes and max(sizes) < length**2
 
 
-def test_a_tile_without_kept_values_holds_no_product_of_mixing_after_its_pass(
-    small_tiles, make_mixer, randn, monkeypatch
-):
+def test_tiles_release_their_mixing_products_after_a_pass(small_tiles, make_mixer, randn, monkeypatch):
     made = []
 
     class Tile(tiled.Tile):
@@ -222,7 +220,7 @@ def test_second_and_third_derivatives_are_those_of_dense(label, make_mixer, rand
 
 
 @pytest.mark.parametrize("length", [6, 2 * tiled.TILE_ROWS])
-def test_without_gradients_the_output_is_the_same_and_has_no_history(length, make_mixer, randn):
+def test_under_no_grad_the_output_is_equal_and_requires_no_gradient(length, make_mixer, randn):
     """To rounding in one tile, which with gradients leaves its sheets as they are; bit for bit in two."""
     mixer, x = make_mixer("G-cg-q-12o", max_len=length, path="tiled"), randn(2, length, 16)
     with torch.no_grad():
@@ -232,7 +230,7 @@ def test_without_gradients_the_output_is_the_same_and_has_no_history(length, mak
     assert length <= tiled.TILE_ROWS or torch.equal(given, mixer(x))
 
 
-def test_without_gradients_one_sequence_keeps_no_tile(small_tiles, make_mixer, randn):
+def test_under_no_grad_one_sequence_keeps_no_tile(small_tiles, make_mixer, randn):
     mixer, x = make_mixer("G-cg-q-12o", max_len=40, path="tiled"), randn(1, 33, 16)
 
     class Allocated(TorchDispatchMode):
@@ -252,7 +250,7 @@ def test_without_gradients_one_sequence_keeps_no_tile(small_tiles, make_mixer, r
 
 
 @pytest.mark.parametrize("label", ["D-q-1", "R-k-q-12o", "D-k-q"])
-def test_tiled_is_refused_for_the_other_letters(label):
+def test_path_tiled_is_refused_for_d_and_registers(label):
     with pytest.raises(TrainingError, match=f"'tiled' cannot compute {label}: .*; use 'auto'"):
         build(label, 32, 8, path="tiled")
 
@@ -278,7 +276,7 @@ def test_path_tiled_under_a_transform_is_refused_with_the_advice_to_use_auto(mak
         torch.func.grad(lambda x: mixer(x).sum())(randn(2, 6, 16))
 
 
-def test_training_moves_as_on_the_dense_path(make_mixer, randn):
+def test_training_on_path_tiled_equals_training_on_path_dense(make_mixer, randn):
     x, target = randn(4, 30, 16).float(), randn(4, 30, 16, seed=2).float()
     losses = {}
     for path in ("dense", "tiled"):

@@ -42,7 +42,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("label", "name"), CASES)
-def test_every_case_holds(label, name):
+def test_every_case_of_the_lemmas_holds(label, name):
     assert holds(label, name)
 
 
@@ -73,7 +73,7 @@ def test_a_case_in_which_a_statement_does_not_hold_contradicts_it(label, name):
         ("cd:relu-sum", "V12 beyond 1"),
     ],
 )
-def test_a_case_is_of_the_labels_that_it_concerns(label, name):
+def test_a_case_is_not_checked_for_labels_that_it_does_not_concern(label, name):
     assert name not in {check.name for check in checks(parse(label))}
 
 
@@ -91,19 +91,19 @@ def test_the_variance_of_a_score_is_that_of_tokens_with_a_covariance(monkeypatch
     assert not holds("cd:id-b1", "V10 variance")
 
 
-def test_a_weaker_mirror_does_not_bring_a_coefficient_back(monkeypatch):
+def test_the_check_on_mirrored_keys_fails_for_weaker_mirrors(monkeypatch):
     sound = parts.unit
     monkeypatch.setattr(parts, "unit", lambda x: 0.99 * sound(x))
     assert not holds("cd:id-hkr-u", "V8 mirrored back")
 
 
-def test_a_longer_convolution_is_not_over_after_four_tokens(monkeypatch):
+def test_the_check_on_repeated_tokens_fails_with_a_wrong_convolution_length(monkeypatch):
     check = check_of("cd:exp-sum-c", "V8 repeated token")
     monkeypatch.setattr("madbench.papers.coefficients.theorems.cases.CONV_TAPS", 1)
     assert not check.holds(check.run())
 
 
-def test_scalars_drawn_without_small_ones_have_a_constant_share(monkeypatch):
+def test_without_small_random_scalars_the_zero_set_does_not_narrow(monkeypatch):
     uniform = torch.rand(2, zero_sets.PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     monkeypatch.setattr(torch, "randn", lambda *size, **options: torch.stack((uniform[0] - 0.5, 1 + uniform[1])))
     assert zero_sets.narrowing() < 0.1

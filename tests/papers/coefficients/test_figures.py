@@ -13,7 +13,7 @@ from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
 from madbench.papers.coefficients.studies import FIGURES, principle
 
 
-def test_a_figure_has_its_panels_alone():
+def test_figures_7_and_2_have_only_their_own_panels():
     rows = pd.DataFrame(
         [{"task": "compression", "label": "cd:exp-sum-p", "near_zero": 0.3, "ratio": 0.0, "accuracy": 40.0}]
     )
@@ -59,7 +59,7 @@ def test_more_remainders_than_colours_in_the_palette_all_have_one():
     assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 10
 
 
-def test_bars_stand_around_the_middle_of_their_group_however_many_it_has():
+def test_bars_are_centred_on_their_group_for_any_number_of_bars():
     one = {"protocol": "p", "task": "compression", "mark": "mean", "state": "", "n": 1, "accuracy": 10.0}
     bars = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "y"), ("c", "x")]
     figure = bar_figure(

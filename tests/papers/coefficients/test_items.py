@@ -18,7 +18,7 @@ from madbench.rows import Grid
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [FULL, QUICK])
-def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
+def test_the_studies_of_all_principles_can_be_planned(profile, tmp_path):
     for one in PRINCIPLES:
         study = one.study(profile)
         if not study.tasks:
@@ -30,7 +30,7 @@ def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
         assert {label for one in study.contrasts for label in (one.better, one.worse)} <= trained
 
 
-def test_the_grids_of_the_paper_have_its_size():
+def test_the_studies_at_full_size_have_the_papers_number_of_runs():
     runs = {one.number: len(one.study(FULL).labels) * len(one.study(FULL).tasks) * 10 for one in PRINCIPLES}
     assert (runs["3"], runs["6"]) == (120, 90)
 
@@ -44,7 +44,7 @@ def test_the_verb_lists_principles_and_names_what_is_unknown(main):
     assert "madbench paper coefficients" in main("principles", "3").stderr
 
 
-def test_the_introduction_of_an_item_has_its_rule_and_says_where_quick_has_other_tasks():
+def test_the_introduction_of_an_item_states_its_rule_and_other_quick_tasks():
     paper = load_paper("coefficients")
     for item in (item for item in paper.items if item.measure.endswith(":PrincipleMeasure")):
         request = Request(paper, item)
@@ -120,7 +120,7 @@ def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict
 
 
 @pytest.mark.slow
-def test_an_override_replaces_one_of_the_study(main):
+def test_a_users_override_replaces_that_of_the_study(main):
     planned = main(
         "paper", "coefficients", "principle6", "learning_rates=[3.0e-3]", "--dry-run", "-f", "json", "--seeds", "0"
     )

@@ -20,7 +20,7 @@ def failing(label, *names):
     return {check.name for check in applicable if not check.holds(check.run())}
 
 
-def test_labels_of_other_families_have_none():
+def test_labels_of_other_families_have_no_lemma_checks():
     assert not [*checks(parse("S")), *checks(parse("ha:3"))]
 
 
@@ -33,12 +33,12 @@ def test_a_statement_of_the_paper_is_not_applicable_to_a_word_that_it_was_not_wo
 
 
 @pytest.mark.parametrize("label", ("cd:sigmoid-1.05-bz-u", "cd:sigmoid-1.05-wx"))
-def test_a_growing_score_takes_a_sigmoid_no_further_than_1(label):
+def test_a_sigmoid_of_a_growing_score_stays_below_1(label):
     assert not failing(label, "V11")
 
 
 @pytest.mark.parametrize("label", ("cd:relu-sum", "cd:krelu-sshz1-bz-sum", "cd:id-hk2-bwn-cug"))
-def test_a_constant_factor_of_b_is_invisible_where_something_divides_by_it(label):
+def test_a_constant_factor_of_b_cancels_in_normalized_labels(label):
     assert not failing(label, "V13")
 
 
@@ -78,6 +78,6 @@ def test_scores_of_another_density_are_caught(changed, caught, monkeypatch):
     assert caught <= failing("cd:id", "V16")
 
 
-def test_a_kernel_has_no_zero_set_of_scores():
+def test_the_check_on_zero_sets_does_not_apply_to_kernels():
     (reason, *_) = {check.reason for check in checks(parse("cd:kexp-sum")) if check.name.startswith("V16")}
     assert "kernel" in reason

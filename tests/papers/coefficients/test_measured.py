@@ -39,7 +39,7 @@ def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_o
         assert 0.3 < found["raw_near_zero"] <= found["near_zero"]
 
 
-def test_a_rank_correlation_is_judged_by_all_seeds():
+def test_the_verdict_on_a_rank_correlation_uses_all_seeds():
     def frame(*slopes):
         rows = [(f"label {i}", seed, i, slope * i) for seed, slope in enumerate(slopes) for i in range(6)]
         return pd.DataFrame(rows, columns=["label", "seed", "near_zero", "accuracy"])
@@ -53,7 +53,7 @@ def test_a_rank_correlation_is_judged_by_all_seeds():
     assert correlation_verdict(correlations(frame(-1, -2, -3), "near_zero")) == "contradicted"
 
 
-def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_show():
+def test_brown_forsythe_finds_a_wider_spread_without_the_width_factor():
     from madbench.papers.coefficients.spread import brown_forsythe
 
     rng = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_sho
     assert all(map(math.isnan, brown_forsythe(one_kind)))
 
 
-def test_a_slope_is_that_of_the_longer_half():
+def test_the_fitted_exponent_of_time_uses_the_longer_half():
     from madbench.papers.coefficients.timing import decide_time, slope
 
     lengths = (256, 512, 1024, 2048, 4096)

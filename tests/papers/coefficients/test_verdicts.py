@@ -59,7 +59,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
 
 
 @pytest.mark.slow
-def test_mirrors_above_gates_is_also_tested_with_unit_keys_on_both_sides(tmp_path):
+def test_mirrors_are_compared_with_gates_also_with_unit_keys_on_both_sides(tmp_path):
     def accuracy(label):
         return 0.7 if "-h" in label else 0.55 if label.endswith("-cug") else 0.4
 
@@ -77,14 +77,14 @@ def test_principle_4_leaves_out_its_harder_task_if_a_task_is_given(tmp_path):
 
 
 @pytest.mark.slow
-def test_mirrors_that_owe_it_to_unit_keys_alone_are_told_so(tmp_path):
+def test_an_advantage_of_mirrors_due_to_unit_keys_alone_is_not_significant(tmp_path):
     found = decide_principle("4", tmp_path, lambda label: 0.6 if "u" in label.split("-")[-1] else 0.4).verdicts
     assert found["mirrors above gates"] == "supported"
     assert "not significant" in found["mirrors above gates of unit keys"]
 
 
 @pytest.mark.slow
-def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
+def test_a_sweep_of_learning_rates_shows_the_validation_choice_and_the_best_run(tmp_path):
     study = dataclasses.replace(principle("3").study(QUICK), overrides=RATES)
 
     def metrics(job):
@@ -98,7 +98,7 @@ def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
+def test_validation_and_best_run_of_a_rate_sweep_use_the_reported_seeds(tmp_path):
     """The first seed chooses the rate for the others; were it counted on one side, 65 would be 77."""
     whole = principle("3").study(QUICK)
     study = dataclasses.replace(whole, patterns=whole.patterns[:1], overrides=RATES)
@@ -131,7 +131,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp_path):
+def test_the_largest_coefficient_of_a_seed_is_over_all_learning_rates(tmp_path):
     study = dataclasses.replace(principle("6").study(QUICK), overrides=RATES)
 
     def curve(job):
@@ -143,7 +143,7 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
 
 
 @pytest.mark.parametrize("number", ["2", "2.2", "3", "5"])
-def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
+def test_a_principle_without_a_complete_seed_is_not_decided(number, tmp_path):
     study = principle(number).study(QUICK)
     grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
     planned = prepare(grid, ExperimentOptions(device="cpu", results=tmp_path))
@@ -158,7 +158,7 @@ def test_models_that_all_diverged_are_not_measured(tmp_path):
 
 
 @pytest.mark.slow
-def test_both_starts_of_principle_5_are_rows_and_each_is_judged_by_itself(tmp_path):
+def test_both_init_std_values_of_principle_5_have_their_own_verdicts(tmp_path):
     paper, (small, large) = load_paper("coefficients"), (0.02, 0.125)
     jobs = jobs_of(Request(paper, paper.item("figure10"), results=tmp_path))
     assert {job.mixer["init_std"] for job in jobs} == {small, large} and len({job.id for job in jobs}) == 80
@@ -205,7 +205,7 @@ def test_shares_near_zero_of_kernels_are_compared_with_exp_and_id():
 
 
 @pytest.mark.slow
-def test_labels_that_are_one_function_decide_nothing(tmp_path):
+def test_labels_that_compute_the_same_function_cannot_differ(tmp_path):
     study = Study(("cd:relu{-b1,,-bz,-bzn}{-sum,}-p",), ("selective_copying",), vary={"model.qk_rank": (64, 128)})
     results = store_results(study, tmp_path, lambda label: 0.6)
     found = decide(principle("5"), study, results).verdicts

@@ -38,7 +38,7 @@ def compile_kernels(tmp_path):
 
 
 @pytest.mark.slow
-def test_kernels_of_a_language_model_have_short_loops_that_hardly_spill(compile_kernels):
+def test_kernels_at_language_model_size_have_short_loops_with_few_spills(compile_kernels):
     kernels = compile_kernels("position", "G,12,8,2,1024,48,384,16")
     most = {"forward_kernel": 44, "values_kernel": 42, "queries_kernel": 80, "keys_kernel": 76}
     assert {name: row for name, row in kernels.items() if row["shared_bytes"] > HOPPER_SHARED_BYTES} == {}

@@ -70,7 +70,7 @@ def test_second_derivatives_are_those_of_dense(label, make, randn):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["R-pmhe", "G-gmhe-q-1o"])
-def test_letters_around_the_operator_are_those_of_the_dense_path(label, make_mixer, randn):
+def test_letters_m_h_and_e_on_path_fused_equal_path_dense(label, make_mixer, randn):
     """m repeats keys and values for two heads, and h and e act on what heads read out."""
     mixer = make_mixer(label, max_len=19, std=0.2, dtype=torch.float32, path="fused").to(DEVICE)
     x, cotangent = (randn(1, 17, 16, seed=seed).float().to(DEVICE) for seed in (1, 2))
@@ -110,12 +110,12 @@ def opcheck(draw):
 
 
 @pytest.mark.slow
-def test_operators_follow_the_rules_of_torch(opcheck):
+def test_fused_operators_pass_opcheck(opcheck):
     opcheck("R", "", ("test_schema", "test_autograd_registration", "test_faketensor"))
 
 
 @pytest.mark.slow
-def test_operators_follow_the_rules_of_compilation(opcheck):
+def test_fused_operators_pass_opcheck_for_compilation(opcheck):
     for base, mixings, by_lag in (("G", "12", False), ("R", "2", True)):
         opcheck(base, mixings, ("test_faketensor", "test_aot_dispatch_dynamic"), by_lag)
 

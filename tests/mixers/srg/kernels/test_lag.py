@@ -41,13 +41,13 @@ def assert_exact(found, dtype):
         ("G", "12", (1, 1, 1, 4, 5, 2), torch.float32),
     ],
 )
-def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype, draw, errors, small_tiles, nan_memory):
+def test_outputs_and_gradients_equal_float64(base, mixings, shape, dtype, draw, errors, small_tiles, nan_memory):
     assert_exact(errors(lag, base, draw(base, mixings, shape, dtype), by_lag=True), dtype)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base, mixings", ALL)
-def test_every_kind_equals_float64(base, mixings, draw, errors, small_tiles, nan_memory):
+def test_every_activation_and_mixing_equals_float64(base, mixings, draw, errors, small_tiles, nan_memory):
     rows = 33 if mixings == "12" else 18  # three tiles or two
     for dtype in TOLERANCE if mixings == "12" else [torch.float32]:
         assert_exact(errors(lag, base, draw(base, mixings, (1, 1, rows, 5, 19, 3), dtype), by_lag=True), dtype)

@@ -34,21 +34,21 @@ def layout(by_lag):
 
 
 @pytest.mark.parametrize("by_lag, base, mixings", KINDS)
-def test_outputs_and_gradients_of_bfloat16_are_those_of_float64(by_lag, base, mixings, draw, errors, nan_memory):
+def test_outputs_and_gradients_of_bfloat16_are_near_float64(by_lag, base, mixings, draw, errors, nan_memory):
     inputs = draw(base, mixings, (2, 2, 131, 8, 64, 16), torch.bfloat16, device="cuda")
     assert_exact(errors(layout(by_lag), base, inputs, by_lag), torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("by_lag", [False, True])
-def test_the_other_types_are_as_exact(by_lag, dtype, draw, errors, nan_memory):
+def test_float32_and_float16_kernels_are_near_float64(by_lag, dtype, draw, errors, nan_memory):
     inputs = draw("G", "12", (2, 2, 131, 8, 64, 16), dtype, device="cuda")
     assert_exact(errors(layout(by_lag), "G", inputs, by_lag), dtype)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1000, 48, 384, 16), (1, 1, 65, 128, 512, 32), (1, 3, 33, 4, 16, 1)], ids=str)
 @pytest.mark.parametrize("by_lag", [False, True])
-def test_wide_heads_and_odd_lengths_are_as_exact(by_lag, shape, draw, errors, nan_memory):
+def test_wide_heads_and_odd_lengths_are_near_float64(by_lag, shape, draw, errors, nan_memory):
     inputs = draw("G", "12", shape, torch.bfloat16, std=0.1, device="cuda")
     assert_exact(errors(layout(by_lag), "G", inputs, by_lag), torch.bfloat16)
 
@@ -103,7 +103,7 @@ def test_a_mixer_in_float32_is_near_float64(label):
 
 
 @pytest.mark.parametrize("label", ["G-cg-q-12", "G-cg-q-12o"])
-def test_gradients_are_the_same_bits_again_without_waiting_for_the_device(label):
+def test_gradients_are_reproducible_and_need_no_device_synchronization(label):
     mixer = build(label, 64, 1000, budget="paper").cuda()
     x = torch.randn(2, 999, 64, device="cuda")
     first = train(mixer, x)

@@ -36,7 +36,7 @@ def assert_exact(found, dtype):
         ("R", "2", (2, 1, 17, 4, 5, 3), torch.float32),
     ],
 )
-def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype, draw, errors, small_tiles, nan_memory):
+def test_outputs_and_gradients_equal_float64(base, mixings, shape, dtype, draw, errors, small_tiles, nan_memory):
     assert_exact(errors(position, base, draw(base, mixings, shape, dtype)), dtype)
 
 
@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype,
     "base, mixings, batch, dtype",
     [(*kind, 1, torch.float32) for kind in ALL] + [(base, "12", 2, torch.float16) for base in "RG"],
 )
-def test_every_kind_equals_float64(base, mixings, batch, dtype, draw, errors, small_tiles, nan_memory):
+def test_every_activation_and_mixing_equals_float64(base, mixings, batch, dtype, draw, errors, small_tiles, nan_memory):
     assert_exact(errors(position, base, draw(base, mixings, (batch, 2, 19, 5, 19, 3), dtype)), dtype)
 
 

@@ -43,7 +43,7 @@ def program(base="R", mixings=(False, True), length=19, by_lag=False):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_lag, base, mixings", [(False, "S", (True, True)), (True, "R", (False, True))])
-def test_right_kernels_have_no_problem(by_lag, base, mixings):
+def test_correct_kernels_pass_the_proof(by_lag, base, mixings):
     assert proof.problem(program(base, mixings, by_lag=by_lag), DEVICE) == ""
 
 
@@ -63,13 +63,13 @@ def test_kernels_that_cannot_be_compiled_are_a_problem_with_its_reason(monkeypat
 
 
 @pytest.mark.slow
-def test_a_program_is_compared_once(fast):
+def test_each_kernel_program_is_verified_once(fast):
     mixer = build("R-q-2", 64, 1024, n_head=2, budget="paper")
     assert {mixer.resolve_path(3, length) for length in (1, 3, 13, 3)} == {"fused"}
     assert (proof.problem.cache_info().misses, proof.problem.cache_info().hits) == (1, 3)
 
 
-def test_a_program_is_compared_in_few_sizes():
+def test_kernel_programs_are_verified_at_few_lengths():
     def programs(label, n_head, lengths):
         allocation = build(label, 64, 1024, n_head=n_head, budget="paper").allocation
         made = [proof.Program.from_allocation(allocation, torch.float32, length) for length in lengths]
@@ -101,6 +101,6 @@ def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wro
     assert said[0]["warning"] == f"{problem}; path dense is used instead"
 
 
-def test_the_path_fused_is_taken_without_a_proof_if_it_is_named(fast, wrong_sums):
+def test_a_named_path_fused_is_used_without_a_proof(fast, wrong_sums):
     mixer = build("R-q-2", 16, 32, budget="paper", path="fused")
     assert mixer.resolve_path(1, 32) == "fused" and mixer.kernel_problem == ""
