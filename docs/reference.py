@@ -146,19 +146,13 @@ def _described(thing: griffe.Object, home: str, level: int = 2) -> list[str]:
         lines = ["| Field | Type | |", "| --- | --- | --- |"]
         for field in rows:
             kind = str(field.annotation).replace("|", "\\|")
-            what = " ".join(_docstring(field).split()) or _comment(field)
+            what = " ".join(_docstring(field).split())
             lines.append(f"| `{field.name}` | `{kind}` | {what.replace('|', chr(92) + '|')} |")
         parts.append("\n".join(lines))
     for name, method in thing.functions.items():
         if not name.startswith("_") and method.docstring:
             parts += _described(method, f"{home}.{thing.name}", level + 1)
     return parts
-
-
-def _comment(field: griffe.Attribute) -> str:
-    """The comment at the end of a field's line, for fields without a docstring."""
-    line = field.source.splitlines()[0] if field.source else ""
-    return line.partition("  # ")[2].strip()
 
 
 def reference_page(title: str, modules: dict[str, tuple[str, ...]]) -> str:

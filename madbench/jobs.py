@@ -90,20 +90,32 @@ class Job(Generic[M, T]):
     parameters is a job of any suite.
     """
 
-    suite: str  # suite that trains the job, such as ``mad`` or ``language``
-    task: str  # name of the task in its suite, such as ``memorization`` or ``language_model``
-    label: str  # canonical label of the mixer
-    family: str  # identity of the label's family: its version and, if installed, a hash of its source
+    suite: str
+    """Suite that trains the job, such as ``mad`` or ``language``."""
+    task: str
+    """Name of the task in its suite, such as ``memorization`` or ``language_model``."""
+    label: str
+    """Canonical label of the mixer."""
+    family: str
+    """Identity of the label's family: its version and, if installed, a hash of its source."""
     setting: dict[str, Any]
     """The data of the job: the fields of its task setting, or the digest and the vocabulary size of its corpus."""
-    model: M  # model around the mixer: the suite's ``Model``
-    mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
-    training: T  # settings of the optimizer: the suite's ``Training``
-    seed: int = 0  # seed of initialization, data and order, each with its own random stream
-    fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
-    budget: Budget = "strict"  # the quantity in which mixers are matched, and the way it is counted
-    task_source: str = ""  # hash of the task's source if an installed package defines the task
-    steps: int = 0  # optimizer steps that the budget chose; 0 if the training settings say how many
+    model: M
+    """Model around the mixer: the suite's ``Model``."""
+    mixer: dict[str, Any]
+    """Settings of the mixer: the fields of its family's ``Settings``."""
+    training: T
+    """Settings of the optimizer: the suite's ``Training``."""
+    seed: int = 0
+    """Seed of initialization, data and order, each with its own random stream."""
+    fidelity: Fidelity = "corrected"
+    """Protocol: ours, or the reference implementation's with its quirks."""
+    budget: Budget = "strict"
+    """The quantity in which mixers are matched, and the way it is counted."""
+    task_source: str = ""
+    """Hash of the task's source if an installed package defines the task."""
+    steps: int = 0
+    """Optimizer steps that the budget chose; 0 if the training settings say how many."""
 
     @functools.cached_property
     def id(self) -> str:
@@ -271,12 +283,14 @@ class Record:
     """
 
     status: Status
-    metrics: dict[str, float] = field(default_factory=dict)  # final numbers by name: accuracy, test_loss, ...
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Final numbers by name: accuracy, test_loss, ..."""
     curve: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation or logged step: step, train_loss, validation_loss, ..."""
     details: dict[str, Any] = field(default_factory=dict)
     """Ranks, parameter counts, computation path, device, versions, git state, seeds by source, timings, ..."""
-    error: str = ""  # reason why a job failed, or step at which it diverged
+    error: str = ""
+    """Reason why a job failed, or step at which it diverged."""
 
     def difference(self, other: Record) -> float:
         """The largest absolute difference between a metric of this record and the same metric of ``other``.
@@ -309,7 +323,8 @@ class TrainingCallbacks:
     """
 
     progress: Callable[[Job, dict[str, Any]], None]
-    ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the others of its group
+    ended: Callable[[Job, Record], None]
+    """Called with a job and its record if it ends before the others of its group."""
 
     def __call__(self, job: Job, progress: dict[str, Any]) -> None:
         self.progress(job, progress)

@@ -1,10 +1,12 @@
-"""Docstrings of functions begin with a noun phrase or an imperative, and references in madbench/ name what exists."""
+"""Docstrings of functions and fields: their first words and places, and references in madbench/ name what exists."""
 
 from __future__ import annotations
 
 import ast
+import io
 import pydoc
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -50,6 +52,46 @@ def test_no_docstring_of_a_function_begins_with_a_verb_in_the_third_person():
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): descriptions(path.read_text(encoding="utf-8")) for path in paths}
     assert len(paths) > 100 and not {path: verbs for path, verbs in found.items() if verbs}
+
+
+def commented_fields(source: str) -> list[str]:
+    """The fields of public dataclasses of a module that have a comment behind them, as ``class.field``."""
+    lines = io.StringIO(source).readline
+    commented = {
+        token.start[0]
+        for token in tokenize.generate_tokens(lines)
+        if token.type == tokenize.COMMENT and not re.match(r"# (noqa|type:|fmt:)", token.string)
+    }
+    return [
+        f"{node.name}.{field.target.id}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.end_lineno in commented
+        if not field.target.id.startswith("_")
+    ]
+
+
+def test_a_field_with_a_comment_is_found():
+    source = '''
+@dataclass(frozen=True)
+class NAME:
+    a: int  # the number
+    b: int = 0
+    """The "# number"."""
+    c: int = 1  # noqa: E501
+    _d: int = 2  # private
+'''
+    assert commented_fields(source.replace("NAME", "Named")) == ["Named.a"]
+    assert commented_fields(source.replace("NAME", "_Named")) == []
+    assert commented_fields(source.replace("@dataclass(frozen=True)", "").replace("NAME", "Named")) == []
+
+
+@pytest.mark.slow
+def test_fields_of_public_dataclasses_are_described_by_strings():
+    found = {path: commented_fields(path.read_text(encoding="utf-8")) for path in (ROOT / "madbench").rglob("*.py")}
+    assert not {str(path.relative_to(ROOT)): names for path, names in found.items() if names}
 
 
 def bound_names(nodes: Iterator[ast.AST]) -> Iterator[str]:

@@ -28,9 +28,12 @@ class CheckResult:
     """The result of one check: a residual, or the error that prevented its measurement."""
 
     check: Check
-    residual: float | None = None  # None if the check does not apply or has failed with an error
-    error: str = ""  # exception that prevented the measurement
-    where: str = ""  # location of the residual, if the check names one
+    residual: float | None = None
+    """None if the check does not apply or has failed with an error."""
+    error: str = ""
+    """Exception that prevented the measurement."""
+    where: str = ""
+    """Location of the residual, if the check names one."""
 
     @property
     def verdict(self) -> Literal["pass", "fail", "not applicable"]:

@@ -19,9 +19,12 @@ class CountedCosts:
     """The counted costs of one mixer, or of several mixers together."""
 
     parameters: int
-    flops_per_token: float  # of the forward pass; a multiply-add counts as two
-    state: int | None  # count of numbers that decoding carries from token to token; None if unknown
-    unknown: str = ""  # reason why the state is unknown
+    flops_per_token: float
+    """FLOPs of the forward pass; a multiply-add counts as two."""
+    state: int | None
+    """Count of numbers that decoding carries from token to token; None if unknown."""
+    unknown: str = ""
+    """Reason why the state is unknown."""
 
 
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:

@@ -41,11 +41,16 @@ class LagKernel:
     slots from the oldest token.
     """
 
-    A: Tensor  # (H, L, R)
-    B: Tensor  # (H, L, R)
-    p: Tensor  # (H, L)
-    s: Tensor  # (H, R) mean strengths over the rows of the input
-    layout: str  # ``lag`` or ``position``
+    A: Tensor
+    """Shape (H, L, R)."""
+    B: Tensor
+    """Shape (H, L, R)."""
+    p: Tensor
+    """Shape (H, L)."""
+    s: Tensor
+    """(H, R) mean strengths over the rows of the input."""
+    layout: str
+    """``lag`` or ``position``."""
 
 
 def by_lag(rows: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ class Payment:
     """A step of :func:`match_budget`: the rank named ``rank`` is reduced as far as needed, but not below ``least``."""
 
     rank: str
-    least: int  # an admissible rank
+    least: int
+    """An admissible rank."""
 
 
 def match_budget(
@@ -171,7 +172,8 @@ class RankAllocation(CountedParameters):
     is exceeded.
     """
 
-    label: Any  # must have the fields ``rope``, ``rank`` and ``over``
+    label: Any
+    """Must have the fields ``rope``, ``rank`` and ``over``."""
     size: Size
     r_qk: int = 0
     r_vo: int = 0

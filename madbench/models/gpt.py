@@ -95,8 +95,10 @@ class Block(nn.Module):
 class DecodingState:
     """The state of a model that decodes token by token: everything that it keeps until the next token."""
 
-    ids: Tensor  # (B, T), the tokens decoded so far
-    caches: tuple[Any, ...] = ()  # cache of each block's mixer; empty if the next token reads all tokens again
+    ids: Tensor
+    """(B, T), the tokens decoded so far."""
+    caches: tuple[Any, ...] = ()
+    """Cache of each block's mixer; empty if the next token reads all tokens again."""
 
     @property
     def position(self) -> int:

@@ -19,8 +19,10 @@ class Cost:
     The costs of its mixers come from formulas of their families.
     """
 
-    parameters: int  # trainable parameters of the whole model
-    flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
+    parameters: int
+    """Trainable parameters of the whole model."""
+    flops_per_token: float
+    """Forward floating-point operations per token, two for each multiply-add."""
 
 
 def swiglu_width(d_model: int, width: int = 0) -> int:

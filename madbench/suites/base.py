@@ -37,15 +37,21 @@ class JobSize:
     The model is not built to compute it.
     """
 
-    parameters: int  # trainable parameters of the whole model
-    steps: int  # optimizer steps
-    seq_len: int  # tokens per input
+    parameters: int
+    """Trainable parameters of the whole model."""
+    steps: int
+    """Optimizer steps."""
+    seq_len: int
+    """Tokens per input."""
     sequences_per_step: int
-    flops_per_token: float  # forward FLOPs per token; a multiply-add is two
+    flops_per_token: float
+    """Forward FLOPs per token; a multiply-add is two."""
     trained_tokens: int
     evaluated_tokens: int
-    mixers: MixerSequence | None = None  # the allocations of the model's mixers; None if the suite does not state them
-    is_causal: bool = True  # False if a token sees all tokens
+    mixers: MixerSequence | None = None
+    """The allocations of the model's mixers; None if the suite does not state them."""
+    is_causal: bool = True
+    """False if a token sees all tokens."""
 
     @property
     def flops(self) -> float:

@@ -24,21 +24,36 @@ class Column:
     name: str
     heading: str
     _: KW_ONLY
-    digits: int  # decimal places to print; comparisons use the unrounded values
-    better: Literal["higher", "lower", ""] = ""  # empty if it is no result: no interval, no best label
-    limits: tuple[float, float] = (-math.inf, math.inf)  # smallest and largest possible value
-    missing: str = ""  # text of an empty cell
-    resolution: float = 1e-6  # step between possible values; means are compared as multiples of it
-    title: str = ""  # longer title for figures and lists; empty: the heading
-    axis: str = ""  # axis label in figures; empty: the title
-    unit: str = "points"  # unit of a difference, in machine-readable output
-    difference: str = "points"  # unit of a difference in text, such as ``nats per token of a loss``
-    is_steps: bool = False  # True if values are training steps to an event that a run may miss
-    is_compared: bool = True  # True if labels are compared by this column
-    is_attributed: bool = True  # True if factor effects and cost figures use this column
-    legend: str = ""  # sentence on the column in captions; empty: none
-    counts: str = ""  # explanation of ``[k/n]`` in captions: k of n seeds succeed
-    has_thresholds: bool = False  # True if the column counts steps to a threshold that the user may choose
+    digits: int
+    """Decimal places to print; comparisons use the unrounded values."""
+    better: Literal["higher", "lower", ""] = ""
+    """Empty if it is no result: no interval, no best label."""
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    """Smallest and largest possible value."""
+    missing: str = ""
+    """Text of an empty cell."""
+    resolution: float = 1e-6
+    """Step between possible values; means are compared as multiples of it."""
+    title: str = ""
+    """Longer title for figures and lists; empty: the heading."""
+    axis: str = ""
+    """Axis label in figures; empty: the title."""
+    unit: str = "points"
+    """Unit of a difference, in machine-readable output."""
+    difference: str = "points"
+    """Unit of a difference in text, such as ``nats per token of a loss``."""
+    is_steps: bool = False
+    """True if values are training steps to an event that a run may miss."""
+    is_compared: bool = True
+    """True if labels are compared by this column."""
+    is_attributed: bool = True
+    """True if factor effects and cost figures use this column."""
+    legend: str = ""
+    """Sentence on the column in captions; empty: none."""
+    counts: str = ""
+    """Explanation of ``[k/n]`` in captions: k of n seeds succeed."""
+    has_thresholds: bool = False
+    """True if the column counts steps to a threshold that the user may choose."""
 
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:

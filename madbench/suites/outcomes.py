@@ -38,10 +38,13 @@ def setting_key(job: Job) -> SettingKey:
 class JobOutcome:
     """A job in a row of a table, with its record if there is one."""
 
-    row: str  # name of the row: a label, or a row of a grid
+    row: str
+    """Name of the row: a label, or a row of a grid."""
     job: Job
-    record: Record | None  # None if nothing is stored or the run failed
-    untrained: UntrainedScores | None = None  # None if not stored; they are then computed
+    record: Record | None
+    """None if nothing is stored or the run failed."""
+    untrained: UntrainedScores | None = None
+    """None if not stored; they are then computed."""
 
     @property
     def status(self) -> str:

@@ -29,7 +29,8 @@ class Plan(Generic[J]):
     jobs: list[J]
     # by override, then by label: the reason why the override has no effect on the label's jobs
     without_effect: Mapping[Override, Mapping[str, str]]
-    canonical: Mapping[Override, str]  # non-canonical override to the text of its canonical form
+    canonical: Mapping[Override, str]
+    """Non-canonical override to the text of its canonical form."""
 
     def checked(self) -> list[J]:
         """Return the jobs.

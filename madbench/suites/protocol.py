@@ -35,7 +35,8 @@ class Protocol:
     suite: Suite[Any, Any]
     profile: ProfileFacts
     profile_name: str
-    overrides: tuple[Override, ...]  # changes to the profile
+    overrides: tuple[Override, ...]
+    """Changes to the profile."""
     tasks: Sequence[str]
     fidelity: Fidelity
     budget: Budget

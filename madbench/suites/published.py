@@ -27,8 +27,10 @@ Scores = dict[str, dict[str, float]]
 class PublishedNumbers:
     """The published numbers of a row under one profile: column to number."""
 
-    of_no_profile: dict[str, float]  # from rows of published tables that name no profile
-    of_profile: dict[str, float]  # from rows that name the profile and its overrides
+    of_no_profile: dict[str, float]
+    """From rows of published tables that name no profile."""
+    of_profile: dict[str, float]
+    """From rows that name the profile and its overrides."""
 
     def shown(self, profile: ProfileFacts, shows_always: bool = False) -> dict[str, float]:
         """The numbers to show in a table: column to number.

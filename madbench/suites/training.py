@@ -23,11 +23,13 @@ class Schedule:
     It rises linearly to ``peak`` in the warm-up, falls to ``end`` along a cosine, and then stays at ``end``.
     """
 
-    steps: int  # optimizer steps of the run
+    steps: int
+    """Optimizer steps of the run."""
     peak: float
     end: float
     warmup_steps: int
-    decay_end: int  # step at which the cosine ends, counted from the start of the run
+    decay_end: int
+    """Step at which the cosine ends, counted from the start of the run."""
     divides_last: bool = False
     """True if the cosine's argument is ``(pi * done) / span``, which may differ from ``pi * (done / span)`` in the last
     digit. A suite keeps its order of operations, so that repeated runs give the same numbers."""

@@ -30,14 +30,22 @@ if TYPE_CHECKING:
 class LogWindow:
     """Measurements of the training steps since the last row of a curve was logged."""
 
-    step: int  # steps taken so far
-    steps: int  # steps since the last row
-    seconds: float  # training time so far, without evaluations and checkpoints
-    interval_seconds: float  # training time since the last row
-    mean_loss: float  # mean loss of the steps since the last row
-    learning_rate: float  # rate of the last step
-    grad_norm: float | None  # norm in the last step, before clipping; None if not measured
-    memory_bytes: int  # peak memory so far
+    step: int
+    """Steps taken so far."""
+    steps: int
+    """Steps since the last row."""
+    seconds: float
+    """Training time so far, without evaluations and checkpoints."""
+    interval_seconds: float
+    """Training time since the last row."""
+    mean_loss: float
+    """Mean loss of the steps since the last row."""
+    learning_rate: float
+    """Rate of the last step."""
+    grad_norm: float | None
+    """Norm in the last step, before clipping; None if not measured."""
+    memory_bytes: int
+    """Peak memory so far."""
 
 
 class Trial(abc.ABC, Generic[J]):

@@ -115,8 +115,10 @@ class TaskFile:
 
     path: Path
     task: str
-    description: str  # the task in one sentence
-    settings: tuple[TaskSetting, ...]  # the baseline, then settings that differ in one field, in the file's order
+    description: str
+    """The task in one sentence."""
+    settings: tuple[TaskSetting, ...]
+    """The baseline, then settings that differ in one field, in the file's order."""
 
     @property
     def baseline(self) -> TaskSetting:

@@ -29,18 +29,24 @@ MOST_TOKENS = 1_000_000_000  # largest number of tokens in one split, because a 
 class Examples:
     """The examples of one split: N examples with T positions each."""
 
-    inputs: np.ndarray  # int64 (N, T), token ids
-    targets: np.ndarray  # int64 (N, T), the target id of each position, or ``IGNORE``
+    inputs: np.ndarray
+    """int64 (N, T), token ids."""
+    targets: np.ndarray
+    """int64 (N, T), the target id of each position, or ``IGNORE``."""
 
 
 @dataclass(frozen=True)
 class CheckedExample:
     """The result of checking one example: roles, correct targets and faults, computed from its tokens alone."""
 
-    roles: list[str]  # the role of each input position, a name in the task's ``roles``
-    targets: list[int]  # the correct target of each position
-    problems: list[str]  # rules of the task that the tokens break; empty for a valid example
-    num_unknowable: int = 0  # evaluated targets that do not follow from the sequence
+    roles: list[str]
+    """The role of each input position, a name in the task's ``roles``."""
+    targets: list[int]
+    """The correct target of each position."""
+    problems: list[str]
+    """Rules of the task that the tokens break; empty for a valid example."""
+    num_unknowable: int = 0
+    """Evaluated targets that do not follow from the sequence."""
 
 
 @dataclass(frozen=True)

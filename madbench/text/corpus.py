@@ -46,7 +46,8 @@ class Corpus:
 
     folder: Path
     manifest: Manifest
-    cache: Path | None = field(default=None, compare=False)  # folder with a record of verified files
+    cache: Path | None = field(default=None, compare=False)
+    """Folder with a record of verified files."""
 
     def verify(self) -> None:
         """Verify that the token files match the manifest. Files that ``cache`` records as verified are not read again.

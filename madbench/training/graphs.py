@@ -31,8 +31,10 @@ class StepBuffers:
     """The fixed buffers and the CUDA graph for steps with batches of one shape, and the number of such steps so far."""
 
     batches: Batches
-    losses: Tensor | None = None  # (N,)
-    norms: Tensor | None = None  # (N,)
+    losses: Tensor | None = None
+    """Shape (N,)."""
+    norms: Tensor | None = None
+    """Shape (N,)."""
     graph: torch.cuda.CUDAGraph | None = None
     steps: int = 0
 

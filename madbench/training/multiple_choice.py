@@ -34,9 +34,12 @@ SHORTEST = 16  # tokens of a question
 class Questions:
     """N multiple-choice questions of one task, as token ids. Contexts have C tokens, and choices have L."""
 
-    contexts: np.ndarray  # ids (N, C)
-    choices: np.ndarray  # ids (N, CHOICES, L)
-    answers: np.ndarray  # index of the true continuation, (N,)
+    contexts: np.ndarray
+    """Ids, shape (N, C)."""
+    choices: np.ndarray
+    """Ids, shape (N, CHOICES, L)."""
+    answers: np.ndarray
+    """Index of the true continuation, (N,)."""
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:

@@ -38,19 +38,32 @@ class Dynamics:
     mirror is a factor I - beta_t w_t r_t^T. Row t multiplies the state by both, and then adds its key.
     """
 
-    q: Tensor  # (B, H, T, n) qbar
-    k: Tensor  # (B, H, T, n) kbar
-    v: Tensor  # (B, H, T, V)
-    log_gate: Tensor | None  # (B or 1, H or 1, T, 1 or n) log lambda
-    w: Tensor | None  # (B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors
-    beta: Tensor | None  # (B, H, T) strengths of the mirrors
-    length: Tensor | None = None  # (B, H, T) length of kbar, if w is its direction
-    row_log: Tensor | None = None  # (B, H, T) log of a factor that the scores of a row lack
-    log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
-    own: Tensor | None = None  # (B, H, T) score of a row with its own key, if it is not q . k; without mirrors only
-    read: Tensor | None = None  # (B, H, T, n) directions r that read what is removed, if they are not w
-    reads_before_decay: bool = False  # True if r reads the state before the decay of its row
-    least_log_gate: float | None = None  # lower bound of a log_gate per channel, with mirrors only
+    q: Tensor
+    """(B, H, T, n) qbar."""
+    k: Tensor
+    """(B, H, T, n) kbar."""
+    v: Tensor
+    """Shape (B, H, T, V)."""
+    log_gate: Tensor | None
+    """(B or 1, H or 1, T, 1 or n) log lambda."""
+    w: Tensor | None
+    """(B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors."""
+    beta: Tensor | None
+    """(B, H, T) strengths of the mirrors."""
+    length: Tensor | None = None
+    """(B, H, T) length of kbar, if w is its direction."""
+    row_log: Tensor | None = None
+    """(B, H, T) log of a factor that the scores of a row lack."""
+    log_norm: Tensor | None = None
+    """(B, H, T) log eta of wx and pow."""
+    own: Tensor | None = None
+    """(B, H, T) score of a row with its own key, if it is not q . k; without mirrors only."""
+    read: Tensor | None = None
+    """(B, H, T, n) directions r that read what is removed, if they are not w."""
+    reads_before_decay: bool = False
+    """True if r reads the state before the decay of its row."""
+    least_log_gate: float | None = None
+    """Lower bound of a log_gate per channel, with mirrors only."""
 
     @property
     def reading(self) -> Tensor:
@@ -65,11 +78,16 @@ class Blocks:
     The axis of blocks precedes that of rows. A state that enters a block is the state after all rows before the block.
     """
 
-    scores: Tensor  # (B, H, Z, C, C) scores between rows of one block
-    queries: Tensor  # (B, H, Z, C, n) queries whose products with the keys before the block are scores
-    keys: Tensor  # (B, H, Z, C, n) keys at the end of the block
-    log_decay: Tensor | None  # (B, H, Z, 1 or n) decay of a state, in double precision
-    transition: Tensor | None  # (B, H, Z, n, n) map of a state with mirrors, including decay
+    scores: Tensor
+    """(B, H, Z, C, C) scores between rows of one block."""
+    queries: Tensor
+    """(B, H, Z, C, n) queries whose products with the keys before the block are scores."""
+    keys: Tensor
+    """(B, H, Z, C, n) keys at the end of the block."""
+    log_decay: Tensor | None
+    """(B, H, Z, 1 or n) decay of a state, in double precision."""
+    transition: Tensor | None
+    """(B, H, Z, n, n) map of a state with mirrors, including decay."""
 
 
 def scores(d: Dynamics) -> Tensor:
@@ -108,8 +126,10 @@ class PastReads:
     """
 
     decay: Decay | HalvedDecay
-    reading: Tensor  # (..., T, n) r
-    is_before_decay: bool  # True if r reads the state before the decay of its row
+    reading: Tensor
+    """(..., T, n) r."""
+    is_before_decay: bool
+    """True if r reads the state before the decay of its row."""
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
         """The matrix (..., T, T) of what rows read of the writes of earlier rows: entry (t, s) is what t reads of s.

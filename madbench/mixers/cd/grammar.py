@@ -71,17 +71,28 @@ class CdLabel:
     Raises ``LabelError`` for an unknown value of a field and for an invalid combination.
     """
 
-    readout: str  # phi, or psi with a k before it
-    gate: str = ""  # lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1
-    mirror: str = ""  # mirror of A_t: direction k or z, strength 1, 2 or r
-    scaling: str = ""  # b_j; "" is 1/sqrt(n)
-    norm: str = ""  # eta_i; "" is 1
-    rope: bool = False  # p: queries and keys are rotated by position
-    conv: bool = False  # c: q, k and v go through a convolution over 4 tokens and SiLU
-    unit: bool = False  # u: queries and keys have length 1
-    output: str = ""  # g: RMSNorm times SiLU gate; o: sigmoid gate
-    rank: str = ""  # v: the rank of VO is reduced before that of QK
-    over: bool = False  # !: the budget is reported but not enforced
+    readout: str
+    """Phi, or psi with a k before it."""
+    gate: str = ""
+    """lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1."""
+    mirror: str = ""
+    """Mirror of A_t: direction k or z, strength 1, 2 or r."""
+    scaling: str = ""
+    """b_j; "" is 1/sqrt(n)."""
+    norm: str = ""
+    """eta_i; "" is 1."""
+    rope: bool = False
+    """p: queries and keys are rotated by position."""
+    conv: bool = False
+    """c: q, k and v go through a convolution over 4 tokens and SiLU."""
+    unit: bool = False
+    """u: queries and keys have length 1."""
+    output: str = ""
+    """g: RMSNorm times SiLU gate; o: sigmoid gate."""
+    rank: str = ""
+    """v: the rank of VO is reduced before that of QK."""
+    over: bool = False
+    """!: the budget is reported but not enforced."""
 
     def __post_init__(self) -> None:
         if self.output == "go":

@@ -29,11 +29,16 @@ class Cache:
     It grows with the sequence only if the readout is not linear in the state.
     """
 
-    state: Tensor  # (B, H, n, V) Z, with one more column for a sum; or (B, H, n, S) the keys h_tj, oldest first
-    values: Tensor | None  # (B, H, S, V) values of the keys
-    maximum: Tensor | None  # (B, H) running maximum m_t; Z lacks the factor e^m_t
-    inputs: Tensor | None  # (B, 3, 2 N + M) last inputs of the convolutions
-    position: int  # number of tokens decoded so far
+    state: Tensor
+    """(B, H, n, V) Z, with one more column for a sum; or (B, H, n, S) the keys h_tj, oldest first."""
+    values: Tensor | None
+    """(B, H, S, V) values of the keys."""
+    maximum: Tensor | None
+    """(B, H) running maximum m_t; Z lacks the factor e^m_t."""
+    inputs: Tensor | None
+    """(B, 3, 2 N + M) last inputs of the convolutions."""
+    position: int
+    """Number of tokens decoded so far."""
 
 
 class Projections(nn.Module):

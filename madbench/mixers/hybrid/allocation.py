@@ -21,7 +21,8 @@ class HybridLabel:
     """
 
     layers: tuple[Label, ...]
-    is_cut: bool = False  # True if the last repetition may be incomplete
+    is_cut: bool = False
+    """True if the last repetition may be incomplete."""
 
     def __str__(self) -> str:
         return join_pattern(self.layers, self.is_cut)

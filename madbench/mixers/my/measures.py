@@ -46,9 +46,11 @@ class ModuleAllocation:
 
     label: Any
     size: Size
-    terms: Mapping[str, int]  # parameters by part of the module
+    terms: Mapping[str, int]
+    """Parameters by part of the module."""
     target: int
-    leak: str = ""  # violation of causality or independence, as a predicate such as "is not causal: ..."
+    leak: str = ""
+    """Violation of causality or independence, as a predicate such as "is not causal: ..."."""
 
     @property
     def ranks(self) -> dict[str, int]:

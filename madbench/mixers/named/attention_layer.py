@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 class Cache:
     """The cache of token-by-token decoding, which grows by every token."""
 
-    cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what later rows read of the tokens so far, by name
-    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides, by name
-    position: int  # number of tokens decoded so far; exceeds T if the window slides
+    cached: Mapping[str, Tensor]
+    """(B, ..., T, C) each: what later rows read of the tokens so far, by name."""
+    carried: Mapping[str, Tensor]
+    """(B, ...) each: what the next token needs besides, by name."""
+    position: int
+    """Number of tokens decoded so far; exceeds T if the window slides."""
 
 
 class AttentionLayer(NamedLayer):

@@ -34,8 +34,10 @@ def rows_per_block(x: Tensor) -> int:
 class Cache:
     """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
-    state: Tensor  # (B, H, K, V)
-    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the state, by name
+    state: Tensor
+    """Shape (B, H, K, V)."""
+    carried: Mapping[str, Tensor]
+    """(B, ...) each: what the next token needs besides the state, by name."""
 
 
 class RecurrentLayer(NamedLayer):

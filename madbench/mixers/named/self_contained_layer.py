@@ -16,7 +16,8 @@ from madbench.mixers.named.self_contained import SelfContained
 class Cache:
     """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
-    carried: Mapping[str, Tensor]  # (B, ...) each, as the operator names them
+    carried: Mapping[str, Tensor]
+    """(B, ...) each, as the operator names them."""
 
 
 class SelfContainedLayer(NamedLayer):

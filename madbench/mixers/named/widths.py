@@ -11,10 +11,13 @@ from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 class Dims:
     """The widths of a layer: the channels of the model, and the channels of keys and values per head."""
 
-    d: int  # width of the model
+    d: int
+    """Width of the model."""
     heads: int
-    key: int  # key channels per head
-    value: int  # value channels per head
+    key: int
+    """Key channels per head."""
+    value: int
+    """Value channels per head."""
 
     key_dim = property(lambda self: self.heads * self.key, doc="Key channels of all heads.")
     value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")

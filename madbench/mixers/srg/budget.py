@@ -55,7 +55,8 @@ class Term:
     formula: str
     tensors: str
     count: Callable[[SrgAllocation], int | Fraction]
-    is_table: bool = False  # True if the count grows with the maximum length; the paper does not count these terms
+    is_table: bool = False
+    """True if the count grows with the maximum length; the paper does not count these terms."""
 
 
 TERMS = {
@@ -102,14 +103,22 @@ class SrgAllocation:
 
     label: SrgLabel
     size: Size
-    ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, the rank r (0 without mixing)
-    registers: int = 0  # k, number of registers
-    adapter_rank: int = 0  # r_a, rank of the adapters of V and O
-    gates: str = "both"  # sides that a label with g gates: ``qk``, ``vo`` or both
-    window: int = 0  # w, number of tokens that a row sees; 0 if it sees all earlier tokens
-    kv_heads: int = 0  # m, heads of keys and values; 0 if each head has its own
-    rope_share: float = 1.0  # p, share of the channels of a head that are rotated
-    differential: str = "v1"  # D, ``v1``, or ``v2`` with keys that both sets of query heads share
+    ranks: dict[str, int]
+    """``qk`` and ``vo``, summed over heads, and ``mix``, the rank r (0 without mixing)."""
+    registers: int = 0
+    """k, number of registers."""
+    adapter_rank: int = 0
+    """r_a, rank of the adapters of V and O."""
+    gates: str = "both"
+    """Sides that a label with g gates: ``qk``, ``vo`` or both."""
+    window: int = 0
+    """w, number of tokens that a row sees; 0 if it sees all earlier tokens."""
+    kv_heads: int = 0
+    """m, heads of keys and values; 0 if each head has its own."""
+    rope_share: float = 1.0
+    """p, share of the channels of a head that are rotated."""
+    differential: str = "v1"
+    """D, ``v1``, or ``v2`` with keys that both sets of query heads share."""
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:

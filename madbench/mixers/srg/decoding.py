@@ -43,9 +43,12 @@ ANGLES = 64  # number of positions whose angles are computed together
 class Storage:
     """Memory for the keys and values of C tokens. Several caches can share it, since each row is written only once."""
 
-    k: Tensor  # (B, H_q, C, K), or once per group of heads that share keys and values
-    v: Tensor  # (B, H, C, V), or once per group of heads
-    used: int  # number of used rows; the rows after them are free
+    k: Tensor
+    """(B, H_q, C, K), or once per group of heads that share keys and values."""
+    v: Tensor
+    """(B, H, C, V), or once per group of heads."""
+    used: int
+    """Number of used rows; the rows after them are free."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,18 @@ class Cache:
     """The state of decoding B sequences after some tokens. It is immutable: a step returns a new cache."""
 
     storage: Storage
-    rows: slice  # rows of the storage
-    inputs: Tensor | None  # (B, 3, D), the newest inputs, read by a convolution; zeros before the first token
-    position: int  # number of tokens decoded so far; with w, or if the cache slides, it exceeds the rows
-    left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
-    angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
-    weights: StepWeights | None = None  # prepared for steps; None if steps read the mixer's own
+    rows: slice
+    """Rows of the storage."""
+    inputs: Tensor | None
+    """(B, 3, D), the newest inputs, read by a convolution; zeros before the first token."""
+    position: int
+    """Number of tokens decoded so far; with w, or if the cache slides, it exceeds the rows."""
+    left: int = 0
+    """Number of tokens that have left the window of w; in the position layout they keep slots."""
+    angles: tuple[Tensor, Tensor] | None = None
+    """Cosines and sines of RoPE for ANGLES positions around the newest."""
+    weights: StepWeights | None = None
+    """Prepared for steps; None if steps read the mixer's own."""
 
     @property
     def k(self) -> Tensor:

@@ -44,16 +44,26 @@ SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 class Letter(Explanation):
     """A row of ``LETTERS``: what a letter means, where it stands in a label, and what it adds to a mixer."""
 
-    segment: str  # one of SEGMENTS
-    field: str  # field of SrgLabel that the letter sets
-    value: str | bool = True  # value of that field
-    needs: str = ""  # letters of which at least one must precede it
-    terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
-    raises_budget: bool = False  # True if the budget grows by these parameters, so that no side must shrink for them
-    acts_on_scores: bool = True  # False if it changes only what is before the scores or after the readout of values
-    settings: tuple[str, ...] = ()  # settings of the family that have an effect on every label with the letter
-    beside: tuple[tuple[str, Explanation], ...] = ()  # explanations that replace this one if another letter is present
-    is_in_table1: bool = True  # True if the letter is in the paper's Table 1
+    segment: str
+    """One of SEGMENTS."""
+    field: str
+    """Field of SrgLabel that the letter sets."""
+    value: str | bool = True
+    """Value of that field."""
+    needs: str = ""
+    """Letters of which at least one must precede it."""
+    terms: tuple[str, ...] = ()
+    """Parameters that it adds, named as in madbench.mixers.srg.budget.TERMS."""
+    raises_budget: bool = False
+    """True if the budget grows by these parameters, so that no side must shrink for them."""
+    acts_on_scores: bool = True
+    """False if it changes only what is before the scores or after the readout of values."""
+    settings: tuple[str, ...] = ()
+    """Settings of the family that have an effect on every label with the letter."""
+    beside: tuple[tuple[str, Explanation], ...] = ()
+    """Explanations that replace this one if another letter is present."""
+    is_in_table1: bool = True
+    """True if the letter is in the paper's Table 1."""
 
     @property
     def factor(self) -> str:
@@ -213,23 +223,40 @@ WIDENED = Explanation("", "QK widened",
 class SrgLabel:
     """A parsed label of the S/R/G grammar. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
 
-    base: Literal["S", "R", "G", "D", "L"]  # softmax, ReLU of L2-normalized scores, GLU, two softmaxes, L2Norm only
-    rope: bool = False  # p: queries and keys are rotated by position
-    conv: bool = False  # c: depthwise causal convolutions of the K and V inputs
-    gates: bool = False  # g: the current token gates the QK and VO widths
-    rank: Literal["", "q", "v"] = ""  # side whose rank is reduced to meet the budget
-    mix1: bool = False  # 1: R(1) mixes the scores along the sequence
-    mix2: bool = False  # 2: R(2) mixes the activations along the sequence
-    layout: Literal["position", "lag"] = "position"  # lag (o): mixing rows count back from the current token
-    over: bool = False  # !: the budget is reported but not enforced
-    registers: bool = False  # k: learned rows before the tokens
-    adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
-    window: bool = False  # w: a row sees the last tokens only
-    sink: bool = False  # s: a learned logit in the denominator of softmax
-    qk_norm: bool = False  # n: queries and keys are normalized per head
-    shared_kv: bool = False  # m: groups of heads share keys and values
-    head_gate: bool = False  # h: the current token gates the readout of each head
-    exclusive: bool = False  # e: the readout of a head loses its component along the token's own value
+    base: Literal["S", "R", "G", "D", "L"]
+    """Softmax, ReLU of L2-normalized scores, GLU, two softmaxes, L2Norm only."""
+    rope: bool = False
+    """p: queries and keys are rotated by position."""
+    conv: bool = False
+    """c: depthwise causal convolutions of the K and V inputs."""
+    gates: bool = False
+    """g: the current token gates the QK and VO widths."""
+    rank: Literal["", "q", "v"] = ""
+    """Side whose rank is reduced to meet the budget."""
+    mix1: bool = False
+    """1: R(1) mixes the scores along the sequence."""
+    mix2: bool = False
+    """2: R(2) mixes the activations along the sequence."""
+    layout: Literal["position", "lag"] = "position"
+    """Lag (o): mixing rows count back from the current token."""
+    over: bool = False
+    """!: the budget is reported but not enforced."""
+    registers: bool = False
+    """k: learned rows before the tokens."""
+    adapter: bool = False
+    """a: products of thin matrices are added to W_v and W_o."""
+    window: bool = False
+    """w: a row sees the last tokens only."""
+    sink: bool = False
+    """s: a learned logit in the denominator of softmax."""
+    qk_norm: bool = False
+    """n: queries and keys are normalized per head."""
+    shared_kv: bool = False
+    """m: groups of heads share keys and values."""
+    head_gate: bool = False
+    """h: the current token gates the readout of each head."""
+    exclusive: bool = False
+    """e: the readout of a head loses its component along the token's own value."""
 
     def __post_init__(self) -> None:
         for name, options in FIELDS.items():

@@ -32,10 +32,14 @@ class Maps:
     otherwise H, the number of heads.
     """
 
-    scores: Tensor  # z (B, H_q, T, S)
-    hidden: Tensor  # h (B, H_q, T, S), the scores after R(1)
-    activations: Tensor  # a (B, H, T, S)
-    weights: Tensor  # w (B, H, T, S), the activations after R(2)
+    scores: Tensor
+    """z, shape (B, H_q, T, S)."""
+    hidden: Tensor
+    """h (B, H_q, T, S), the scores after R(1)."""
+    activations: Tensor
+    """a, shape (B, H, T, S)."""
+    weights: Tensor
+    """w (B, H, T, S), the activations after R(2)."""
 
 
 def maps(mixer: DynamicMLPLike, x: Tensor, position: int = 0) -> Maps:

@@ -46,13 +46,20 @@ class Projected:
     :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.for_each_head` repeats them.
     """
 
-    q: Tensor  # (B, H_q, T, K), rotated and gated
-    k: Tensor  # (B, H_q, S, K), rotated
-    v: Tensor  # (B, H, S, V)
-    s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
-    s2: Tensor | None  # (B, H, T, R) strengths of R(2)
-    to_registers: Tensor | None  # (B, H_q, T, registers) scores
-    contrast: Tensor | None = None  # (B, H, T, 1) weight of the second softmax of DIFF V2
+    q: Tensor
+    """(B, H_q, T, K), rotated and gated."""
+    k: Tensor
+    """(B, H_q, S, K), rotated."""
+    v: Tensor
+    """Shape (B, H, S, V)."""
+    s1: Tensor | None
+    """(B, H_q, T, R) strengths of R(1)."""
+    s2: Tensor | None
+    """(B, H, T, R) strengths of R(2)."""
+    to_registers: Tensor | None
+    """(B, H_q, T, registers) scores."""
+    contrast: Tensor | None = None
+    """(B, H, T, 1) weight of the second softmax of DIFF V2."""
 
     def in_float32(self) -> Projected:
         """Return a copy with all tensors in float32."""

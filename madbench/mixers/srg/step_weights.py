@@ -41,10 +41,14 @@ class StepMixing:
     L is the number of rows of the mixing tables, and R the rank.
     """
 
-    into: Tensor  # (heads, L, R)
-    out_of: Tensor  # (heads, R, L)
-    gain: Tensor  # (heads, 1, L)
-    is_from_end: bool  # True if the last slot uses the same table row at every length, False if the first does
+    into: Tensor
+    """Shape (heads, L, R)."""
+    out_of: Tensor
+    """Shape (heads, R, L)."""
+    gain: Tensor
+    """Shape (heads, 1, L)."""
+    is_from_end: bool
+    """True if the last slot uses the same table row at every length, False if the first does."""
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
@@ -91,19 +95,30 @@ class StepWeights:
     Some are copies, which become wrong if the mixer's weights change; :meth:`fit` tells.
     """
 
-    sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first
-    weight: Tensor  # (sum of sizes, D)
-    bias: Tensor  # (sum of sizes)
-    k: Tensor  # (H_q K, D)
-    v: Tensor  # (H V, D)
-    o: Tensor  # (D, H V)
-    taps: Tensor | None  # (2, 4, D), of the convolutions for keys and values
+    sizes: Mapping[str, int]
+    """Number of outputs per layer in ``weight``, the query first."""
+    weight: Tensor
+    """Shape (sum of sizes, D)."""
+    bias: Tensor
+    """Shape (sum of sizes)."""
+    k: Tensor
+    """Shape (H_q K, D)."""
+    v: Tensor
+    """Shape (H V, D)."""
+    o: Tensor
+    """Shape (D, H V)."""
+    taps: Tensor | None
+    """(2, 4, D), of the convolutions for keys and values."""
     mix1: StepMixing | None
     mix2: StepMixing | None
-    dtype: torch.dtype  # of the mixer when the copies were made
+    dtype: torch.dtype
+    """The dtype of the mixer when the copies were made."""
     device: torch.device
-    sources: tuple[Tensor, ...]  # the parameters of the mixer; empty if torch does not count their changes
-    versions: tuple[int, ...]  # of the sources when the copies were made
+    """The device of the mixer when the copies were made."""
+    sources: tuple[Tensor, ...]
+    """The parameters of the mixer; empty if torch does not count their changes."""
+    versions: tuple[int, ...]
+    """torch's counts of changes of the sources when the copies were made."""
 
     def fit(self, mixer: DynamicMLPLike) -> bool:
         """True if the mixer still has the dtype and device of the copies, and no parameter has changed in place.

@@ -30,8 +30,10 @@ EPS = 1e-6  # epsilon of the norm of c
 class LatentDims(Dims):
     """The widths of a layer of latent attention. The ``key`` channels of a head include the ``rope`` channels."""
 
-    latent: int  # C, channels of c
-    rope: int  # R, channels of the part of keys that all heads share
+    latent: int
+    """C, channels of c."""
+    rope: int
+    """R, channels of the part of keys that all heads share."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class RwkvDims(Dims):
     a: int
     v: int
     g: int
-    is_first: bool = False  # True for the first layer of a model, which has no map v_lora
+    is_first: bool = False
+    """True for the first layer of a model, which has no map v_lora."""
 
     @classmethod
     def with_ranks(cls, d: int, heads: int, key: int, value: int, most: int | None = None) -> RwkvDims:

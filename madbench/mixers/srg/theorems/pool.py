@@ -37,14 +37,22 @@ class Pool:
     the QK side and of the VO side.
     """
 
-    token: Tensor  # x (D,)
-    address: Tensor  # L(1) (D, D)
-    readout: Tensor  # L(2)^T (D, D)
-    u: Tensor  # (S, D), computed by the mixer's own mixing
-    v: Tensor  # (S, D)
-    r1: Tensor  # R(1) (S, S), computed from its equation
-    r2: Tensor  # R(2)
-    context: tuple[Tensor, Tensor]  # X (S, D) as keys and as values read it, each after its own convolution
+    token: Tensor
+    """x, shape (D,)."""
+    address: Tensor
+    """L(1), shape (D, D)."""
+    readout: Tensor
+    """L(2)^T, shape (D, D)."""
+    u: Tensor
+    """(S, D), computed by the mixer's own mixing."""
+    v: Tensor
+    """Shape (S, D)."""
+    r1: Tensor
+    """R(1) (S, S), computed from its equation."""
+    r2: Tensor
+    """R(2)."""
+    context: tuple[Tensor, Tensor]
+    """X (S, D) as keys and as values read it, each after its own convolution."""
 
     def coefficients(self, u: Tensor) -> Tensor:
         """The scores alpha = x L(1) u^T (..,) of atoms u (.., D) for the pool's token x. Their signs select slots."""
@@ -63,11 +71,16 @@ class Pool:
 class Reach:
     """The bounds of Assumption D.1 for a set of pools. They define Omega_t, the set of admissible atoms (Lemma D.2)."""
 
-    u: float  # largest |u|, C_R1 B_X
-    v: float  # largest |v|, C_R2 B_X
-    token: float  # largest norm of a token, B_x
-    address: float  # largest norm of L(1), C_L1
-    readout: float  # largest norm of L(2), C_L2
+    u: float
+    """Largest |u|, C_R1 B_X."""
+    v: float
+    """Largest |v|, C_R2 B_X."""
+    token: float
+    """Largest norm of a token, B_x."""
+    address: float
+    """Largest norm of L(1), C_L1."""
+    readout: float
+    """Largest norm of L(2), C_L2."""
 
     @property
     def features(self) -> float:

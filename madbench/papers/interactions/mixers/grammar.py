@@ -41,21 +41,33 @@ class InteractionLabel:
     The constructor raises ``LabelError`` for a value that a field cannot have, and for fields that do not go together.
     """
 
-    base: Literal["", "L", "C"] = ""  # softmax; linear, with factored effects; linear, with full coupling matrices
-    rope: bool = False  # p: queries and keys are rotated by position
-    rank: Literal["", "q", "v"] = ""  # side that pays for the budget
-    over: bool = False  # !: the budget is reported but not enforced
+    base: Literal["", "L", "C"] = ""
+    """Softmax; linear, with factored effects; linear, with full coupling matrices."""
+    rope: bool = False
+    """p: queries and keys are rotated by position."""
+    rank: Literal["", "q", "v"] = ""
+    """Side that pays for the budget."""
+    over: bool = False
+    """!: the budget is reported but not enforced."""
 
-    prefix: ClassVar[str]  # name of the family and a colon
-    kind: ClassVar[str]  # the letters between the base and the first hyphen
-    numbers: ClassVar[str]  # field with one number per part of the heads; ``parts`` in ``syntax``
-    own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the family's further fields
-    extra: ClassVar[str]  # the letter that adds parameters
+    prefix: ClassVar[str]
+    """Name of the family and a colon."""
+    kind: ClassVar[str]
+    """The letters between the base and the first hyphen."""
+    numbers: ClassVar[str]
+    """Field with one number per part of the heads; ``parts`` in ``syntax``."""
+    own: ClassVar[Mapping[str, Sequence[Any]]]
+    """Values of the family's further fields."""
+    extra: ClassVar[str]
+    """The letter that adds parameters."""
     syntax: ClassVar[re.Pattern[str]]
-    number: ClassVar[str]  # description of a digit in messages
+    number: ClassVar[str]
+    """Description of a digit in messages."""
     examples: ClassVar[str]
-    kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]  # match of the syntax -> the family's fields
-    in_order: ClassVar[Callable[[str], str]]  # letters -> those of ``kind``, in the order of a label
+    kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]
+    """Match of the syntax -> the family's fields."""
+    in_order: ClassVar[Callable[[str], str]]
+    """Letters -> those of ``kind``, in the order of a label."""
 
     def __post_init__(self) -> None:
         for name, options in {**COMMON, **self.own}.items():

@@ -36,12 +36,18 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 class Descent:
     """The result of gradient descent on C and w from C = 0 and a value of 1 for every symbol."""
 
-    c: Array  # (d, d')
-    w: Array  # (d',)
-    effects: Array  # T
-    losses: Array  # the paper's loss before each step
-    drift: float  # largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 over symbols mu, in the domain base
-    least: float  # smallest value of a symbol during training
+    c: Array
+    """Shape (d, d')."""
+    w: Array
+    """Shape (d',)."""
+    effects: Array
+    """T of the paper."""
+    losses: Array
+    """The paper's loss before each step."""
+    drift: float
+    """Largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 over symbols mu, in the domain base."""
+    least: float
+    """Smallest value of a symbol during training."""
 
 
 def descend(counts: Array, features: Array, targets: Array, rate: float, steps: int, e: Array, f: Array) -> Descent:

@@ -30,9 +30,12 @@ from madbench.papers.interactions.mixers.hfa.grammar import HfaLabel
 class HaLabel(InteractionLabel):
     """A label of the family ``ha:`` of HyperAttention."""
 
-    degrees: tuple[int, ...]  # n of each part of the heads
-    unshared: bool = False  # u: every slot of the tuples has its own keys and values
-    tuples: Literal["", "s", "a"] = ""  # ordered, j1 >= j2 >= ..; strict, j1 > j2 > ..; all
+    degrees: tuple[int, ...]
+    """n of each part of the heads."""
+    unshared: bool = False
+    """u: every slot of the tuples has its own keys and values."""
+    tuples: Literal["", "s", "a"] = ""
+    """Ordered, j1 >= j2 >= ..; strict, j1 > j2 > ..; all."""
 
     prefix = "ha:"
     numbers = "degrees"

@@ -22,8 +22,10 @@ from madbench.papers.interactions.mixers.grammar import BrokenRule, InteractionL
 class HfaLabel(InteractionLabel):
     """A label of the family ``hfa:`` of HyperFeatureAttention."""
 
-    orders: tuple[int, ...]  # A of each part of the heads
-    product: bool = False  # w: the value is a product too
+    orders: tuple[int, ...]
+    """A of each part of the heads."""
+    product: bool = False
+    """w: the value is a product too."""
 
     degree = 2  # tokens of an interaction, as in ``ha:`` labels
     tuples = ""  # tuples of one other token
