@@ -337,7 +337,7 @@ def test_jobs_that_differ_in_the_seed_alone_are_compared_with_a_profile_once(mon
     calls = []
     compared = MadProfile.training_changes
     monkeypatch.setattr(MadProfile, "training_changes", lambda *args: calls.append(1) or compared(*args))
-    profile = MadProfile.load("quick")
+    profile = dataclasses.replace(MadProfile.load("quick"))  # has compared no job yet
     jobs = MAD.jobs(["S", "R-c"], profile, seeds=range(5), tasks=["compression"])
     assert all(map(profile.trains_job, jobs)) and len(calls) == 1
 
