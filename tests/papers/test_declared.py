@@ -37,7 +37,7 @@ MAY_IMPORT = {
 }
 
 
-def test_an_item_that_trains_has_five_seeds_or_says_why_fewer():
+def test_items_that_train_have_five_seeds_or_a_reason():
     fewer = [
         f"{paper.name} {item.id}"
         for paper in map(load_paper, built_in())
@@ -54,7 +54,7 @@ def test_the_seeds_of_an_item_are_those_of_its_jobs():
     assert {job.seed for job in jobs_of(Request(paper, item))} == {3, 4}
 
 
-def test_nothing_of_the_core_imports_papers():
+def test_no_module_outside_papers_imports_them():
     importing = re.compile(
         r"^\s*(from madbench\.papers|import madbench\.papers|from madbench import .*\bpapers\b)", re.M
     )
@@ -66,7 +66,7 @@ def test_nothing_of_the_core_imports_papers():
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))
-def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
+def test_every_item_has_an_existing_measure_a_verb_or_a_reason(name):
     from madbench.cli import VERBS
 
     paper = load_paper(name)
@@ -94,7 +94,7 @@ def test_every_item_that_trains_or_verifies_says_what_it_costs(name):
     assert costly and [item.id for item in costly if not item.seconds] == []
 
 
-def test_a_verdict_against_a_paper_is_not_outweighed():
+def test_one_contradicted_statement_makes_the_item_contradicted():
     assert state_of_verdicts({"a": "supported", "b": "contradicted"}) == "contradicted"
     assert state_of_verdicts({"a": "supported", "b": "not enough data"}) == "not decided"
     assert state_of_verdicts({"a": "supported", "b": "reproduced"}) == "reproduced"
@@ -106,7 +106,7 @@ def test_an_operator_that_fails_here_says_nothing_of_the_paper():
 
 
 @pytest.mark.parametrize("item", ["figure2", "figure3", "figure4"])
-def test_figures_of_colliding_agents_train_their_embedding_alone(item):
+def test_figures_of_colliding_agents_train_only_their_embedding(item):
     paper = load_paper("interactions")
     (job,) = jobs_of(Request(paper, paper.item(item)))
     assert job.setting["embedding"] == ("one_hot" if item == "figure3" else "sinusoidal") and not job.setting["control"]
@@ -168,7 +168,7 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
         check_profile(item, "full")
 
 
-def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
+def test_the_state_of_an_item_is_limited_to_the_trained_size_and_rows():
     paper = load_paper("interactions")
     against = ItemResult((), {"a": "supported", "b": "contradicted"}, {})
     with_it = ItemResult((), {"a": "supported"}, {})
@@ -188,7 +188,7 @@ def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
     assert state(with_it, of_rows) == "partly (2 of 4 rows)" and state(against, of_rows) == "contradicted"
 
 
-def test_the_verdict_of_a_small_model_against_a_statement_names_the_size():
+def test_a_contradiction_by_a_small_model_is_restricted_to_its_size():
     paper = load_paper("coefficients")
     small, own = (Request(paper, paper.item("principle2"), size) for size in ("quick", "full"))
     assert statement_verdict(small, "contradicted") == "contradicted at this size"

@@ -42,7 +42,7 @@ def packaged(monkeypatch, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
+def test_an_installed_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
     packaged(positions="madbench_positions:PAPER", broken="madbench_nowhere:PAPER", other="json:dumps")
     papers, problems = loaded_papers()
     assert {*built_in(), "positions"} == set(papers) and set(problems) == {"broken", "other"}

@@ -38,7 +38,7 @@ def test_every_kind_has_a_registry_and_a_group_of_its_own():
 
 
 @pytest.mark.parametrize("registry", EVERY_KIND, indirect=True)
-def test_a_broken_extension_fails_alone_and_with_its_reason(registry):
+def test_loading_a_broken_extension_is_an_error_with_the_reason(registry):
     assert registry.names == (*registry.built_in, "gone")
     assert registry.built_in.keys().isdisjoint(registry.points)
     with pytest.raises(registry.error, match="no_such_module_at_all"):
@@ -49,7 +49,7 @@ def test_a_broken_extension_fails_alone_and_with_its_reason(registry):
 
 
 @pytest.mark.parametrize("registry", EVERY_KIND, indirect=True)
-def test_a_refused_name_says_why(registry):
+def test_refused_extension_names_have_a_reason(registry):
     assert {"dotted.name", "twice"} <= registry.refused.keys()
     assert registry.refused["twice"].endswith("a:X has this name already; uninstall one of the packages")
     assert all(reason.startswith(f"{registry.noun} ") for reason in registry.refused.values())
@@ -89,7 +89,7 @@ def test_an_extension_is_imported_once_and_only_when_it_is_loaded(monkeypatch):
 @pytest.mark.parametrize(
     "texts", [{"title": ""}, {"title": None}, {"heading": "a\x1b[1m"}, {"name": " "}, {"version": 3}]
 )
-def test_a_member_that_is_no_text_of_one_line_is_a_reason_to_refuse(monkeypatch, texts):
+def test_extensions_whose_texts_are_not_one_line_are_refused(monkeypatch, texts):
     value = type("Extension", (), {"title": "Mine"} | texts)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
     registry = Registry("madbench.things", "thing", fault_of_name=lambda name: "", load=lambda name, _: value)
@@ -110,7 +110,7 @@ def test_an_extension_that_raises_anything_when_it_is_loaded_fails_alone(monkeyp
     assert registry.broken() == {"mine": "thing 'mine' (other:X): cannot be loaded: RuntimeError: no licence"}
 
 
-def test_a_shipped_package_is_built_in_but_takes_no_name_of_the_core(monkeypatch, tmp_path):
+def test_a_shipped_package_cannot_take_a_name_of_the_core(monkeypatch, tmp_path):
     (tmp_path / "paper").mkdir()
     points = "[madbench.others]\nother = x:Y\n\n[madbench.things]\nmine = paper.thing:X\nown = paper.thing:Z\n"
     (tmp_path / "paper" / "entry_points.txt").write_text(points)

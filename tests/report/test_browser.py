@@ -99,7 +99,7 @@ def test_a_phone_shows_every_cell_of_the_findings_without_scrolling_their_table(
     assert hidden == []
 
 
-def test_words_behind_a_number_on_the_page_have_the_font_weight_of_text(show):
+def test_words_after_a_number_have_the_font_weight_of_text(show):
     weights = "[...document.querySelectorAll('.rest')].map((one) => getComputedStyle(one).fontWeight)"
     assert set(show().evaluate(weights)) == {"400"}
 
@@ -134,7 +134,7 @@ def test_labels_are_filtered_in_every_table(show):
     assert len(page.evaluate(COLUMN)) == 3
 
 
-def test_a_number_opens_its_runs_and_escape_gives_the_focus_back(show):
+def test_a_number_opens_its_runs_and_escape_returns_the_focus(show):
     page = show()
     cell = page.locator('#mad-table td[data-link="runs/S-c/compression"] a')
     cell.focus()
@@ -225,7 +225,7 @@ def test_every_control_is_reached_by_keyboard_and_shows_its_focus(show):
 
 
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
-def test_text_has_contrast(show, color_scheme):
+def test_all_text_has_enough_contrast(show, color_scheme):
     page = show(color_scheme=color_scheme)
     assert page.evaluate(CONTRAST) == []
     page.locator("#mad-table a.runs").nth(1).click()
@@ -255,18 +255,18 @@ def test_figures_have_the_colours_of_the_page(show, color_scheme):
     assert wrong == []
 
 
-def test_tables_and_their_comparison_are_first_and_what_is_missing_last(show):
+def test_the_page_begins_with_tables_and_ends_with_missing_runs(show):
     names = show().evaluate("[...document.querySelectorAll('main > section')].map((one) => one.id)")
     assert names[:3] == ["tables", "comparison", "findings"] and names[-2:] == ["provenance", "missing"]
 
 
-def test_a_checker_of_accessibility_finds_nothing(show):
+def test_axe_finds_no_accessibility_violations(show):
     axe = pytest.importorskip("axe_core_python.sync_playwright", reason="needs axe: pip install axe-core-python").Axe()
     page = show()
     violations = []
     for hash in ("", "#runs/S-c/compression"):
         page.goto(page.url.split("#")[0] + hash)
-        rules = {"color-contrast": {"enabled": 0}}  # test_text_has_contrast is faster by far
+        rules = {"color-contrast": {"enabled": 0}}  # test_all_text_has_enough_contrast is faster by far
         found = axe.run(page, context={"exclude": [["figure svg"]]}, options={"rules": rules})["violations"]
         violations += [f"{one['id']}: {node['html'][:120]}" for one in found for node in one["nodes"]]
     assert violations == []

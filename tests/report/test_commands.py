@@ -59,7 +59,7 @@ def test_the_command_of_a_run_trains_that_job_alone(choices):
         assert [one.id for one in again.jobs] == [job.id]
 
 
-def test_the_command_of_what_is_missing_trains_these_jobs():
+def test_the_command_for_missing_jobs_trains_exactly_these():
     overrides = ["training.epochs=3"]
     experiment = plan_grid(["S", "S-c"], tasks=["compression"], seeds=[0, 1, 2], overrides=overrides)
     words = train_words(experiment.rows[0], Path("results"), ["S", "S-c"], [2, 0, 1])
@@ -111,7 +111,7 @@ def test_the_command_of_token_files_of_another_program_says_what_their_ids_are(l
     assert "--tokenizer" not in words and "--corpus" in words
 
 
-def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
+def test_the_command_of_an_unusual_protocol_has_all_its_overrides(language_run):
     run = language_run("S", [2.0])
     row = SuiteRow(Row("S"), language_protocol(run), [run.job])
     words = train_words(row, Path("here"), ["S"], [0])

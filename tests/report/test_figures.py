@@ -55,7 +55,7 @@ def test_a_figure_is_drawn_again_if_its_stored_drawing_is_not_a_file(store, sele
 
 
 @pytest.mark.slow
-def test_drawings_of_others_in_the_folder_of_figures_stay(store, selected, monkeypatch):
+def test_only_old_drawings_of_the_report_are_deleted_from_the_figures_folder(store, selected, monkeypatch):
     monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     monkeypatch.setattr(page, "MOST_FIGURES", 1)
     folder = store.root / "index" / "figures"

@@ -18,7 +18,7 @@ MAD = ("compression", "in_context_recall")
 
 
 @pytest.mark.slow
-def test_a_first_seed_that_chose_between_two_rates_is_in_no_number(parsed):
+def test_the_seed_that_chose_the_rate_is_in_no_number(parsed):
     assert parsed.cell("mad", "S", "Compr.").text == "51.0†"
     assert parsed.cell("mad", "S", "In-ctx recall").text == "50.5 ±9.8"
 
@@ -139,7 +139,7 @@ def test_tables_have_scopes_captions_and_labelled_regions(parsed):
             assert attributes.get("aria-label") or attributes["aria-labelledby"] in parsed.ids
 
 
-def test_nothing_is_fetched_from_anywhere(parsed):
+def test_the_page_loads_nothing_from_the_network(parsed):
     for _, attributes in parsed.tags:
         for name in ("src", "href", "xlink:href", "action"):
             assert (attributes.get(name) or "#").startswith(("#", "data:"))
@@ -152,7 +152,7 @@ def empty_store(tmp_path) -> Store:
 
 
 @pytest.mark.slow
-def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
+def test_a_report_can_have_mad_tasks_alone(empty_store, fill, read_page):
     fill(empty_store)
     parsed = read_page(empty_store, tasks=MAD)
     assert "mad-table" in parsed.tables and "language-table" not in parsed.tables
@@ -160,7 +160,7 @@ def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
 
 
 @pytest.mark.slow
-def test_a_suite_beside_is_missing_if_it_is_stored_for_other_labels(empty_store, fill, fill_language, read_page):
+def test_a_suite_stored_only_for_other_labels_is_listed_as_missing(empty_store, fill, fill_language, read_page):
     fill(empty_store)
     missing = "No runs of these labels and this protocol: Language model."
     assert missing not in read_page(empty_store, tasks=None).text
@@ -170,7 +170,7 @@ def test_a_suite_beside_is_missing_if_it_is_stored_for_other_labels(empty_store,
 
 
 @pytest.mark.slow
-def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_page):
+def test_a_report_can_have_language_models_alone(empty_store, fill_language, read_page):
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
     assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
@@ -178,7 +178,7 @@ def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_pa
 
 
 @pytest.mark.slow
-def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty_store, fill, read_page):
+def test_named_labels_without_runs_and_single_seeds_are_listed_as_missing(empty_store, fill, read_page):
     fill(empty_store, seeds=(0,))
     parsed = read_page(empty_store, "S", "R-c", "G", tasks=MAD)
     assert [row[0].text for row in parsed.tables["mad-table"] if row[0].text in ("S", "S-c", "R-c", "G")] == [
@@ -225,7 +225,7 @@ def test_the_page_names_the_damaged_folders_of_a_store(empty_store, fill, read_p
 
 
 @pytest.mark.slow
-def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, read_page):
+def test_one_sentence_names_the_best_label_of_each_column(empty_store, fill, read_page):
     fill(empty_store, ["S", "S-c"], seeds=(0, 1, 2, 3))
     text = read_page(empty_store, tasks=MAD).text
     assert re.search(r"Of 2 labels S-c \(62\.0.*\) has the highest compression\.", text)
@@ -251,7 +251,7 @@ def test_the_page_compares_labels_with_the_first_one_given(empty_store, fill, re
 
 
 @pytest.mark.slow
-def test_a_label_alone_is_compared_with_nothing(empty_store, fill, read_page):
+def test_a_report_of_one_label_has_no_comparison(empty_store, fill, read_page):
     fill(empty_store, ["S"])
     assert "comparison-table" not in read_page(empty_store, tasks=MAD).tables
 

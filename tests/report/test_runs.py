@@ -25,7 +25,7 @@ def reported(seed: int, **details) -> ReportedRun:
     return ReportedRun(mad_job(seed=seed), record, True, ["run", "-t", "compression"], "baseline")
 
 
-def test_a_column_has_every_value_in_its_place():
+def test_data_columns_keep_every_value_of_the_runs():
     runs = [reported(seed, **({"odd": {"is": True}} if seed % 2 else {}), same="x") for seed in range(9)]
     runs.append(ReportedRun(mad_job("S-c"), None, False, [], ""))
     columns = run_columns(runs)
@@ -47,7 +47,7 @@ def test_runs_of_both_suites_stand_beside_each_other():
     assert value_at(columns["metrics.accuracy"], 1) is None
 
 
-def test_one_true_and_nan_stay_different_values_of_a_data_column():
+def test_data_columns_keep_the_types_of_one_true_and_nan():
     values = [1, True, 1.0, "1", math.nan, math.inf, None, "nan"]
     found = [value_at(data_column(values), i) for i in range(len(values))]
     assert found == [1, True, 1.0, "1", "nan", "inf", None, "nan"]
@@ -113,7 +113,7 @@ def test_thinned_curves_leave_out_rows_without_evaluation_and_values_that_are_no
         "step," + "x" * 2**18,
     ],
 )
-def test_a_curve_without_what_is_drawn_is_empty(thin, content):
+def test_an_unreadable_curve_is_empty(thin, content):
     assert thin(content) == {}
 
 

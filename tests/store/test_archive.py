@@ -112,7 +112,7 @@ def test_folders_of_the_machine_are_not_in_an_archive(store, other, tmp_path):
         assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
 
 
-def test_folders_with_spaces_are_not_in_an_archive(store, other, tmp_path):
+def test_paths_with_spaces_are_not_in_an_archive(store, other, tmp_path):
     folder = tmp_path / "my disk" / "a b"
     folder.mkdir(parents=True)
     texts = [
@@ -206,7 +206,7 @@ def test_an_altered_run_is_named_and_the_others_are_added(path, other, ids):
     assert len(report.problems) == 1 and ids[1] in report.problems[0] and str(path) in report.problems[0]
 
 
-def test_a_run_under_another_id_is_not_taken(path, other, ids):
+def test_a_run_under_a_wrong_id_is_not_imported(path, other, ids):
     def change(member, content):
         member.name = member.name.replace(ids[0], "0123456789abcdef")
         return member, content
@@ -292,7 +292,7 @@ def test_two_imports_at_once_are_refused(path, other):
         unpack(path, Store(other.root))
 
 
-def test_an_adopted_run_keeps_the_result_that_came_meanwhile(store, other):
+def test_adopting_a_run_keeps_a_result_that_was_stored_meanwhile(store, other):
     other.finish(make_job(2), DIVERGED)
     other.adopt(store.read(make_job(2).id))
     assert other.read(make_job(2).id).record.status == "diverged"
@@ -317,7 +317,7 @@ def coded(tmp_path, store, monkeypatch) -> str:
     return job.id
 
 
-def test_source_code_goes_along_as_text_and_stays_with_the_run(store, other, tmp_path, coded):
+def test_source_code_is_packed_as_text_and_stays_with_the_run(store, other, tmp_path, coded):
     packed = pack(store, [coded], tmp_path / "a.tar.xz")
     assert (packed.sources, packed.absent) == ({"own/mixer.py"}, {"own/gone.py"})
     assert unpack(tmp_path / "a.tar.xz", other).added == [coded]
@@ -357,7 +357,7 @@ def scale(x):
 
 
 @pytest.mark.parametrize("names", [[], ["no_such_name"], ["os", "torch"], ["scale"]])
-def test_a_record_of_a_stranger_gets_nothing_packed_that_it_does_not_prove(store, tmp_path, monkeypatch, names):
+def test_a_foreign_record_gets_no_code_packed_beyond_what_its_digest_proves(store, tmp_path, monkeypatch, names):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "private.py").write_text(SECRET)
     guessed = tmp_path / "guessed.py"

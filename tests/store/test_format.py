@@ -50,7 +50,7 @@ def test_nan_and_inf_are_valid_json_and_come_back(store):
     assert record.details == {"loss": "nan"}
 
 
-def test_array_scalars_are_stored_as_numbers_and_paths_as_text(store):
+def test_numpy_scalars_are_stored_as_numbers_and_paths_as_text(store):
     import numpy as np
 
     details = {"path": Path("/a"), "sizes": (1, 2), "n": np.int64(3), "array": np.arange(2)}
@@ -167,7 +167,7 @@ def test_runs_of_another_version_among_others_are_one_problem(store, write_as_ve
         assert "3 runs" in problem and "train again" in problem
 
 
-def test_a_run_keeps_the_files_it_left_and_an_altered_one_is_not_given(store):
+def test_kept_files_of_a_run_are_verified_before_use(store):
     with store.lock(make_job()) as work:
         (work / "keep" / "more").mkdir(parents=True)
         (work / "keep" / "weights.safetensors").write_bytes(b"heavy")
@@ -192,7 +192,7 @@ def test_a_kept_file_never_stands_in_for_a_file_of_the_run(store):
     assert store.read(make_job().id).record == RECORD and store.problems_of(make_job().id) == []
 
 
-def test_jobs_of_one_setting_share_it(store):
+def test_jobs_with_equal_settings_share_one_object(store):
     for seed in range(3):
         store.finish(make_job(seed, ["S", "R-c", "R-c"][seed]), RECORD)
     jobs = list(store.jobs().values())

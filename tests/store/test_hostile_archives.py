@@ -140,7 +140,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS.keys())
-def test_a_small_file_that_grows_is_refused_soon(store, tmp_path, make):
+def test_decompression_bombs_are_refused_quickly(store, tmp_path, make):
     path = tmp_path / "odd.tar.xz"
     path.write_bytes(lzma.compress(make()))
     assert path.stat().st_size < 600_000
@@ -151,7 +151,7 @@ def test_a_small_file_that_grows_is_refused_soon(store, tmp_path, make):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
-def test_each_limit_is_named_with_how_to_raise_it(store, tmp_path):
+def test_each_exceeded_limit_is_named_with_the_option_to_lift_it(store, tmp_path):
     theirs = Store.open(tmp_path / "theirs")
     for seed in range(3):
         theirs.finish(make_job(seed), RECORD)

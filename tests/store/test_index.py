@@ -139,7 +139,7 @@ def curve_of(store: Store, job) -> Path:
     return store.root / "runs" / job.id / "curve.csv"
 
 
-def test_a_run_written_in_the_present_tick_is_not_yet_trusted(store, monkeypatch):
+def test_a_run_written_in_the_current_clock_tick_is_not_yet_indexed(store, monkeypatch):
     last = store.root / "runs" / JOBS[-1].id / "curve.csv"
     with monkeypatch.context() as patch:
         index_of(store).parent.mkdir()
@@ -193,7 +193,7 @@ actions = st.lists(
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(actions=actions)
-def test_the_index_answers_as_the_files_do_whatever_happens(actions):
+def test_the_index_agrees_with_the_files_after_any_changes(actions):
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(folder)
         for action, i, n, name in actions:
@@ -273,7 +273,7 @@ def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatc
         assert answers(store) == expected
 
 
-def test_an_altered_value_of_a_row_is_not_believed(store):
+def test_altered_rows_of_the_index_are_not_used(store):
     expected = answers(store)
     with sqlite3.connect(index_of(store)) as index:
         index.execute("UPDATE runs SET content = replace(content, '0.5', '0.9')")
@@ -283,7 +283,7 @@ def test_an_altered_value_of_a_row_is_not_believed(store):
 
 @pytest.mark.parametrize("column", ["shared", "content", "seed"])
 @pytest.mark.parametrize("value", ["[" * 200_000, "[]", "3", '["S", 0, "finished", {}, null, ""]', 7, None, b"[]"])
-def test_a_row_of_another_writer_with_a_right_digest_is_not_used(store, monkeypatch, column, value):
+def test_malformed_rows_with_a_right_digest_are_not_used(store, monkeypatch, column, value):
     expected = answers(store)
     with sqlite3.connect(index_of(store)) as index:
         columns = run_index._COLUMNS[:-1]
@@ -294,7 +294,7 @@ def test_a_row_of_another_writer_with_a_right_digest_is_not_used(store, monkeypa
     assert answers(Store(store.root)) == expected
 
 
-def test_other_programs_read_what_a_run_belongs_to(tmp_path):
+def test_other_programs_can_read_the_columns_of_the_index(tmp_path):
     """Also of a run under changes of a profile, and of one whose family is not here."""
     store = Store.open(tmp_path / "results")
     quick = MAD.Profile.load("quick")
@@ -319,7 +319,7 @@ def test_other_programs_read_what_a_run_belongs_to(tmp_path):
 
 
 @pytest.mark.parametrize("columns", ["", "suite, task, profile, changes, "])
-def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch, columns):
+def test_an_index_of_an_earlier_version_is_rebuilt(store, monkeypatch, columns):
     expected = answers_of_files(store)
     answers(store)
     with sqlite3.connect(index_of(store)) as index:
@@ -343,7 +343,7 @@ def test_columns_are_out_of_date_after_a_file_of_the_package_changed(tmp_path, m
     assert stamp() != before
 
 
-def test_columns_are_made_anew_for_other_profiles(store, monkeypatch):
+def test_index_columns_are_rebuilt_if_profiles_change(store, monkeypatch):
     answers(store)
     monkeypatch.setattr("madbench.store.columns.stamp", lambda: "of other profiles")
     names = reads(monkeypatch)
@@ -402,7 +402,7 @@ def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
+def test_killing_an_index_writer_at_any_time_loses_nothing(store, monkeypatch):
     expected = answers(store)
     for n in range(8):
         pid = os.fork()
@@ -448,7 +448,7 @@ def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store,
     assert len(names) >= len(JOBS)
 
 
-def test_a_known_job_of_the_index_is_the_stored_one(store, monkeypatch):
+def test_jobs_from_the_index_equal_the_stored_ones(store, monkeypatch):
     """Its model and its optimizer run are made later, also in another process."""
     answers(store)
     names = reads(monkeypatch)

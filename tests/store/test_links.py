@@ -65,7 +65,7 @@ def test_a_dangling_link_is_refused_and_its_target_is_not_made(store, tmp_path):
 
 
 @pytest.mark.parametrize("record", [RECORD, FAILED])
-def test_opening_a_store_follows_no_link_that_is_called_as_a_stored_run(store, elsewhere, record):
+def test_opening_a_store_follows_no_link_in_place_of_a_work_folder(store, elsewhere, record):
     store.finish(JOB, record)
     work = store.root / "work" / JOB.id
     if work.exists():
@@ -75,7 +75,7 @@ def test_opening_a_store_follows_no_link_that_is_called_as_a_stored_run(store, e
     assert is_untouched(elsewhere) and work.is_symlink()
 
 
-def test_a_run_that_was_moved_elsewhere_is_replaced_where_it_was_and_left_where_it_is(store, tmp_path):
+def test_replacing_a_linked_run_leaves_the_target_of_the_link(store, tmp_path):
     store.finish(JOB, RECORD)
     os.rename(store.root / "runs" / JOB.id, tmp_path / JOB.id)
     (store.root / "runs" / JOB.id).symlink_to(tmp_path / JOB.id)

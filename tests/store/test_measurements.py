@@ -64,7 +64,7 @@ def test_only_a_stored_run_can_be_measured_and_only_by_numbers(store):
     assert store.measurements(ID) == [] and store.all_measurements([ID, "0123456789abcdef"]) == {}
 
 
-def test_measurements_go_with_the_run_they_are_of(store):
+def test_replacing_a_run_deletes_its_measurements(store):
     store.measure(ID, "x", {"loss": 1})
     store.finish(make_job(), RECORD)
     assert len(store.measurements(ID)) == 1
@@ -72,7 +72,7 @@ def test_measurements_go_with_the_run_they_are_of(store):
     assert store.measurements(ID) == []
 
 
-def test_a_measured_run_is_as_well_known_to_the_index_as_before(store, monkeypatch):
+def test_measuring_a_run_keeps_its_index_entry_valid(store, monkeypatch):
     monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
     expected = list(store.runs(with_curves=False))
     store.measure(ID, "x", {"loss": 1})
@@ -101,7 +101,7 @@ def test_a_damaged_measurement_is_named_and_the_run_stays(store, damage):
     assert store.has(make_job())
 
 
-def test_a_measurement_of_another_run_is_not_taken_for_this_ones(store):
+def test_a_measurement_of_another_run_is_damage(store):
     store.measure(ID, "x", {"loss": 1})
     (path,) = files(store)
     shutil.copytree(path.parent, store.root / "runs" / make_job(1).id / "measurements")
@@ -117,7 +117,7 @@ def test_an_unfinished_file_is_not_read_as_a_measurement(store):
 
 
 @pytest.mark.slow
-def test_processes_that_measure_at_once_lose_nothing(store):
+def test_concurrent_measurements_are_all_kept(store):
     children = []
     for i in range(4):
         children.append(os.fork())

@@ -147,7 +147,7 @@ def test_integers_that_no_array_holds_are_floats(tmp_path):
 
 @pytest.mark.parametrize("name", ["record.json", "job.json"])
 @pytest.mark.parametrize("text", [DEEP, f'{{"a": {DEEP}}}', '{"a": ' + "9" * 5000 + "}"], ids=["list", "in key", "int"])
-def test_deep_json_and_huge_integers_are_damage(tmp_path, name, text):
+def test_deeply_nested_json_and_huge_integers_are_damage(tmp_path, name, text):
     folder = write_run(tmp_path)
     (folder / name).write_text(text)
     with pytest.raises(DamagedRunError, match=folder.name):
@@ -164,7 +164,7 @@ def test_a_pipe_or_a_device_in_a_run_is_damage(tmp_path, name):
             read_run(file.parent)
 
 
-def test_brackets_inside_text_are_no_depth(tmp_path):
+def test_brackets_in_text_do_not_count_as_nesting(tmp_path):
     folder = write_run(tmp_path, FIELDS | {"error": "[" * 1000})
     assert read_run(folder)[1].error == "[" * 1000
 
@@ -231,7 +231,7 @@ def test_a_run_with_a_format_that_is_not_a_number_is_damaged(tmp_path, schema):
     assert list(store.runs()) == [] and folder.name in store.problems[0]
 
 
-def test_a_job_is_read_from_its_fields_and_nothing_else():
+def test_read_job_accepts_only_the_fields_of_a_job():
     fields = make_job().to_dict()
     assert read_job(fields, "config.json") == make_job()
     deep = json.loads("[" * 100 + "]" * 100)
@@ -241,7 +241,7 @@ def test_a_job_is_read_from_its_fields_and_nothing_else():
         assert len(str(error.value)) < 1000
 
 
-def test_details_that_are_not_finite_or_of_several_blocks_are_sound(tmp_path):
+def test_details_may_be_nan_or_lists(tmp_path):
     store = Store.open(tmp_path)
     details = {"tokens_per_second": float("nan"), "git": None, "ranks": [{"qk": 8}, {"qk": 4}], "seconds": 1}
     store.finish(make_job(), Record("finished", {}, [], details))
@@ -250,7 +250,7 @@ def test_details_that_are_not_finite_or_of_several_blocks_are_sound(tmp_path):
     assert read == details
 
 
-def test_text_that_commands_a_terminal_is_read_without_its_characters(tmp_path):
+def test_control_characters_in_stored_text_are_replaced(tmp_path):
     evil, shown = "\x1b[2Ja\u202eb\x9b\nc", "?[2Ja?b?\nc"
     details = FIELDS["details"] | {"device": evil, "git": {evil: [evil]}}
     folder = write_run(tmp_path, FIELDS | {"details": details, "error": evil, "metrics": {evil: 1}}, b"a\x1bb\n1\n")
@@ -270,6 +270,6 @@ def test_long_text_in_details_is_cut(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"task": "\x1b[2J"}, {"setting": {"\u202e": 1}}, {"mixer": {"x": ["\x9b"]}}])
-def test_a_job_with_text_that_commands_a_terminal_is_damaged(change):
+def test_a_job_with_control_characters_is_damaged(change):
     with pytest.raises(ConfigError, match="cannot be printed"):
         read_job(make_job().to_dict() | change, "job.json")

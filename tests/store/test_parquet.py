@@ -48,7 +48,7 @@ def test_curves_and_measurements_join_by_id(tables):
     assert {row["settings"] for row in tables["measurements"]} == {'{"seq_len": 32}'}
 
 
-def test_columns_have_one_type():
+def test_values_of_a_parquet_column_are_converted_to_one_type():
     assert to_one_type([1, None, 2.5]) == [1.0, None, 2.5] and to_one_type([True, None]) == [True, None]
     assert to_one_type([2**62, 1]) == [2**62, 1] and to_one_type([2**64, 1]) == [float(2**64), 1.0]
     assert to_one_type([1, "auto", [1, 2]]) == ["1", "auto", "[1, 2]"]

@@ -94,7 +94,7 @@ def test_the_first_measurement_is_on_disk_with_its_folder(tmp_path, disk):
     assert ("sync", run) in watched.log and ("sync", run / "measurements") in watched.log
 
 
-def test_each_new_folder_is_named_on_disk(tmp_path, disk):
+def test_the_parent_of_each_new_folder_is_synced(tmp_path, disk):
     watched = disk()
     make_folder(tmp_path / "a" / "b" / "c")
     assert watched.log == [("sync", tmp_path), ("sync", tmp_path / "a"), ("sync", tmp_path / "a" / "b")]

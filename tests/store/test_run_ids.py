@@ -53,7 +53,7 @@ def test_a_configuration_is_written_as_in_its_archived_record(archive):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("archive", ARCHIVED)
-def test_the_archives_hold_these_runs(archive):
+def test_the_archives_contain_the_runs_listed_here(archive):
     """The folder of a run is named after its id, and its file has the configuration of this id."""
     stored = {}
     with tarfile.open(MEASURED / f"{archive}.tar.xz") as file:

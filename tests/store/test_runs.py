@@ -78,7 +78,7 @@ def test_a_result_removes_the_checkpoint_and_a_failure_keeps_it(store):
     assert tree(store) == [*run_tree(make_job()), "work"]
 
 
-def test_a_lock_afresh_begins_without_the_checkpoint(store):
+def test_a_lock_with_afresh_deletes_the_checkpoint(store):
     with store.lock(make_job()) as work:
         (work / "checkpoint.pt").write_bytes(b"state")
     with store.lock(make_job(), afresh=True) as work:
@@ -96,7 +96,7 @@ def test_a_result_is_replaced_on_request_but_never_by_a_failure(store):
     assert tree(store) == [*run_tree(make_job()), "work"]
 
 
-def test_missing_keeps_the_order_and_names_each_job_once(store):
+def test_missing_returns_each_unstored_job_once_in_order(store):
     jobs = [make_job(seed) for seed in (3, 1, 2, 1, 3, 0)]
     store.finish(make_job(2), RECORD)
     assert store.missing(jobs) == [make_job(seed) for seed in (3, 1, 0)]
@@ -152,7 +152,7 @@ def test_a_lock_ends_with_its_process_and_its_leftovers_are_swept(store):
 
 
 @pytest.mark.slow
-def test_never_two_owners_while_work_folders_come_and_go(store):
+def test_a_lock_never_has_two_owners_while_work_folders_are_recreated(store):
     owners, overlaps = [], []
 
     def lock_often():
@@ -179,7 +179,7 @@ def test_never_two_owners_while_work_folders_come_and_go(store):
     assert tree(store) == ["runs", "work"]
 
 
-def test_opening_drops_the_work_of_a_stored_run_and_keeps_all_other(store):
+def test_opening_a_store_deletes_only_work_folders_of_finished_runs(store):
     for seed, record in enumerate([RECORD, FAILED, None]):
         if record:
             store.finish(make_job(seed), record)

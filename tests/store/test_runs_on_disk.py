@@ -56,7 +56,7 @@ def at_call(monkeypatch, function: str, n: int, action) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("earlier", [None, FAILED], ids=["new", "retry"])
 @pytest.mark.parametrize("function", STEPS)
-def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, monkeypatch, function, earlier):
+def test_a_kill_at_any_step_leaves_a_readable_store_that_can_continue(tmp_path, monkeypatch, function, earlier):
     for n in itertools.count():
         store = Store.open(tmp_path / str(n))
         store.finish(make_job(1), RECORD)
@@ -195,7 +195,7 @@ def test_a_file_that_a_killed_worker_has_half_written_is_not_stored_with_the_run
     assert store.problems_of(make_job().id) == []
 
 
-def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_checkpoint_goes(store, monkeypatch):
+def test_files_are_synced_before_the_run_is_renamed_and_the_checkpoint_deleted(store, monkeypatch):
     def name_of(descriptor):
         return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
 
@@ -253,7 +253,7 @@ def test_a_read_only_or_full_disk_is_refused_for_writing_and_fine_for_reading(tm
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
-def test_a_check_reads_the_files_of_a_run_once(tmp_path, monkeypatch):
+def test_checking_a_run_reads_its_files_once(tmp_path, monkeypatch):
     store = Store.open(tmp_path)
     store.finish(make_job(), RECORD)
     reads, read = [], runs.read_run

@@ -33,7 +33,7 @@ def test_a_snapshot_returns_the_runs_jobs_records_and_problems_of_the_store(stor
     assert list(snapshot.runs()) == list(store.runs()) and snapshot.read(ids[1]).record.curve == [{"step": 1}]
 
 
-def test_folders_are_looked_up_once_and_later_runs_are_not_in_it(store):
+def test_a_snapshot_reads_the_store_once_and_does_not_change(store):
     snapshot = Snapshot.open(store.root, create=False)
     assert len(snapshot.jobs()) == 3
     store.finish(make_job(3), Record("finished"))

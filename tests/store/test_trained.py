@@ -44,7 +44,7 @@ def test_the_model_of_a_label_an_id_or_a_file_gives_the_same_logits(store, job):
             assert torch.equal(loaded(IDS), model(IDS))
 
 
-def test_tasks_choose_among_the_runs_of_a_label(store):
+def test_the_argument_tasks_chooses_among_the_runs_of_a_label(store):
     jobs = [mad_job("S", task) for task in ("in_context_recall", "selective_copying")]
     models = [trained(store, job) for job in jobs]
     with pytest.raises(StoreError, match=r"(?s)2 runs are .S.; name one by its id:\n  .*in_context_recall"):

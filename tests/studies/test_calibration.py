@@ -24,7 +24,7 @@ def study(monkeypatch):
 
 
 @pytest.mark.slow
-def test_many_tables_at_once_have_the_p_values_of_samples(study):
+def test_vectorized_p_values_equal_those_of_single_samples(study):
     values = 60 + 8 * np.random.default_rng(0).standard_normal((4, 3, study.TASKS, 3))
     estimates, p_values = study.p_values(values[:, 0], values[:, 1:], "madbench")
     scale = Scale(limits=(0.0, 100.0), resolution=study.RESOLUTION)
@@ -43,7 +43,7 @@ def test_many_tables_at_once_have_the_p_values_of_samples(study):
 
 
 @pytest.mark.slow
-def test_the_bounds_hold_on_thirty_real_seeds(study, tmp_path):
+def test_the_calibration_bounds_hold_on_thirty_real_seeds(study, tmp_path):
     unpack(CHECKOUT / "results" / "measured" / "evening-noise.tar.xz", Store.open(tmp_path / "noise"))
     labels = study.seeds_of(tmp_path / "noise")
     assert labels.shape == (8, 6, 30)

@@ -19,7 +19,7 @@ def study(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_the_sides_take_turns_and_medians_are_divided(study, monkeypatch, capsys):
+def test_both_sides_are_timed_in_turns_and_the_ratio_is_of_medians(study, monkeypatch, capsys):
     sides = [study.Side("old", Path("old")), study.Side("new", Path("new"))]
     taken, seconds = [], iter([10.0, 6.0, 3.0, 30.0, 12.0, 5.0])
 

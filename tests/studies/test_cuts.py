@@ -30,7 +30,7 @@ def setup():
 
 @pytest.mark.slow
 @needs_interpreter
-def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
+def test_a_kernel_is_timed_with_its_usual_and_with_other_tile_sizes(setup):
     before = dict(lag.CUTS)
     usual, other = cuts.measure(SHAPE, setup, "keys", [SMALL])
     assert [usual["is_usual"], other["is_usual"]] == [True, False]
@@ -41,7 +41,7 @@ def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
 
 @pytest.mark.slow
 @needs_interpreter
-def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, monkeypatch):
+def test_a_tile_size_with_wrong_results_has_a_reason_and_no_time(setup, monkeypatch):
     def check(*_):
         if lag.CUTS["keys_kernel"] == (SMALL, SMALL):
             raise WrongResultError("wrong: relative error 1.0e+00, at most 1e-04 is allowed")
@@ -51,7 +51,7 @@ def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, mo
     assert "step_ms" in usual and "step_ms" not in other and other["error"].startswith("wrong")
 
 
-def test_a_label_without_o_has_no_such_kernels(setup):
+def test_a_label_without_o_is_refused_by_the_study_of_tile_sizes(setup):
     setup = BenchSetup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
     with pytest.raises(ConfigError, match="R-12!: expected a label with o, such as G-cg-q-12o"):
         next(cuts.measure(SHAPE, setup, "keys"))

@@ -50,13 +50,13 @@ def repeats(digests, metrics=(1.0, 1.0)):
     return RepeatedRun(Run(mad_job(), records[0], Path()), records[1])
 
 
-def test_digests_are_equal_if_all_of_their_runs_are(tmp_path):
+def test_digests_are_proven_equal_only_if_all_their_runs_are_equal(tmp_path):
     equal = [repeats(("a", "b")), repeats(("b", "c"))]
     unequal = [repeats(("c", "d")), repeats(("c", "d"), (1.0, 2.0))]
     assert proven([*equal, *unequal]) == {"task": [["a", "b"], ["b", "c"]]}
 
 
-def test_lists_of_equal_digests_that_meet_become_one(tmp_path):
+def test_lists_of_equal_digests_that_overlap_are_merged(tmp_path):
     (path := tmp_path / "equal.json").write_text(
         '{"task": [["a", "b"], ["c", "d"], ["x", "y"]], "model": [["m", "n"]]}'
     )
@@ -95,7 +95,7 @@ def test_functions_with_other_code_are_changed(tmp_path):
     assert changed_functions(None, before) == {"A.f", "A.g", "h"} and changed_functions(before, None) == set()
 
 
-def test_functions_in_blocks_and_all_definitions_of_a_name_are_compared(tmp_path):
+def test_changed_functions_compares_nested_and_repeated_definitions(tmp_path):
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     text = (
         "try:\n    def f(): return 1\nexcept ImportError:\n    def f(): return 2\n"
@@ -126,7 +126,7 @@ def test_the_report_names_changes_that_no_function_shows(tmp_path, capsys):
     assert "  m.py: M.step\n" in text and "  m.py: -KEPT = 2\n  m.py: +KEPT = 3\n" in text
 
 
-def test_runs_with_digests_are_unpacked_whatever_lies_between_their_files(tmp_path):
+def test_only_runs_with_digests_are_unpacked(tmp_path):
     with tarfile.open(tmp_path / "a.tar.xz", "w:xz") as archive:
         for name, text in {
             "a/runs/1/curve.csv": "1",
@@ -209,7 +209,7 @@ def test_the_functions_that_a_run_executes_are_noted(job, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 @pytest.mark.parametrize("details", [{}, {DETAIL: "oneDNN for large products"}])
-def test_a_probe_multiplies_by_the_library_of_the_repeated_run(job, monkeypatch, details):
+def test_executed_functions_uses_the_product_library_of_the_repeated_run(job, monkeypatch, details):
     monkeypatch.setattr(again, "ONEDNN_IS_FASTER", lambda: True)
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     for bound in ("LEAST_ROWS", "LEAST_INPUTS", "LEAST_WEIGHTS"):

@@ -38,7 +38,7 @@ def test_the_study_of_evidence_replaces_a_block_and_keeps_the_text_around_it(pag
     assert page.read_text() == f"by hand\n<!-- archives -->\n\n{table}\n\n<!-- end archives -->\nalso\n"
 
 
-def test_a_check_writes_nothing_and_fails_where_the_page_is_another_one(page):
+def test_the_option_check_fails_on_an_outdated_page_and_writes_nothing(page):
     before = page.read_text()
     with pytest.raises(SystemExit, match="not what the archives give"):
         evidence.main([str(page), "--check"])
@@ -95,7 +95,7 @@ def test_tasks_on_which_nothing_can_differ_are_named():
 
 
 @pytest.mark.slow
-def test_the_committed_page_is_what_its_archives_give(tmp_path):
+def test_the_committed_evidence_page_equals_the_generated_one(tmp_path):
     text = PAGE.read_text("utf-8")
     assert evidence.renew_blocks(text, evidence.Evidence(PAGE.parent, tmp_path)) == text
 
@@ -111,7 +111,7 @@ def audited(published: float, loss: float, solved: float, at_heuristic: float) -
 @pytest.mark.parametrize(
     ("numbers", "met"), [((0.75, -0.65, 1 / 3, 0.2), True), ((0.59, -0.64, 0.34, 0.21), False)], ids=["met", "missed"]
 )
-def test_an_aim_is_reached_from_its_line_on_and_missed_beyond(numbers, met):
+def test_aims_are_reached_or_missed_at_their_thresholds(numbers, met):
     table = evidence.aims_table(audited(*numbers), audited(*numbers))
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert rows[0] == ["Aim", "Aimed at", "Reached", "Missed"] and len(rows) == 7

@@ -70,7 +70,7 @@ def test_equal_stores_have_no_difference(golden, stores):
     assert rows["R-c"].numbers == len(["status"]) + len(RECORD.metrics) + 4 + len(TENSORS)
 
 
-def test_times_and_another_id_make_no_difference(golden, stores):
+def test_different_times_and_ids_are_no_difference(golden, stores):
     job = JOBS[0]
     later = [row | {"seconds": 9 * row["seconds"]} for row in CURVE]
     shutil.rmtree(stores[1] / "runs" / job.id)
@@ -129,7 +129,7 @@ def test_weights_of_one_side_only_are_a_difference(golden, stores):
 
 
 @pytest.mark.parametrize("sides", [[0], [1], [0, 1]])
-def test_a_job_without_a_run_is_absent(golden, stores, sides):
+def test_a_planned_job_without_a_run_is_reported_as_absent(golden, stores, sides):
     for side in sides:
         shutil.rmtree(stores[side] / "runs" / JOBS[1].id)
     rows, lines = golden.compare(*stores, PLANNED)
@@ -150,7 +150,7 @@ def test_runs_that_were_not_planned_are_left_out(golden, stores):
     assert golden.compare(*stores, {("R-c", "compression"): 1})[1] == []
 
 
-def test_a_pattern_chooses_jobs(golden):
+def test_a_pattern_selects_jobs_by_profile_task_and_label(golden):
     parts = golden.parts_of(["S-p", "cd:gdn-cg"], False, "*/memorization/S*")
     assert [(part.name, part.tasks, part.labels) for part in parts] == [
         ("quick", ("memorization",), ("S-p",)),
@@ -229,12 +229,12 @@ def test_two_runs_of_one_job_are_refused(golden, stores):
         golden.compare(*stores, PLANNED)
 
 
-def test_text_of_numbers_is_read_as_stored(golden, stores):
+def test_numbers_are_compared_as_their_stored_text(golden, stores):
     """A comparison of text is one of bits, because the store writes the shortest text of each number."""
     path = stores[0] / "runs" / JOBS[0].id / "record.json"
     assert golden.read_numbers(path.parent)["metric test_loss"] == "0.1"
     assert json.loads(path.read_text())["metrics"]["test_loss"] == 0.1
 
 
-def test_again_leaves_out_the_same_numbers_of_the_machine(golden):
+def test_golden_and_again_ignore_the_same_machine_dependent_numbers(golden):
     assert golden.NOT_COMPARED == MEASURED

@@ -14,7 +14,7 @@ from madbench.store.runs import Store
 
 
 @pytest.mark.slow
-def test_the_runs_are_those_of_the_model(tmp_path):
+def test_the_written_store_has_the_synthetic_runs(tmp_path):
     assert bench.write_store(tmp_path, 60) == 60
     store = Store.open(tmp_path)
     assert {run.job.id: run.record for run in store.runs()} == {
@@ -32,7 +32,7 @@ def test_writing_a_large_store_again_adds_only_missing_runs(tmp_path):
 
 
 @pytest.mark.slow
-def test_jobs_are_distinct_all_labels_of_a_seed_before_the_next_and_few_are_language_models(monkeypatch):
+def test_synthetic_jobs_are_distinct_and_ordered_by_seed(monkeypatch):
     monkeypatch.setattr(bench, "LABELS", ("S", "R", "R-c"))
     jobs = list(bench.synthetic_jobs(1500))
     assert len({job.id for job in jobs}) == 1500

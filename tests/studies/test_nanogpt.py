@@ -87,7 +87,7 @@ def test_a_tokenizer_without_a_corpus_has_no_effect(checkout, error_of):
         ("training.step=5", "did you mean"),
     ],
 )
-def test_a_setting_that_only_one_code_can_train_is_refused(setting, message, checkout, corpus, error_of):
+def test_a_setting_that_only_one_program_can_train_is_refused(setting, message, checkout, corpus, error_of):
     words = ("--nanogpt", checkout(), setting, "--corpus", corpus, "--tokenizer", "none:64")
     assert message in " ".join(error_of(*words).split())
 
@@ -128,7 +128,7 @@ def test_a_missing_or_diverged_evaluation_is_an_error(last):
         bench.read_output(["step 2: train loss 1.0, val loss 1.0\n", last], training)
 
 
-def test_pairs_of_runs_within_and_across_codes_have_one_measure_of_difference():
+def test_differences_of_runs_are_measured_within_and_across_programs():
     runs = {"nanoGPT": [(1.0, 10.0), (3.0, 20.0)], "madbench": [(2.0, 30.0), (2.0, 30.0)]}
     result = bench.compare({code: [bench.Run({5: a}, b) for a, b in values] for code, values in runs.items()})
     assert result["same_code"] == pytest.approx(((2**2 + 0**2) / 2) ** 0.5)

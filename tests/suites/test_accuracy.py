@@ -69,7 +69,7 @@ def test_scores_equal_loops_over_every_target(examples):
     assert len(batches) == math.ceil(examples / 128) and "batch_perplexity" not in result
 
 
-def test_the_references_means_over_batches_weigh_a_batch_by_its_examples():
+def test_batch_means_of_the_reference_are_weighted_by_examples():
     """Batches of 2 and 1 examples, a target each: losses log 2, log 4, then 0; recalls 1/2, of two classes, and 1."""
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [99.0, 0.0]])[:, None]
     result = score(logits, torch.tensor([[0], [1], [0]]), 2)

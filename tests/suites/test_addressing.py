@@ -26,14 +26,14 @@ def test_an_unknown_task_is_answered_with_the_nearest_task_or_suite():
         tasks_by_suite(["huntres"])
 
 
-def test_an_unknown_task_far_from_any_names_some_tasks_the_command_that_lists_all_and_the_suites():
+def test_the_error_on_an_unknown_task_names_tasks_suites_and_the_listing_command():
     with pytest.raises(ConfigError, match="madbench ls tasks lists all") as error:
         tasks_by_suite(["zzz"])
     for name in (*suites(), *find_suite("mad").tasks()):
         assert name in str(error.value)
 
 
-def test_a_task_that_holds_the_letters_of_a_word_far_apart_is_not_suggested():
+def test_a_task_with_only_scattered_letters_in_common_is_not_suggested():
     with pytest.raises(ConfigError, match="unknown task 'nope'; expected one of: compression"):
         tasks_by_suite(["nope"])  # not genotype
 

@@ -12,7 +12,7 @@ from madbench.suites.code import NO_NUMBERS, affects_no_number, check_planned_co
 from sample_jobs import mad_job
 
 
-def test_a_record_of_this_packages_labels_has_digests_alone():
+def test_a_record_of_a_built_in_label_has_only_digests_of_its_code():
     details = code_details(mad_job())
     assert set(details) == {"package_code"}
     assert {len(digest) for digest in details["package_code"].values()} == {16}
@@ -35,13 +35,13 @@ def test_a_run_whose_code_changed_after_it_was_planned_is_refused():
 
 
 @pytest.mark.parametrize("family", ["", "cd", "hfa", "ha", "my", "named", "hybrid"])
-def test_a_digest_of_a_family_has_no_module_that_only_checks(family):
+def test_the_digest_of_a_family_leaves_out_modules_of_checks(family):
     read = modules_reached(*package_modules("mad", "compression", [family])["family"])
     assert "madbench.mixers" in read
     assert not {name for name in read if "check" in name or "residual" in name}
 
 
-def test_modules_without_numbers_are_named_in_full_and_checks_of_any_family_are_among_them():
+def test_modules_that_affect_no_number_are_listed_or_are_checks_of_a_family():
     assert all(file_of(name) and affects_no_number(name) for name in NO_NUMBERS)
     assert affects_no_number("madbench.mixers.mine.checks") and affects_no_number("madbench.papers.mine.checks")
     others = (

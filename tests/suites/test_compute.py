@@ -47,7 +47,7 @@ def token_flops(job, steps):
     return tokens * size.flops_per_token
 
 
-def test_no_other_number_of_steps_is_nearer_to_the_training_flops_of_attention(profile):
+def test_the_compute_budget_chooses_the_steps_nearest_to_attentions_flops(profile):
     jobs = MAD.jobs(LABELS, profile, tasks=("compression",), budget="compute")
     (usual,) = MAD.jobs(["S"], profile, tasks=("compression",))
     target = token_flops(usual, 15)
@@ -74,7 +74,7 @@ def test_steps_of_other_suites_have_the_flops_of_attention():
         assert left <= 0.5 * size.sequences_per_step * size.seq_len * size.flops_per_token
 
 
-def test_the_schedule_ends_with_its_own_last_step():
+def test_the_schedule_under_a_compute_budget_ends_with_its_last_step():
     job = replace(mad_job("S"), steps=1000, budget="compute")
     training = replace(job.training, learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=10)
     own = MAD.schedule(replace(job, training=training))
@@ -96,7 +96,7 @@ def test_steps_are_in_the_id_and_the_record_only_if_the_budget_chose_them(profil
     assert content_id(job.to_dict()) != content_id(usual.to_dict())
 
 
-def test_labels_with_other_steps_share_a_protocol_and_no_table_mixes_it_with_another(profile):
+def test_labels_under_one_compute_budget_share_a_protocol(profile):
     jobs = [
         job
         for budget in ("strict", "compute")

@@ -156,7 +156,7 @@ def test_labels_that_an_override_does_not_affect_keep_their_ids(tiny):
     assert [job.id for job in both] == [job.id for job in alone]
 
 
-def test_a_setting_that_decides_something_at_one_length_alone_is_part_of_the_jobs_of_that_length(tiny):
+def test_a_setting_is_part_of_job_ids_only_at_lengths_that_it_affects(tiny):
     length = "tasks.memorization.setting.seq_len=200"  # tables so long that the budget leaves a rank of 1
     tasks = ["memorization", "compression"]
     profiles = [MAD.Profile.load(tiny, [length, *more]) for more in ((), ("model.mix_rank=2",))]
@@ -189,7 +189,7 @@ def test_overrides_without_effect_are_refused_with_key_and_label(tiny, labels, o
     assert says in str(caught.value)
 
 
-def test_rows_from_the_end_decide_something_where_inputs_are_shorter_than_the_tables_alone(tiny):
+def test_position_rows_is_part_of_job_ids_only_for_inputs_shorter_than_the_tables(tiny):
     override, tasks = "model.position_rows=from_end", ["memorization", "in_context_recall"]
     setting = "tasks.in_context_recall.setting.seq_len=16"
     plain, changed = (
@@ -201,7 +201,7 @@ def test_rows_from_the_end_decide_something_where_inputs_are_shorter_than_the_ta
 
 
 @pytest.mark.parametrize("override", ["training.epochs=2", "model.mix_rank=8", "model.d_model=32", "precision=float32"])
-def test_a_value_that_the_profile_has_already_changes_no_identity(tiny, override):
+def test_overriding_a_key_with_its_own_value_keeps_the_job_id(tiny, override):
     assert [job.id for job in plan(tiny, ["R-12!"], override)] == [job.id for job in plan(tiny, ["R-12!"])]
 
 
@@ -216,7 +216,7 @@ def test_a_value_that_the_profile_has_already_changes_no_identity(tiny, override
         (["R-k-q"], ["model.registers=8"], {"seeds": [3]}, ["66227b2923489804"]),
     ],
 )
-def test_ids_of_jobs_with_usual_and_with_effective_settings_never_change(labels, overrides, how, ids):
+def test_job_ids_never_change(labels, overrides, how, ids):
     """Runs that were stored long ago are therefore found."""
     jobs = MAD.jobs(labels, MAD.Profile.load("quick", overrides), tasks=["memorization"], **how)
     assert [job.id for job in jobs] == ids
@@ -270,13 +270,13 @@ NEVER = ["training.stop_accuracy=2"]
         ([*NEVER, "training.batch_size=4000"], {}, "use training.batch_size=40"),
     ],
 )
-def test_a_value_that_trains_what_another_one_does_is_refused(tiny, overrides, how, says):
+def test_a_value_equivalent_to_another_one_is_refused(tiny, overrides, how, says):
     with pytest.raises(ConfigError) as caught:
         plan(tiny, ["S", "R-12!"], *overrides, **how)
     assert says in str(caught.value) and re.fullmatch(SAME, str(caught.value))
 
 
-def test_values_up_to_the_last_one_that_decides_something_are_other_jobs(tiny):
+def test_values_up_to_the_last_effective_one_give_different_jobs(tiny):
     accuracies = ("training.stop_accuracy=0.5", "training.stop_accuracy=1", *NEVER)
     batches = ("training.batch_size=39", "training.batch_size=40")
     jobs = [plan(tiny, ["S"], *overrides)[0] for overrides in ([], *([one] for one in accuracies + batches))]
@@ -308,12 +308,12 @@ def test_a_batch_that_holds_all_examples_of_one_task_alone_is_not_refused(tiny):
     assert {job.training.batch_size for job in planned} == {64}
 
 
-def test_a_batch_of_the_profile_may_hold_more_examples_than_there_are(tiny):
+def test_the_batch_size_of_a_profile_may_exceed_the_number_of_examples(tiny):
     few = "tasks.memorization.setting.num_train_examples=8"
     assert plan(tiny, ["S"], few)[0].training.batch_size == 16
 
 
-def test_a_cosine_that_ends_within_the_warm_up_has_one_spelling(corpus):
+def test_cosine_ends_within_the_warm_up_have_one_canonical_value(corpus):
     def jobs_of(steps: int) -> list:
         words = ["training.warmup_steps=20", f"training.lr_decay_steps={steps}"]
         return LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", words), corpus=corpus)
@@ -326,7 +326,7 @@ def test_a_cosine_that_ends_within_the_warm_up_has_one_spelling(corpus):
         jobs_of(5)
 
 
-def test_a_cosine_that_ends_with_the_run_as_it_does_anyway_is_refused(corpus):
+def test_lr_decay_steps_equal_to_the_default_is_refused(corpus):
     steps = LANGUAGE.Profile.load("tiny").training_config("float32").steps
     with pytest.raises(ConfigError, match="training.lr_decay_steps has no effect on 'S'"):
         profile = LANGUAGE.Profile.load("tiny", [f"training.lr_decay_steps={steps}"])
@@ -343,7 +343,7 @@ def test_a_cosine_that_ends_with_the_run_as_it_does_anyway_is_refused(corpus):
         ([], "tasks.hunters.heads.hfa:C2=2", "no effect: trained are hfa:C1, hfa:C3"),
     ],
 )  # fmt: skip
-def test_settings_of_interactions_that_decide_nothing_are_refused(labels, override, says):
+def test_settings_of_interactions_without_effect_are_refused(labels, override, says):
     with pytest.raises(ConfigError) as caught:
         INTERACTIONS.jobs(labels, INTERACTIONS.Profile.load("quick", [override]), tasks=["hunters"])
     assert says in str(caught.value)

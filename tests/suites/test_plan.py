@@ -20,7 +20,7 @@ def steps(job) -> int:
     return job.training.epochs * math.ceil(job.setting["num_train_examples"] / job.training.batch_size)
 
 
-def test_a_label_costs_six_jobs_quick_and_the_whole_protocol_full():
+def test_a_label_has_6_jobs_in_profile_quick_and_396_in_full():
     assert [job.task for job in plan(["S"], QUICK)] == list(MAD_TASKS)
     jobs = plan(["S"], FULL)
     assert len(jobs) == 396
@@ -30,7 +30,7 @@ def test_a_label_costs_six_jobs_quick_and_the_whole_protocol_full():
     assert f"{tokens:.1e}" == "1.8e+11"
 
 
-def test_jobs_come_by_label_task_setting_rate_decay_seed_and_none_twice():
+def test_jobs_are_ordered_by_label_task_setting_rate_decay_and_seed():
     jobs = plan(["S", "R", "S"], FULL, tasks=["memorization", "compression"], seeds=[3, 1])
     vocabularies = [256, 512, 1024, 2048, 4096, 8192]
     expected = [
@@ -56,7 +56,7 @@ def test_the_seed_changes_fastest():
     assert [job.seed for job in jobs] == [0, 1] * 6
 
 
-def test_every_choice_reaches_the_job():
+def test_every_option_of_a_plan_reaches_the_job():
     profile = MadProfile.load("quick", ["training.epochs=3", "model.d_model=32", "tasks.compression.setting.seq_len=8"])
     (job,) = plan(
         ["HyperGLU"], profile, tasks=["compression"], seeds=[7], fidelity="published", budget="paper",

@@ -58,7 +58,7 @@ def test_a_profile_is_made_once_until_its_file_or_an_override_changes(write):
         MadProfile.load(name, [Override.of("training.epochs", "3")])  # an equal text
 
 
-def test_quick_is_small_and_full_is_the_protocol():
+def test_profile_quick_is_small_and_full_is_the_published_protocol():
     quick, full = MadProfile.load("quick"), MadProfile.load("full")
     assert (quick.comparable_with_paper, full.comparable_with_paper) == (False, True)
     assert (quick.difficulty, full.difficulty) == ("baseline", "all")
@@ -69,7 +69,7 @@ def test_quick_is_small_and_full_is_the_protocol():
     assert full.mixer_settings("S") == {"mix_rank": 16, "rank_multiple": 1, "rope": "rotation"}
 
 
-def test_a_value_in_a_file_that_trains_what_another_one_does_is_refused(write):
+def test_a_value_in_a_profile_file_equivalent_to_another_one_is_refused(write):
     for section in (
         "training: {{stop_accuracy: {}}}\n",
         "tasks: {{compression: {{training: {{stop_accuracy: {}}}}}}}\n",
@@ -81,7 +81,7 @@ def test_a_value_in_a_file_that_trains_what_another_one_does_is_refused(write):
             assert "mine.yaml: " in said and said.endswith("stop_accuracy=2; use 2")
 
 
-def test_a_file_of_ones_own_is_a_profile(write):
+def test_a_users_file_can_be_loaded_as_a_profile(write):
     profile = MadProfile.load(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
     assert profile.model_config().d_model == 16
     assert profile.trainings("compression", "bfloat16")[0].epochs == 3
@@ -225,7 +225,7 @@ def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
 
 
 @pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
-def test_keys_of_files_alone_are_refused_as_overrides(override):
+def test_keys_that_only_files_can_have_are_refused_as_overrides(override):
     assert "has no effect on a run" in refusal("quick", override)
 
 
@@ -298,12 +298,12 @@ def test_overrides_of_a_profile_are_judged_together():
         assert (profile.model_config().seq_len, profile.training_config("float32").tokens_per_step) == (96, 960)
 
 
-def test_a_setting_of_mixers_reaches_the_labels_whose_family_has_it():
+def test_an_override_of_a_mixer_setting_reaches_the_label():
     profile = MadProfile.load("quick", ["model.mix_rank=3"])
     assert profile.mixer_settings("R-12!")["mix_rank"] == 3
 
 
-def test_settings_are_chosen_and_judged_on_different_labels_of_table_1():
+def test_the_sets_choosing_and_judging_split_table_1():
     choosing, judging, table1 = (set(expand([f"@{name}"])) for name in ("choosing", "judging", "table1"))
     assert choosing | judging == table1 and not choosing & judging
     assert (len(choosing), len(judging)) == (11, 22)
@@ -314,7 +314,7 @@ def test_settings_are_chosen_and_judged_on_different_labels_of_table_1():
     assert small <= judging and not small & pilots and pilots - choosing == {"S-c", "R-p", "S-g-q"}
 
 
-def test_the_evening_profile_leaves_mixing_ranks_that_quick_does_not():
+def test_profile_evening_has_larger_mixing_ranks_than_quick():
     def mixing_rank(profile: str) -> int:
         (job,) = MAD.jobs(["G-g-q-12o"], MadProfile.load(profile), tasks=["in_context_recall"])
         model = job.model
@@ -325,7 +325,7 @@ def test_the_evening_profile_leaves_mixing_ranks_that_quick_does_not():
     assert mixing_rank("quick") == 1 and mixing_rank("evening") >= 4
 
 
-def test_an_evening_is_all_of_table_1_with_three_seeds():
+def test_profile_evening_has_594_jobs_for_table_1_with_three_seeds():
     profile = MadProfile.load("evening")
     jobs = MAD.jobs(expand(["@table1"]), profile, seeds=(0, 1, 2))
     assert len(jobs) == 594

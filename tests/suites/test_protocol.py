@@ -33,7 +33,7 @@ def test_runs_at_several_rates_follow_one_protocol_and_labels_at_other_rates_ano
     assert at_one == ["R", "S", "S-p"], "labels that were tried at more rates have runs at this one, too"
 
 
-def test_rates_of_a_task_and_a_task_that_a_label_lacks_part_no_protocol():
+def test_task_specific_rates_and_a_missing_task_do_not_split_a_protocol():
     words = ["tasks.compression.learning_rates=[1e-3,2e-3]", "weight_decays=[0.0,0.3]"]
     stored = [*jobs(["S"], *words), *jobs(["R"], *words, tasks=["compression"])]
     assert list(grouped(stored).values()) == [len(stored)]

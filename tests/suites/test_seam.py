@@ -105,12 +105,12 @@ def test_no_former_member_of_suites_is_a_member_and_every_present_one_is():
         assert all(hasattr(suite, present) for present in FORMER_MEMBERS.values())
 
 
-def test_a_suite_is_called_by_its_name_unless_it_sets_another():
+def test_names_of_a_suite_default_to_its_name():
     assert (mad.MAD.override_name, mad.MAD.short_name) == ("mad", "mad")
     assert (LANGUAGE.override_name, LANGUAGE.short_name) == ("language_model", "lm")
 
 
-def test_the_built_in_suites_are_searched_for():
+def test_the_built_in_suites_are_among_the_searched_names():
     assert {"mad", "language", "interactions"} <= SUITES
 
 

@@ -72,7 +72,7 @@ def test_the_best_forecast_of_a_series_leaves_its_noise_and_nothing_beats_it():
         ("forecasting", "lag=3", "unknown key 'lag'"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(task, change, says):
+def test_invalid_settings_of_signals_are_refused(task, change, says):
     with pytest.raises(ConfigError, match=says):
         SignalProfile.load("quick", [f"tasks.{task}.setting.{change}"])
 
@@ -95,7 +95,7 @@ def test_two_batches_that_hold_all_examples_are_not_two_jobs():
         jobs_of(999)
 
 
-def test_a_label_that_sees_earlier_tokens_alone_is_trained_causally_or_not_at_all():
+def test_a_causal_label_is_refused_unless_the_model_is_causal():
     with pytest.raises(LabelError, match="cd:id-dg sees only earlier tokens; labels of no prefix, .*model.causal=true"):
         jobs("cd:gla", tasks=["digits"])
     assert jobs("cd:gla", tasks=["digits"], more=["model.causal=true"])[0].model.causal
@@ -103,7 +103,7 @@ def test_a_label_that_sees_earlier_tokens_alone_is_trained_causally_or_not_at_al
 
 @pytest.mark.parametrize("label", ["S-p", "G-cg-q-12o", "hfa:2"])
 @pytest.mark.parametrize("task", TASKS)
-def test_the_model_has_the_parameters_and_sees_the_tokens_that_it_says(label, task):
+def test_the_model_has_the_stated_parameters_and_causality(label, task):
     for causal in ("false", "true"):
         (job,) = jobs(label, tasks=[task], more=["model.causal=" + causal])
         model = SignalTrial.build(job)
@@ -115,7 +115,7 @@ def test_the_model_has_the_parameters_and_sees_the_tokens_that_it_says(label, ta
 
 
 @pytest.mark.slow
-def test_a_series_is_learned_by_a_mixer_of_all_tokens(tmp_path):
+def test_a_non_causal_mixer_learns_a_series(tmp_path):
     setting = {"window": 6, "longest_lag": 2, "horizon": 1, "num_channels": 2, "num_train_examples": 512}
     few = [f"tasks.forecasting.setting.{name}={value}" for name, value in setting.items()]
     profile = SignalProfile.load("quick", [*few, "tasks.forecasting.training.epochs=8"])
@@ -126,7 +126,7 @@ def test_a_series_is_learned_by_a_mixer_of_all_tokens(tmp_path):
     assert len(record.curve) == 8
 
 
-def test_readouts_are_of_all_tokens_or_of_those_to_be_told():
+def test_the_readout_gives_one_output_or_one_per_forecast_step():
     class Sum(torch.nn.Module):
         def forward(self, x):
             return x.cumsum(1)
@@ -136,7 +136,7 @@ def test_readouts_are_of_all_tokens_or_of_those_to_be_told():
     assert SignalModel(3, 2, 2, 8, 1, Sum)(torch.randn(4, 5, 3)).shape == (4, 2, 2)
 
 
-def test_batches_of_epochs_are_drawn_in_one_place():
+def test_suites_with_epochs_share_the_code_that_draws_batches():
     for trial in (SignalTrial, TokenTrial):
         assert issubclass(trial, EpochTrial)
         assert not {"micro_batches", "has_row", "mixers", "_examples"} & vars(trial).keys()

@@ -35,7 +35,7 @@ def test_one_module_computes_the_cosine_of_a_schedule():
     assert [file.name for file in files if re.search(r"\bmath\.cos\(", file.read_text())] == ["training.py"]
 
 
-def test_the_canonical_form_takes_the_place_of_other_keys_of_what_is_trained():
+def test_no_module_defines_training_key_or_model_key():
     files = [file for file in ROOT.rglob("*.py") if re.search(r"\b(training_key|model_key)\b", file.read_text())]
     assert not files
 
@@ -86,12 +86,12 @@ def test_a_schedule_warns_of_an_end_that_is_not_reached_and_of_a_rate_that_rises
         ({"steps": 99}, False),
     ],
 )
-def test_schedules_are_equal_if_all_their_rates_are(changes, is_equal):
+def test_schedule_equality_compares_the_learning_rates(changes, is_equal):
     schedule = Schedule(100, 0.7, 0.0, 10, 100)
     assert schedule.equals(replace(schedule, **changes)) is is_equal
 
 
-def test_equal_schedules_are_those_with_equal_rates_at_every_step():
+def test_schedules_are_equal_exactly_if_all_rates_are():
     """The rates of all schedules of six steps, with ends that do and do not matter."""
     schedules = [
         Schedule(6, 0.7, end, warmup_steps, decay_end)
@@ -134,7 +134,7 @@ def test_settings_of_one_schedule_have_one_canonical_form(given, canonical):
         ("S", {"training": {"stop_accuracy": 3.0}}, False),
     ],
 )
-def test_jobs_train_the_same_if_their_canonical_forms_have_one_id(label, changes, trains_the_same):
+def test_jobs_train_the_same_if_their_canonical_forms_are_equal(label, changes, trains_the_same):
     job = mad_job(label)
     settings = {
         name: {**getattr(job, name), **value} if name == "mixer" else replace(getattr(job, name), **value)

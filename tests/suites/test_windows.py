@@ -43,11 +43,11 @@ def test_validation_windows_are_the_same_every_time_and_evenly_spread():
     assert np.array_equal(starts, evaluation_starts("val", 2, 10, n_tokens=1008, seq_len=8))
 
 
-def test_more_validation_windows_than_places_still_lie_within_the_split():
+def test_validation_windows_stay_within_a_short_split():
     assert set(evaluation_starts("val", 1, 100, n_tokens=12, seq_len=8)) == {0, 1, 2, 3}
 
 
-def test_each_training_evaluation_draws_other_windows_than_earlier_ones_and_the_steps():
+def test_training_evaluations_use_windows_unlike_earlier_ones_and_the_steps():
     first, second = (evaluation_starts("train", number, 40, 10**6, 128) for number in (1, 2))
     assert np.array_equal(first, evaluation_starts("train", 1, 40, 10**6, 128))
     assert not np.array_equal(first, second)

@@ -38,7 +38,7 @@ def run(site: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_core_works_without_it_and_it_works_outside_of_the_core(tmp_path):
+def test_the_interactions_package_works_as_an_installed_one_and_is_optional(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", "interactions")
     shutil.copytree(PACKAGE, tmp_path / "madbench", ignore=ignored)
     for folder in ("tasks", "variants"):

@@ -40,7 +40,7 @@ def digests(job):
         ("measure.py", ""),
     ],
 )
-def test_an_edit_of_the_package_changes_the_part_that_trains_with_it(copied, place, part):
+def test_an_edit_changes_only_the_digest_of_the_part_that_uses_the_file(copied, place, part):
     before, others = digests(AGENTS), digests(TOKENS)
     with (copied / place).open("a") as file:
         file.write("\nADDED = 1\n")

@@ -56,7 +56,7 @@ def check(figure, width, has_titles=True):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_errors_fit_a_column(width, draw_errors):
+def test_the_figure_of_errors_fits_a_column(width, draw_errors):
     figure = draw_errors("finished", width)
     check(figure, width)
     assert sum(len(page.axes) for page in (figure, *figure.following)) == len(TASKS)
@@ -65,7 +65,7 @@ def test_errors_fit_a_column(width, draw_errors):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [2, 4])
-def test_matrices_fit_a_column(count, width):
+def test_the_figure_of_matrices_fits_a_column(count, width):
     names = ["learned E C Eᵀ", "devised E C Eᵀ", "learned T", "theoretical T"]
     panels = {name: np.eye(8) for name in names[-count:]}
     figure = Matrices("Colliding agents, hfa:C1 one-hot", "Seed 0. " + "T is an effect. " * 10, panels).draw(
@@ -76,7 +76,7 @@ def test_matrices_fit_a_column(count, width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_devised_diagonal_fits_a_column(width):
+def test_the_figure_of_the_devised_diagonal_fits_a_column(width):
     check(
         devised_figure(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0],
         width,
@@ -100,7 +100,7 @@ def test_diverged_seeds_are_counted_below_the_figure(draw_errors):
     assert "iverged" not in draw_errors("finished", "double").get_supxlabel()
 
 
-def test_figure_1_says_whether_its_diagonal_gives_the_effects(main, tmp_path, monkeypatch):
+def test_figure_1_has_a_verdict_on_the_printed_diagonal(main, tmp_path, monkeypatch):
     made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
     assert made.code == 0 and "reproduced: The printed diagonal" in made.stdout
     assert not (tmp_path / "plots").exists() and ".png" not in made.stdout

@@ -79,7 +79,7 @@ def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
 
 
 @pytest.mark.slow
-def test_figure_2_says_how_far_the_learned_c_is_from_the_devised_one(main, monkeypatch):
+def test_figure_2_has_a_verdict_on_the_distance_of_learned_and_devised_c(main, monkeypatch):
     command = ("paper", "interactions", "figure2", "--slots", 1, *SMALL, "--no-figures")
     made = main(*command)
     assert made.code == 0, made.stderr
@@ -102,7 +102,7 @@ def test_figure_2_of_a_run_without_weights_asks_for_them(main, fill):
 
 
 @pytest.mark.slow
-def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
+def test_the_worlds_item_shows_floors_and_verdicts(invoke, fill):
     fill("hunters", "alliances", hfa_C1={5: 0.5, 10: 2.0, 20: 130.0}, hfa_C3={10: 0.02})
     shown = invoke(paper, *words("hunters", "alliances")).output
     lines = [" ".join(line.split()) for line in shown.splitlines()]
@@ -113,7 +113,7 @@ def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
 
 
 @pytest.mark.slow
-def test_one_bad_seed_is_not_hidden(invoke, fill, store):
+def test_one_bad_seed_makes_a_claim_not_reproduced(invoke, fill, store):
     fill("alliances", hfa_C1={10: 2.0})
     (bad, *_) = INTERACTIONS.jobs(["ha:C3"], InteractionProfile.load("quick"), tasks=["alliances"], seeds=(1,))
     store.finish(bad, errors(bad, **{"10": 3.0, "20": 50.0}), replace=True)
@@ -127,7 +127,7 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
 
 
 @pytest.mark.slow
-def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
+def test_a_diverged_seed_counts_as_an_infinite_error(invoke, fill, store):
     fill("colliding")
     bad = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["controls=[]"]), tasks=["colliding"])
     details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
@@ -141,14 +141,14 @@ def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
 
 
 @pytest.mark.slow
-def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
+def test_an_error_at_another_length_affects_only_length_generalisation(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
     content = json.loads(invoke(paper, *words("colliding"), "-f", "json").stdout)
     assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2
 
 
 @pytest.mark.slow
-def test_controls_are_compared_with_their_prediction(invoke, store):
+def test_errors_of_control_tasks_are_compared_with_the_predicted_ones(invoke, store):
     found = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["embeddings=one_hot"]), tasks=["colliding"])
     for job in found:
         world_errors = {"2": 0.64, "5": 0.25, "10": 1e-12, "20": 1.0, "40": 9.0}
@@ -161,7 +161,7 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
 
 
 @pytest.mark.slow
-def test_the_plan_says_what_is_left(invoke, fill):
+def test_a_dry_run_of_worlds_counts_remaining_jobs(invoke, fill):
     fill("alliances", seeds=(0,))
     content = json.loads(invoke(paper, *WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "-f", "json").stdout)
     assert [(line["jobs"], line["to do"], line["parameters"]) for line in content] == [(3, 2, 576), (3, 2, 576)]
@@ -169,7 +169,7 @@ def test_the_plan_says_what_is_left(invoke, fill):
     assert [line["to do"] for line in json.loads(invoke(paper, *words).stdout)] == [3, 3]
 
 
-def test_other_tables_leave_these_runs_alone(invoke, fill, main):
+def test_runs_of_interactions_do_not_appear_in_mad_tables(invoke, fill, main):
     fill("alliances")
     assert "no runs of MAD tasks yet" in main("table", "-t", "compression").stderr
     assert len(invoke(ls, "runs", columns=200).output.splitlines()) == 2 + 4
@@ -207,7 +207,7 @@ def test_items_of_worlds_refuse_wrong_options_and_options_without_effect(refuse,
         ({"profile": "full"}, "float32"),
     ],
 )
-def test_the_protocol_says_the_precision_of_its_jobs(how, expected):
+def test_the_protocol_of_worlds_has_the_precision_of_its_jobs(how, expected):
     found = load_paper("interactions")
     request = Request(found, found.item("worlds"), **how)
     experiment = measure_of(request.item).plan(request)

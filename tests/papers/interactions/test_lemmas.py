@@ -34,18 +34,18 @@ def test_every_lemma_is_a_check_of_a_label():
     assert {*NAMES} <= {*checks}
 
 
-def test_couplings_of_the_wrong_sign_are_no_diagonal(monkeypatch):
+def test_the_diagonal_lemma_fails_with_shifted_effects(monkeypatch):
     sound = lemmas.wave_couplings
     monkeypatch.setattr(lemmas, "wave_couplings", lambda effect: sound(np.roll(effect, 1)))
     assert not holds("diagonal")
 
 
-def test_a_wider_window_is_not_the_lemmas(monkeypatch):
+def test_the_window_lemma_fails_with_a_wider_window(monkeypatch):
     monkeypatch.setattr(lemmas, "ring", lambda n, sound=lemmas.ring: sound(n) - 1)
     assert not holds("window")
 
 
-def test_positions_of_another_size_are_noticed(monkeypatch):
+def test_the_lemma_on_sinusoids_fails_with_scaled_positions(monkeypatch):
     monkeypatch.setattr(lemmas, "sinusoids", lambda n, sound=lemmas.sinusoids: 1.01 * sound(n))
     assert not holds("sinusoids")
 
@@ -56,18 +56,18 @@ def test_a_share_that_falls_more_slowly_is_not_exponential(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_column_of_zeros_is_deficient_and_much_data_is_not():
+def test_few_samples_are_rank_deficient_and_many_are_not():
     assert lemmas.deficient(2) == 1.0 and lemmas.deficient(40) < 1e-3
 
 
-def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
+def test_the_lemma_on_shared_slots_fails_for_asymmetric_effects(monkeypatch):
     assert lemmas.shared_slots(3) < 1e-12
     sound = lemmas._factors
     monkeypatch.setattr(lemmas, "_factors", lambda effects: sound(np.tril(effects) * [[[1.0, 1.0, 0.5, 2.0]]]))
     assert not holds("shared slots")
 
 
-def test_ordered_pairs_miss_a_repeated_symbol_at_several_lengths_alone():
+def test_ordered_pairs_fail_only_with_repeated_symbols_at_several_lengths():
     assert max(lemmas.ordered_error([3]), lemmas.ordered_error([2, 3], has_repeats=False)) < 1e-12
     assert lemmas.ordered_error([2, 3]) > 0.1
 
@@ -78,7 +78,7 @@ def test_products_of_eight_scores_cost_more_than_the_caption_says(monkeypatch):
     assert not holds("extra compute")
 
 
-def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_them():
+def test_the_papers_parameter_counts_of_couplings_are_contradicted():
     checks = {check.name: check for check in lemmas.of_features()}
     printed = checks["factored couplings"], checks["couplings of symbols"]
     assert all(check.contradicts and check.run() > 4 for check in printed)
@@ -88,7 +88,7 @@ def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_t
     assert holds("couplings of a difference")
 
 
-def test_coordinates_side_by_side_miss_a_diagonal_but_not_a_row(monkeypatch):
+def test_concatenated_coordinates_represent_a_row_but_no_diagonal(monkeypatch):
     assert holds("coordinates side by side")
     monkeypatch.setattr(lemmas.np, "divmod", lambda places, cells: (places % cells, 0 * places))
     assert not holds("coordinates side by side")

@@ -36,7 +36,7 @@ def train(job, folder, report=lambda progress: None, **how):
     return train_job(job, folder, report, **how)
 
 
-def test_the_jobs_are_every_embedding_and_control_with_the_heads_of_the_file():
+def test_the_quick_profile_plans_every_embedding_and_control():
     found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
     assert len({job.id for job in found}) == len(found) == 34
     about = [(job.task, job.setting.get("embedding"), job.setting.get("control"), job.label) for job in found[::2]]
@@ -49,7 +49,7 @@ def test_the_jobs_are_every_embedding_and_control_with_the_heads_of_the_file():
 
 
 @pytest.mark.slow
-def test_an_override_of_one_task_holds_beside_one_of_all():
+def test_an_override_of_one_task_takes_precedence_over_one_of_all():
     def trained(*more: str) -> tuple[int, float]:
         (job,) = jobs("hfa:C3", task="hunters", more=more)
         return job.training.steps, job.training.learning_rate
@@ -64,7 +64,7 @@ def test_an_override_of_one_task_holds_beside_one_of_all():
         profile("tasks.colliding.training.learning_rate=0.5")
 
 
-def test_rivals_have_as_many_parameters():
+def test_compared_labels_have_nearly_equal_parameters():
     of = {
         (job.task, job.label): size_of(job).parameters
         for job in INTERACTIONS.jobs((), InteractionProfile.load("quick"))
@@ -74,7 +74,7 @@ def test_rivals_have_as_many_parameters():
     assert of[("alliances", "ha:C3")] == of[("alliances", "hfa:C1")] == k**3 + k**2
 
 
-def test_embeddings_and_controls_are_keys_of_the_profile_and_change_no_job_that_they_leave():
+def test_choosing_embeddings_and_controls_keeps_the_ids_of_jobs():
     every = {job.id for job in INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"])}
     few = InteractionProfile.load("quick", ["embeddings=sinusoidal", "controls=distinct"])
     jobs = INTERACTIONS.jobs((), few, tasks=["colliding"])
@@ -109,7 +109,7 @@ def test_the_full_profile_has_the_size_of_the_paper():
         ("alliances", "ha:C3a", 1),
     ],
 )
-def test_a_model_gives_the_sums_of_the_effects_that_it_learned(task, label, heads):
+def test_model_outputs_are_sums_of_the_learned_effects(task, label, heads):
     (job, *_) = jobs(label, task=task, more=[f"model.n_head={heads}"])
     world = world_of(job)
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=world.vectors.shape))
@@ -142,7 +142,7 @@ def test_linear_attention_starts_from_no_couplings_and_a_value_of_one(embedding)
     torch.testing.assert_close(model.vectors @ model.mixer.w[0, 0, :, 0], torch.ones(8).double())
 
 
-def test_a_relu_layer_changes_the_job_and_starts_as_the_smaller_of_one_and_the_sum():
+def test_a_relu_layer_changes_the_job_and_initially_clips_at_one():
     plain, clipped = jobs(
         "hfa:C1", task="genotype", more=["tasks.genotype.variants={}", "tasks.genotype.setting.length=4"]
     )
@@ -189,7 +189,7 @@ def test_a_value_without_the_agent_itself_is_learned_at_one_length_only(tmp_path
 
 
 @pytest.mark.slow
-def test_couplings_of_three_learn_alliances(tmp_path):
+def test_ha_c3_learns_alliances(tmp_path):
     (job,) = jobs("ha:C3", task="alliances", more=["training.steps=300"])
     metrics = train(job, tmp_path).metrics
     assert max(metrics[f"mse_{n}"] for n in (3, 4, 6)) < 1e-3 and metrics["effects_error"] < 1e-3
@@ -221,7 +221,7 @@ def test_a_stopped_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_micro_batches_add_up(tmp_path):
+def test_micro_batches_give_the_result_of_the_whole_batch(tmp_path):
     (job,) = jobs("hfa:C3", task="hunters", more=["training.steps=3"])
     parts = train(job, tmp_path / "parts", micro_batch=48)
     whole = train(job, tmp_path / "whole")

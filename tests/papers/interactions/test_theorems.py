@@ -75,12 +75,12 @@ def test_one_series_for_all_pairs_of_policies_represents_no_two_policies(monkeyp
     assert held == {POLICIES[0]: False, POLICIES[1]: False, POLICIES[2]: True}
 
 
-def test_pixels_within_a_small_kernel_are_not_beyond_it(monkeypatch):
+def test_the_theorem_on_large_offsets_fails_for_a_small_kernel(monkeypatch):
     monkeypatch.setattr(appendix_b.Pixels, "OFFSETS", ((0, 0), (0, 1)))
     assert not outcomes("hfa:C1", "beyond 3 x 3")["beyond 3 x 3"]
 
 
-def test_couplings_of_the_transposed_offsets_are_another_convolution(monkeypatch):
+def test_convolution_theorems_fail_with_transposed_couplings(monkeypatch):
     sound = appendix_b.linear_attention
     monkeypatch.setattr(appendix_b, "linear_attention", lambda c, w, x: sound(c.T, w, x))
     assert not any(outcomes("hfa:C1", "offsets of any size").values())
@@ -112,13 +112,13 @@ def test_an_embedding_without_the_right_singular_vectors_misses_the_bound():
     assert limits._worst(*limits._problem(3, 0, False), False) > 1
 
 
-def test_a_pair_that_one_dimension_represents_does_not_contradict(monkeypatch):
+def test_the_counterexample_fails_if_one_dimension_represents_the_pair(monkeypatch):
     monkeypatch.setattr(limits, "TOO_FEW", (np.ones((2, 2)), np.ones(2)))
     assert not outcomes("hfa:C1", "approximation in general")["approximation in general"]
 
 
 @pytest.mark.slow
-def test_an_operator_with_weights_of_every_position_needs_more_with_length(monkeypatch):
+def test_the_theorem_on_parameters_fails_for_position_dependent_weights(monkeypatch):
     sound = Coupling.forward
 
     def forward(self, x, *given):
@@ -129,7 +129,7 @@ def test_an_operator_with_weights_of_every_position_needs_more_with_length(monke
     assert not outcomes("hfa:C1", "parameters by length")["parameters by length"]
 
 
-def test_a_network_that_shares_its_weights_has_fewer(monkeypatch):
+def test_the_theorems_on_network_size_fail_for_shared_weights(monkeypatch):
     sound = np.einsum
 
     def summed(how, *given):
@@ -147,12 +147,12 @@ def test_two_layers_of_products_are_not_additive(monkeypatch):
     assert not outcomes("hfa:C3", "two layers")["two layers"]
 
 
-def test_labels_without_couplings_have_none():
+def test_labels_without_couplings_have_no_theorem_checks():
     assert not [*theorems.checks(parse("hfa:L1")), *theorems.checks(parse("ha:4")), *theorems.checks(parse("ha:C4"))]
 
 
 @pytest.mark.slow
-def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
+def test_verify_runs_the_theorems_and_measures_gradients_under_no_grad():
     label = parse("ha:C3")
     names = [check.name for check in theorems.checks(label)]
     assert names == [check.name for check in checks_of(label)]
@@ -161,7 +161,7 @@ def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
         assert outcomes("hfa:C1", "gradients of the loss")["gradients of the loss"]
 
 
-def test_a_causal_operator_represents_nothing(monkeypatch):
+def test_the_theorems_on_representation_fail_for_a_causal_operator(monkeypatch):
     original = Coupling.__init__
 
     def causal(self, *args, **how):
@@ -183,7 +183,7 @@ def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeyp
     assert not outcomes("hfa:C1", "test and length, one_hot")["test and length, one_hot"]
 
 
-def test_a_swapped_factor_is_not_the_value_product(monkeypatch):
+def test_the_theorems_on_coupled_features_fail_with_swapped_factors(monkeypatch):
     solution = Hunters.solution.fget
 
     def swapped(world):
@@ -194,7 +194,7 @@ def test_a_swapped_factor_is_not_the_value_product(monkeypatch):
     assert not any(outcomes("hfa:C3", "coupled features", "value product").values())
 
 
-def test_descent_is_that_of_the_operator():
+def test_descend_equals_gradient_descent_on_the_operator():
     world = Colliding(positions=6, radius=1, length=4, samples=30, embedding="sinusoidal")
     symbols, values = world.data("train", 4, 0)
     counts, targets = module._problem(world)

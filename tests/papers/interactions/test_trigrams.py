@@ -11,7 +11,7 @@ from madbench.papers.interactions.theorems import trigrams
 from madbench.papers.interactions.theorems.trigrams import Phrases, checks, most_completed
 
 
-def test_a_head_is_certain_of_as_many_phrases_as_tokens_have_words_for():
+def test_most_completed_equals_an_exhaustive_search():
     words = 2  # every choice of a word for each token, and of the token that each phrase looks at
     best = 0
     for values in itertools.product(range(words), repeat=2 * words + 1):
@@ -38,7 +38,7 @@ def test_a_head_mixes_the_distributions_of_its_tokens_or_of_pairs(has_pairs):
     torch.testing.assert_close(given, mixed / total)
 
 
-def test_two_verbs_and_two_prepositions_contradict_the_bug_only_where_the_head_is_certain(monkeypatch):
+def test_the_skip_trigram_bug_is_contradicted_only_with_certain_predictions(monkeypatch):
     check = next(check for check in checks() if check.name == "skip-trigrams of the text")
     assert check.contradicts and check.holds(check.run())
     monkeypatch.setattr(trigrams, "CERTAIN", 1.0)

@@ -35,7 +35,7 @@ def collisions(y: np.ndarray, x: np.ndarray, size: int, radius: int) -> np.ndarr
     return met.sum(1)
 
 
-def test_the_value_counts_the_discs_that_a_simulation_lets_collide():
+def test_values_of_colliding_agents_count_simulated_collisions():
     world, generator = Colliding(positions=9, radius=1), np.random.default_rng(0)
     for _ in range(20):
         y, x = generator.integers(9, size=(2, 6))
@@ -77,7 +77,7 @@ def test_alliances_count_pairs_of_allies_that_are_not_allied_with_each_other():
 
 
 @pytest.mark.parametrize("size", [2, 4, 10])
-def test_sinusoids_are_orthogonal_and_write_any_effect_of_a_difference(size):
+def test_sinusoids_are_orthogonal_and_represent_any_effect_of_differences(size):
     vectors = sinusoids(size)
     np.testing.assert_allclose(vectors @ vectors.T, size / 2 * np.eye(size), atol=1e-12)
     effect = np.random.default_rng(0).normal(size=size)
@@ -95,7 +95,7 @@ def test_devised_weights_are_those_of_the_paper_at_its_size():
 
 
 @pytest.mark.slow
-def test_the_floor_of_linear_attention_is_what_least_squares_comes_near():
+def test_the_floor_of_linear_attention_is_near_that_of_least_squares():
     world, fitted = Hunters(cells=2, reach=0, length=4), slice(0, 8000)
     symbols, values = world.data("train", 4, 0)
     counts = np.stack([np.bincount(row, minlength=world.symbols) for row in symbols]).repeat(4, axis=0)
@@ -106,7 +106,7 @@ def test_the_floor_of_linear_attention_is_what_least_squares_comes_near():
     assert floor > 0.02 and floor <= error < 1.2 * floor  # the agent itself is one more term
 
 
-def test_the_floor_of_sums_over_single_agents_is_what_least_squares_reaches():
+def test_the_floor_of_sums_over_single_agents_equals_that_of_least_squares():
     world = Alliances(types=5, length=6, samples=4000)
     symbols, values = world.data("train", 6, 0)
     counts = np.stack([np.bincount(row, minlength=5) for row in symbols])
@@ -118,7 +118,7 @@ def test_the_floor_of_sums_over_single_agents_is_what_least_squares_reaches():
     assert np.mean(errors) == pytest.approx(world.floor("hfa", 1, 6), rel=0.05)
 
 
-def test_known_floors():
+def test_floors_of_worlds_have_the_documented_values():
     assert Hunters().floor("hfa", 1, 10) == pytest.approx(0.836, abs=5e-4)
     assert Alliances().floor("hfa", 3, 10) == pytest.approx(1.894, abs=5e-4)
     assert Colliding().floor("ha", 3, 10) is None and Colliding(control="distinct").floor("hfa", 1, 10) is None
@@ -161,7 +161,7 @@ def test_the_activity_of_an_allele_is_the_share_of_its_present_activators():
                 assert value == pytest.approx(share)
 
 
-def test_other_relations_are_of_another_seed_alone():
+def test_genotype_relations_depend_only_on_their_seed():
     assert Genotype().activators == Genotype(length=4).activators != Genotype(relations=1).activators
 
 
@@ -181,7 +181,7 @@ def test_a_pixel_counts_black_ones_at_the_offsets(of):
             assert value == sum(black.get((down + a, right + b), False) for a, b in of.OFFSETS)
 
 
-def test_a_step_is_forecast_from_its_delays():
+def test_series_values_follow_from_the_two_delays():
     world = Series(steps=9, length=7, test_samples=40)
     symbols, values = world.data("test", 7, 0)
     assert len({int(row[0]) % 9 for row in symbols}) == 3  # windows begin anywhere
@@ -192,7 +192,7 @@ def test_a_step_is_forecast_from_its_delays():
 
 
 @pytest.mark.parametrize("world", [Pixels(length=4), Series(length=4)])
-def test_couplings_of_places_give_pixels_and_series(world):
+def test_the_solutions_of_pixels_and_series_give_their_effects(world):
     c, w = world.solution
     np.testing.assert_allclose((world.vectors @ c @ world.vectors.T) * (world.vectors @ w), world.effects, atol=1e-12)
 
@@ -211,7 +211,7 @@ def test_data_are_those_of_split_length_and_seed(task):
     assert drawn[0].dtype == np.int64 and seen == set(range(world.symbols - (task == "genotype")))  # no empty place
 
 
-def test_distinct_positions_never_repeat_and_have_no_longer_lengths():
+def test_distinct_positions_never_repeat_and_limit_the_lengths():
     world = Colliding(positions=7, length=5, test_lengths=(2, 7, 8), samples=40, control="distinct")
     assert all(len({*row}) == 5 for row in world.data("train", 5, 0)[0])
     assert world.lengths == (2, 7)

@@ -34,26 +34,26 @@ TABLE = {
 
 
 @pytest.mark.parametrize("label", TABLE)
-def test_ranks_and_ratios_are_those_of_the_table(label):
+def test_ranks_and_ratios_have_the_expected_values(label):
     found = [solve(label, d_model, n_head) for d_model, n_head in SIZES]
     assert tuple((one.r_qk, one.r_vo, round(one.ratio, 3)) for one in found) == TABLE[label]
 
 
 @pytest.mark.parametrize("label", ["hfa:7w-q", "hfa:9w-q", "ha:8u-q", "ha:8u-v", "ha:9u-q"])
 @pytest.mark.parametrize(("d_model", "n_head"), SIZES)
-def test_too_many_values_do_not_fit(label, d_model, n_head):
+def test_labels_with_too_many_value_maps_do_not_fit_the_budget(label, d_model, n_head):
     with pytest.raises(BudgetError, match="These would fit: .*!; the paper's budget"):
         solve(label, d_model, n_head)
     assert solve(label, d_model, n_head, budget="paper").ranks == {"qk": d_model, "vo": d_model}
 
 
-def test_a_side_that_fits_is_named():
+def test_the_error_names_the_compression_side_that_fits():
     with pytest.raises(BudgetError, match="These would fit: hfa:7w-v; hfa:7w!;"):
         solve("hfa:7w-q", 64)
     assert solve("hfa:7w-v", 64).ratio <= 1
 
 
-def test_the_paper_s_counts():
+def test_parameter_counts_equal_those_of_the_paper():
     assert solve("hfa:4w!", 768, 1).terms == {"qk": 2 * 768**2, "v": 4 * 768**2, "o": 768**2}
     for label in ("hfa:3", "hfa:1+2", "ha:3", "ha:9"):  # Remark F.4, Table 1
         assert solve(label, 768, 4).total == 4 * 768**2
@@ -66,7 +66,7 @@ def test_the_paper_s_counts():
 
 
 @pytest.mark.slow
-def test_no_more_than_the_budget_and_less_than_a_step_below_it():
+def test_allocations_are_less_than_a_step_below_the_budget():
     for label in random.Random(0).sample(all_labels_of("ha"), 100):
         for d_model, n_head in ((48, 3), (64, 2), (256, 4)):
             try:
@@ -90,7 +90,7 @@ def test_the_module_has_exactly_the_parameters_of_its_allocation(label):
     assert mixer.allocation == solve(label, 12, 2, 8, "paper")
 
 
-def test_names_and_shapes_of_weights():
+def test_weights_have_the_documented_names_and_shapes():
     def shapes(label, **size):
         return {name: tuple(one.shape) for name, one in build(label, 16, 8, **size).state_dict().items()}
 
@@ -104,7 +104,7 @@ def test_names_and_shapes_of_weights():
     assert abs(float(weights.std()) - 0.02) < 5e-4
 
 
-def test_flops_of_pairs():
+def test_flops_of_an_order_3_label_equal_the_hand_count():
     length = 128
     order, pairs = solve("hfa:3-q", 64), (length + 1) / 2
     assert order.flops_per_token(length) == 2 * order.total + pairs * (2 * order.r_qk + 2 * order.r_vo) + 2 * 2 * pairs
@@ -118,7 +118,7 @@ def test_flops_of_heads_of_two_degrees_are_half_of_those_of_each():
 
 
 @pytest.mark.parametrize("label", ["hfa:C1", "hfa:C1+3", "hfa:C2w", "ha:C3", "ha:C3a", "ha:C4", "ha:C5"])
-def test_flops_of_one_token_with_full_couplings_are_the_counter_s(label):
+def test_flops_of_one_token_with_full_couplings_equal_torchs_counter(label):
     mixer = build(label, 8, 4, n_head=2, path="dense")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         mixer(torch.randn(1, 1, 8))
@@ -128,7 +128,7 @@ def test_flops_of_one_token_with_full_couplings_are_the_counter_s(label):
 
 @pytest.mark.parametrize("label", ["ha:3", "ha:3us-p!", "ha:4a", "ha:5-p", "ha:C3", "ha:C3s", "ha:C4a", "ha:C5s"])
 @pytest.mark.parametrize(("length", "causal"), [(1, True), (2, True), (6, True), (6, False)])
-def test_flops_are_those_of_the_sums_over_one_slot_after_the_other(label, length, causal):
+def test_flops_of_tuples_equal_a_count_over_partial_tuples(label, length, causal):
     """Of every row, of each start of one of its tuples: the sum over its last token."""
     d, heads, found = 4, 2, solve(label, 4, 2, budget="paper")
     n, is_full, turns = found.label.degree, found.label.base == "C", found.label.rope
@@ -187,7 +187,7 @@ def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
         ("hfa:4", {"rank_multiple": 99}, "rank_multiple 99 exceeds d_model 64"),
     ],
 )
-def test_a_size_that_cannot_be_is_refused(label, size, message):
+def test_infeasible_sizes_and_values_are_refused(label, size, message):
     with pytest.raises(BudgetError, match=message):
         solve(label, **{"d_model": 64, "n_head": 2, **size})
 

@@ -55,7 +55,7 @@ def test_the_bounds_of_bfloat16_have_room_for_the_roundings_of_every_factor(labe
 
 
 @pytest.mark.parametrize("label", ["hfa:2-p-q", "hfa:1+2w-p-q"])
-def test_angles_of_positions_rounded_to_bfloat16_are_found(label, monkeypatch):
+def test_rotary_angles_rounded_to_bfloat16_are_caught(label, monkeypatch):
     sound = parts.rotary_angles
     monkeypatch.setattr(parts, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
     label = parse(label)
@@ -96,7 +96,7 @@ def test_a_prompt_whose_last_token_the_running_sums_leave_out_fails_prefill(monk
     assert {"prefill", "prefill, linear_time"} <= failing("hfa:L2-p", "prefill", "prefill, linear_time")
 
 
-def test_each_check_applies_to_the_labels_it_is_about():
+def test_checks_apply_only_to_the_labels_that_they_concern():
     def outcome(label, name):
         return run_check({check.name: check for check in checks(family_of(label), parse(label))}[name])
 
@@ -116,13 +116,13 @@ def failing(label, *names):
     return {name for name in names if run_check(every[name]).verdict == "fail"}
 
 
-def test_a_mask_without_the_row_fails_causality(monkeypatch):
+def test_a_mask_that_is_not_causal_fails_causality(monkeypatch):
     mask = tuple_operator.visibility_mask
     monkeypatch.setattr(tuple_operator, "visibility_mask", lambda *about: mask(*about[:3], False, *about[4:]))
     assert failing("ha:3", "causality", "counts") == {"causality"}
 
 
-def test_a_mask_that_is_multiplied_fails_the_mask(monkeypatch):
+def test_a_mask_multiplied_into_the_scores_fails_the_mask_check(monkeypatch):
     def multiplied(scores, visible, dims):
         scores = scores * torch.zeros_like(scores).masked_fill(~visible, float("-inf"))
         top = scores.amax(dims, keepdim=True)
@@ -132,27 +132,27 @@ def test_a_mask_that_is_multiplied_fails_the_mask(monkeypatch):
     assert failing("ha:3", "mask") == {"mask"}
 
 
-def test_strict_for_ordered_tuples_fails_the_mask(monkeypatch):
+def test_strict_in_place_of_ordered_tuples_fails_the_mask_check(monkeypatch):
     mask = tuple_operator.visibility_mask
     monkeypatch.setattr(tuple_operator, "visibility_mask", lambda slots, tuples, *about: mask(slots, "s", *about))
     assert failing("ha:3", "mask") == {"mask"}
 
 
-def test_swapped_slots_fail_the_forms(monkeypatch):
+def test_swapped_slots_fail_path_dense_and_steps(monkeypatch):
     by_slot = tuple_operator.HyperAttention._by_slot
     monkeypatch.setattr(tuple_operator.HyperAttention, "_by_slot", lambda *how: by_slot(*how)[::-1])
     assert failing("ha:3u-q", "path dense", "steps", "causality") == {"path dense", "steps"}
 
 
 @pytest.mark.slow
-def test_rope_over_the_head_instead_of_the_factor_fails_the_forms(monkeypatch):
+def test_rope_over_the_head_instead_of_the_factor_is_caught(monkeypatch):
     for name in ("rotate_query", "rotate_key"):
         monkeypatch.setattr(feature_operator.HyperFeatureAttention, name, lambda self, x, at: rotate(x, at))
     assert failing("hfa:2-p", "path dense", "steps", "causality") == {"path dense", "steps"}
 
 
 @pytest.mark.slow
-def test_one_scale_for_all_factors_fails_the_forms(monkeypatch):
+def test_one_scale_for_all_factors_is_caught(monkeypatch):
     scores = feature_operator.HyperFeatureAttention.scores
 
     def scaled(self, q, k):
@@ -170,7 +170,7 @@ def test_a_strict_step_of_the_running_sums_that_takes_the_token_itself_fails_lin
 
 
 @pytest.mark.slow
-def test_a_slope_lost_in_later_blocks_fails_their_path_alone(monkeypatch):
+def test_a_gradient_lost_in_later_blocks_fails_only_path_chunked(monkeypatch):
     attend = feature_operator.HyperFeatureAttention.attend
 
     def without_slope(self, q, k, v, first_row):

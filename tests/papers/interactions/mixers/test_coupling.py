@@ -60,7 +60,7 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_every_path_is_the_sum_written_out(name, causal):
+def test_every_path_and_decoding_equal_the_explicit_sum(name, causal):
     case = CASES[name]
     generator = torch.Generator().manual_seed(0)
     coupling = Coupling(2, 2, 1 if case.get("degree") == 4 else 3, **case, causal=causal, chunk=2).double()
@@ -88,7 +88,7 @@ def test_every_path_is_the_sum_written_out(name, causal):
         torch.testing.assert_close(torch.stack(rows), expected, rtol=0, atol=1e-10)
 
 
-def test_a_sliding_step_forgets_the_oldest_token():
+def test_sliding_steps_of_a_coupling_equal_a_fresh_window():
     coupling = Coupling(1, 3, degree=3, max_len=2)
     tokens, cache = torch.randn(4, 1, 3), None
     for token in tokens:

@@ -24,7 +24,7 @@ SOME_MIXED_DEGREES = ("ha:2+3", "ha:2+3us-p-q", "ha:L2+2+4a-v", "ha:3+4u!")
 
 
 @pytest.mark.parametrize("label", [*SOME_FEATURE_LABELS, *SOME_TUPLE_LABELS, *SOME_MIXED_DEGREES])
-def test_a_label_is_its_own_text(label):
+def test_parsing_and_writing_a_label_is_the_identity(label):
     assert str(parse(label)) == label
     assert hash(parse(label)) == hash(parse(label))
 
@@ -169,7 +169,7 @@ def test_neighbours_are_the_labels_one_factor_away(label):
         ("ha:2+3-p", ["S-p", *(f"ha:{two}+{degree}-p" for two in (2, 3) for degree in range(4, 10))]),
     ],
 )  # fmt: skip
-def test_neighbours_in_numbers_have_one_part_of_another_number(label, expected):
+def test_neighbours_in_order_or_degree_differ_in_one_part(label, expected):
     found, factor = family_of(label).neighbours(parse(label)), "orders" if label.startswith("hfa") else "degree"
     assert sorted(str(other) for other in found if differing_factors(other, parse(label)) == (factor,)) == sorted(
         expected
@@ -187,7 +187,7 @@ def test_every_label_is_explained_letter_by_letter():
     assert any("Theta(L^4)" in row.what for row in explain(parse("ha:4")))
 
 
-def test_a_label_that_is_put_together_wrongly_is_an_error():
+def test_constructing_an_invalid_label_is_an_error():
     with pytest.raises(LabelError, match="did you mean 'hfa:1\\+2'"):
         replace(parse("hfa:2"), orders=(2, 1))
     with pytest.raises(LabelError, match="rank 'x' is unknown"):
@@ -198,6 +198,6 @@ def test_a_label_that_is_put_together_wrongly_is_an_error():
         replace(parse("ha:3"), degrees=(12,))
 
 
-def test_sets_of_the_paper_s_tables():
+def test_sets_hyper1_and_hyper3_expand_to_the_papers_labels():
     assert expand(["@hyper1"]) == ["S", "hfa:4", "hfa:3", "ha:3", "ha:3u!", "ha:3u-q"]
     assert expand(["@hyper3"]) == ["S", "hfa:2", "hfa:3", "hfa:1+2", "hfa:2+3"]

@@ -64,7 +64,7 @@ def test_a_high_degree_is_hyperattention_over_all_tuples():
 
 
 @pytest.mark.slow
-def test_errors_fall_with_the_degree_and_cost_grows():
+def test_the_approximation_error_falls_and_the_cost_grows_with_the_degree():
     frame = error_rows()
     of_small = frame[(frame.tokens == 16) & (frame["size"] == 0.5)]
     assert (of_small.error.diff().iloc[1:] < 0).all() and (of_small.flops.diff().iloc[1:] > 0).all()

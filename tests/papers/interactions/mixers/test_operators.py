@@ -161,7 +161,7 @@ ALL_TUPLE_CASES = [*itertools.product([2, 3, 4], FLAGS, ["", "s", "a"], FLAGS, F
         ((1, 2), False, False, False, False),
     ],
 )
-def test_features_are_the_sum_written_out(case):
+def test_feature_attention_equals_the_explicit_sum(case):
     mixer = feature_mixer(*case)
     assert_every_path_is(mixer, lambda mixer, x: feature_attention(mixer, x, widths_of(mixer)), 4)
 
@@ -190,7 +190,7 @@ def test_features_are_the_sum_written_out(case):
         ((2, 3), True, "a", True, False, False),
     ],
 )
-def test_tuples_are_the_sum_written_out(case):
+def test_tuple_attention_equals_the_explicit_sum(case):
     mixer = tuple_mixer(*case)
     assert_every_path_is(mixer, tuple_attention, 4)
 
@@ -198,7 +198,7 @@ def test_tuples_are_the_sum_written_out(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 5])
 @pytest.mark.parametrize("case", ALL_FEATURE_CASES)
-def test_all_features_are_the_sum_written_out(case, tokens):
+def test_non_causal_feature_attention_equals_the_explicit_sum(case, tokens):
     mixer = feature_mixer(*case)
     assert_every_path_is(mixer, lambda mixer, x: feature_attention(mixer, x, widths_of(mixer)), tokens)
 
@@ -206,19 +206,19 @@ def test_all_features_are_the_sum_written_out(case, tokens):
 @pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 3])
 @pytest.mark.parametrize("case", ALL_TUPLE_CASES)
-def test_all_tuples_are_the_sum_written_out(case, tokens):
+def test_non_causal_tuple_attention_equals_the_explicit_sum(case, tokens):
     assert_every_path_is(tuple_mixer(*case), tuple_attention, tokens)
 
 
 @pytest.mark.parametrize("label", ["hfa:2-p", "hfa:1+2w-q", "ha:3u-p-q", "ha:3s"])
-def test_a_sliding_step_forgets_what_the_window_leaves(label):
+def test_sliding_steps_equal_a_fresh_window(label):
     torch.manual_seed(0)
     mixer, x = build(label, 16, 3).double(), torch.randn(5, 16).double()
     with torch.no_grad():
         torch.testing.assert_close(decoded(mixer, x, slide=True)[-1], mixer(x[None, 2:])[0, -1])
 
 
-def test_the_only_tuple_of_a_row_has_all_the_weight_however_low_its_score():
+def test_a_single_visible_tuple_has_all_the_weight_at_any_score():
     torch.manual_seed(0)
     mixer, x = build("ha:5s", 8, 5, budget="paper", path="dense").double(), torch.randn(2, 5, 8).double()
     with torch.no_grad():
@@ -230,7 +230,7 @@ def test_the_only_tuple_of_a_row_has_all_the_weight_however_low_its_score():
 
 
 @pytest.mark.parametrize("label", ["hfa:L2-p", "ha:L3"])
-def test_a_running_sum_cannot_forget(label):
+def test_linear_labels_refuse_to_slide(label):
     mixer, x = build(label, 16, 3), torch.randn(4, 16)
     decoded(mixer, x[:3], slide=True)
     with pytest.raises(TrainingError, match="cannot forget a token after max_len = 3"):
@@ -252,7 +252,7 @@ def test_autocast_changes_no_more_than_the_rounding_of_products_of_matrices(labe
     assert (found.float() - expected).norm() < 0.03 * expected.norm()
 
 
-def test_rotating_every_key_by_itself_does_not_depend_on_offsets_alone():
+def test_rotating_each_key_separately_depends_on_absolute_positions():
     torch.manual_seed(0)
     q, k, other = torch.randn(3, 6, dtype=torch.float64)
 
@@ -266,7 +266,7 @@ def test_rotating_every_key_by_itself_does_not_depend_on_offsets_alone():
     assert abs(sum_of_lags(11) - sum_of_lags(0)) < 1e-12
 
 
-def test_the_path_that_auto_takes():
+def test_auto_chooses_the_path_by_size():
     assert build("hfa:2", 32, 64).resolve_path(2, 64) == "dense"
     assert build("ha:3", 32, 512).resolve_path(8, 512) == "chunked"
     assert build("hfa:L1", 64, 512).resolve_path(1, 512) == "linear_time"
@@ -334,7 +334,7 @@ def test_an_exported_program_computes_all_blocks_of_rows():
 
 
 @pytest.mark.parametrize("label", ["hfa:2-p", "hfa:L2-p", "ha:3u-p-q", "ha:L3s", "ha:L2+3a", "hfa:C2"])
-def test_a_prompt_at_once_leaves_the_cache_of_its_steps(label):
+def test_prefill_and_a_step_equal_the_parallel_form(label):
     torch.manual_seed(0)
     mixer, x = build(label, 16, 9, budget="paper").double(), torch.randn(2, 9, 16).double()
     with torch.no_grad():
