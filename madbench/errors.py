@@ -103,8 +103,8 @@ def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
     """Return the end of an error message that suggests options in place of the unknown ``word``.
 
     This is ``"; did you mean 'x'?"`` for the option closest to ``word``. If no option is close, it is
-    ``"; expected one of: "`` with a list of the options. ``listing`` is a command that prints all options. If it is
-    given, the list has at most eight options and says that ``listing`` lists all. Empty if there are no options.
+    ``"; expected one of: "`` with a list of the options. If there are no options, it is empty. ``listing`` is a command
+    that prints all options. If it is given, the list has at most eight options, and the text ends with this command.
     """
     options = [str(option) for option in options]
     if (close := suggestion(word, options)) or not options:
@@ -119,8 +119,8 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if no option is close.
 
     An option at least twice as long as the word counts as close only if it begins with the word: "nope" does not
-    suggest "genotype". If no option is close, but exactly one begins with the word or nearly so, it is suggested:
-    "mem", "memory" and "memry" suggest "memorization".
+    suggest "genotype". If no option is close, an option is suggested if it is the only one whose beginning resembles
+    the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization".
     """
     try:
         word = str(word)[:200]
@@ -135,9 +135,10 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 def _same_beginning(word: str, options: Iterable[str]) -> list[str]:
     """The options that begin with ``word`` or with a text similar to it.
 
-    For a word of three or four letters: the options that begin with the word. For a longer word: the options that begin
-    with the word, apart from its last letter. If there are none, the options whose first letters, about as many as the
-    word has, are similar to the word: "memorization" for "memry". Empty for a word of fewer than three letters.
+    - For a word of fewer than three letters, there are none.
+    - For a word of three or four letters, these are the options that begin with the whole word.
+    - For a longer word, these are the options that begin with the word without its last letter. If there are none, they
+      are the options with a similar beginning, of as many letters as the word or one fewer: "memorization" for "memry".
     """
     options, length = [*options], len(word)
     if length < 5:

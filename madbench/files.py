@@ -70,10 +70,10 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
     """Replace the file ``path`` with ``content`` in one step that survives a power cut.
 
     ``content`` is bytes, or a function that writes to an open binary file. The content is first written to a temporary
-    file in the same folder. If another process deletes the temporary file, it is written a second time, so the function
-    may be called twice. Another process does so if it takes over the folder of a job whose worker is still running.
-    After a failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an
-    ``OSError``, such as a full disk.
+    file in the same folder. Another process deletes this file if it takes over the folder of a job whose worker is
+    still running. The temporary file is then written again, so a function ``content`` may be called twice. After a
+    failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an ``OSError``, such
+    as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
@@ -237,7 +237,7 @@ def make_folder(folder: Path) -> None:
 def publish_folder(temporary: Path, folder: Path) -> None:
     """Wait until all files in ``temporary`` are on disk, and rename it to ``folder``.
 
-    A power cut leaves no empty file.
+    Because of the wait, no file in ``folder`` is empty after a power cut.
     """
     for path in temporary.rglob("*"):
         if path.is_dir():

@@ -80,11 +80,11 @@ class GridFile:
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
     """Load a grid from the YAML file ``source``, or make a grid of the labels ``source``.
 
-    ``changes`` maps keys of a grid file (:class:`GridFile`) to values that replace those of the file. The settings
-    under ``set`` and ``vary`` do not replace those of the file as a whole: they are added, and replace settings with
-    the same key. After this call the code of the grid's labels may be imported (:mod:`madbench.labels.trust`), because
-    the user chose the grid. Raises the errors of :func:`expand_grid`, and ``ConfigError`` for a file that cannot be
-    read, an unknown key or a value of a wrong type.
+    ``changes`` maps keys of a grid file (:class:`GridFile`) to values that replace those of the file. Only ``set`` and
+    ``vary`` are merged with those of the file: each of their settings replaces the setting with the same key. After
+    this call the code of the grid's labels may be imported, because the user chose the grid. Labels from a file in a
+    results folder are an exception (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and
+    ``ConfigError`` for a file that cannot be read, an unknown key or a value of a wrong type.
     """
     if not isinstance(source, str | Path) or not is_grid_file(source):
         grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")

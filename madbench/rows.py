@@ -76,7 +76,7 @@ class Grid:
 
     @property
     def leading(self) -> Suite:
-        """The suite whose overrides and profile need no prefix. It depends on the tasks."""
+        """The suite whose overrides and profile need no prefix. The tasks of the grid determine this suite."""
         return leading_suite(self.tasks)
 
 

@@ -267,11 +267,12 @@ def check_counts(**counts: int | None) -> None:
 
 
 def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
-    """The environment variables of a training process: its number of threads, and settings that keep freed memory.
+    """The environment variables of a training process. They must be set before torch is imported.
 
-    They must be set before torch is imported. If ``passive`` is true, a thread sleeps while it waits for other threads.
-    By default it spins for a while, and on a busy core it then takes time from the threads for which it waits. If the
-    user has set variables about memory or waiting, they are kept.
+    They set its number of threads, and make it keep freed memory instead of returning it to the kernel. If ``passive``
+    is true, a thread sleeps while it waits for other threads. By default a waiting thread spins for a while. On a busy
+    core, it thus takes time from the threads for which it waits. Variables about memory or waiting that the user has
+    set are kept.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.

@@ -357,7 +357,10 @@ class _Driver(Execution):
         self.groups.remove(group)
 
     def store_arrived(self) -> None:
-        """Store the results that are attached to locks but not stored yet. Errors of the store are ignored."""
+        """Store the results that have arrived from workers and are not stored yet. Errors of the store are ignored.
+
+        These are the results that :meth:`take_records` attached to locks.
+        """
         for group in self.groups:
             for lock in [lock for lock in group.locks if lock.result]:
                 with suppress(StoreError):

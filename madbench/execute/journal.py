@@ -136,8 +136,8 @@ class Journal:
     def _warn(self) -> None:
         """Warn the user, once per sweep, if the journal could not be written.
 
-        Nothing is done before a job has started, because a store that cannot be opened raises an error of its own
-        before that.
+        No warning is given before a job has started: a store that cannot be opened raises an error by then, and the
+        warning would only repeat it.
         """
         if self._problem and self._has_trained and not self._is_warned:
             self._is_warned = True

@@ -265,9 +265,9 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 def _without_interrupts() -> Iterator[None]:
     """Within a ``with`` block, make new processes ignore Ctrl-C, and delay a Ctrl-C in this process to the block's end.
 
-    A new process inherits the signal mask of this one. But another thread of this process may receive the signal in
-    spite of the mask, and Python would then raise ``KeyboardInterrupt`` in the block. The new process would read only
-    half of its start data.
+    Ctrl-C is blocked in the signal mask, which a new process inherits. In this process the mask is not enough, because
+    another thread may still receive the signal. Python would then raise ``KeyboardInterrupt`` in the block, and the new
+    process would get only half of its start data. So the signal's handler is replaced too.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     interrupts: list[int] = []

@@ -33,7 +33,7 @@ def product_library() -> str:
 def with_products(record: Record) -> Record:
     """Return ``record`` with the library of matrix products added to its details, if the run was trained on a CPU.
 
-    The detail ``processor`` shows that it was. Call this function in the process that trained.
+    Only runs trained on a CPU have the detail ``processor``. Call this function in the process that trained.
     """
     if "processor" not in record.details:
         return record

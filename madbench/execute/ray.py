@@ -193,7 +193,7 @@ class RayBackend(Backend):
 class _Board:
     """A Ray actor that keeps the messages of workers until the driver fetches them.
 
-    ``news`` has the last progress of each job, by id. It is an empty dict if the job has only started. ``results`` has
+    ``news`` maps the id of each job to its last progress, an empty dict if the job has only started. ``results`` has
     the results of jobs that ended before the rest of their group.
     """
 

@@ -60,9 +60,9 @@ class Threads:
 
     @property
     def may_meet_others(self) -> bool:
-        """True if the job may share cores with other processes: some cores are busy, or the user set its threads.
+        """True if the job may share cores with other processes, because some cores are busy.
 
-        In the second case the cores were not measured.
+        Also true if the user set the number of threads, because busy cores are then not counted.
         """
         return bool(self.reason)
 

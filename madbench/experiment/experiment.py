@@ -120,7 +120,7 @@ class Experiment(TableRows):
         return [note for note in notes if note]
 
     def check_processes(self) -> None:
-        """Raise ``ConfigError`` for a job that as many processes as torchrun started cannot train together."""
+        """Raise ``ConfigError`` if the processes that torchrun started cannot train one of the jobs together."""
         from madbench.training.distributed import planned_size
 
         if (processes := planned_size()) > 1:

@@ -24,9 +24,9 @@ from madbench.suites.planning import choosing_advice, choosing_note, run_key, so
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
     """A list with a note on rows that train the same model. Empty if there are no such rows.
 
-    Two rows train the same model if the settings in which they differ have no effect on their label, or do not change
-    the ranks that its budget allows. Raises ``ConfigError`` if two rows have the same jobs for another reason, and for
-    a varied key that has no effect on any row.
+    Two rows of a label train the same model if the settings in which they differ have no effect on the label, or do not
+    change the ranks that the budget allows. Raises ``ConfigError`` if two rows have the same jobs for another reason,
+    and for a varied key that has no effect on any row.
     """
     by_jobs: dict[frozenset[str], SuiteRow] = {}
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
@@ -119,7 +119,7 @@ def note_on_groups(jobs: Sequence[Job], group: int | None) -> str:
 
 
 def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
-    """Notes on models whose ``n_head`` does not divide ``d_model``, and on mixers that have another number of heads."""
+    """Notes on models with heads of unequal or odd widths, and on mixers whose number of heads is not ``n_head``."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -130,7 +130,11 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _notes_on_heads_of(label: Label, job: Job[BlocksSettings]) -> Iterator[str]:
-    """Yield a note if the heads of this mixer of a job's model are uneven or not ``n_head``."""
+    """Yield a note if the mixer of a label in a job's model cannot have ``n_head`` heads of equal, fitting widths.
+
+    This is so if the parts of the label need another number of heads, if ``n_head`` does not divide ``d_model``, or if
+    the label needs heads of even width and their width is odd.
+    """
     traits = label_traits(label)
     if not traits.has_heads:
         return
@@ -193,7 +197,8 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
     """A clause on a ``d_model`` that is not a multiple of ``step``.
 
-    It has the ranks and the budget of softmax attention at this width, and the nearest widths that are multiples.
+    The clause states the ranks of softmax attention (``label``) at this width, the share of the budget that it uses,
+    and the nearest multiples of ``step``.
     """
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)

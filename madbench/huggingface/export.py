@@ -60,8 +60,9 @@ def export(
 def fast_tokenizer(tokenizer: Tokenizer) -> Any:
     """Convert ``tokenizer`` to a ``PreTrainedTokenizerFast`` that gives every text the same ids.
 
-    The end of text is a special token. No text becomes this token, not even ``<|endoftext|>``, because training reads
-    it as text. No token is added before or after a text. Raises ``MissingExtraError`` if transformers is not installed.
+    The end of text is a special token. No text becomes this token, not even the text ``<|endoftext|>``, which training
+    reads like any other text. No token is added before or after a text. Raises ``MissingExtraError`` if transformers is
+    not installed.
     """
     library = require("tokenizers", NEEDED, "transformers")
     transformers = require("transformers", NEEDED, "transformers")

@@ -1,8 +1,8 @@
 """The part of a file of madbench that its digest covers: the code that runs when a model is trained.
 
-Left out are docstrings, annotations that nothing reads and code for type checkers. For names that are imported from
-rooms that no digest covers, the room is left out but the name counts. Everything else counts. In doubt code counts: a
-stored run that is marked as outdated without need costs a training run, and a missing mark shows wrong numbers.
+Left out are docstrings, annotations that nothing reads and code for type checkers. If a name is imported from a room
+that no digest covers, the name counts but the room does not. Everything else counts. In doubt code counts: a
+needless mark on a stored run costs one training, but a missing mark lets wrong numbers be shown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def untyped(tree: ast.Module) -> ast.Module:
 
     - annotations of functions, and of attributes such as ``self.x``;
     - outside of class bodies, annotations of variables in statements that assign a value;
-    - annotations of local variables without a value that get one elsewhere in their function;
+    - annotations of local variables in statements without a value, if the variable gets one elsewhere in its function;
     - the type in a call of :func:`typing.cast`;
     - blocks under ``if TYPE_CHECKING:``;
     - imported names that only removed code uses, and names from other packages that nothing uses.
@@ -71,7 +71,7 @@ def _names(tree: ast.Module) -> set[str]:
 
 
 def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:
-    """Remove from the imports in a syntax tree where in ``package`` the names are defined. Return the changed tree.
+    """Remove the modules of ``package`` from imports in a syntax tree, and keep the names. Return the changed tree.
 
     A digest of the tree then does not change if a name moves to another module. ``from package.a.b import name``
     becomes ``from package import name``, at the start of its block. Imports from the subpackages ``parts`` are kept,
@@ -189,9 +189,11 @@ def _assigned(function: ast.AST) -> set[str]:
 
 
 class _ImportRemoval(ast.NodeTransformer):
-    """A transformer that removes names from imports: those in ``for_types``, and unused names of other packages.
+    """A transformer that removes unused names from ``from ... import`` statements.
 
-    ``used`` are the names that the file uses. They are kept. Imports under ``try`` and ``with`` are not changed.
+    ``used`` are the names that the file still uses. Other names are removed. Names of madbench are an exception: of
+    them, only those in ``for_types`` are removed, the names that only removed code used. Imports under ``try`` and
+    ``with`` are not changed.
     """
 
     def __init__(self, used: Collection[str], for_types: Collection[str]):

@@ -56,10 +56,10 @@ def package_digest(
 ) -> str:
     """A digest, in 16 hexadecimal digits, of some modules of madbench and all modules that they import.
 
-    ``starts`` are the full names of the first modules. Imports are followed, also through other modules, if the
-    imported module is in one of ``within``, names such as ``madbench.models``. Imports inside functions are followed;
-    imports only for type checkers are not. Modules for which ``is_left_out`` returns True are neither read nor
-    followed. Empty if there is no module to read.
+    ``starts`` are the full names of the first modules. From these, imports are followed to any depth, but only into the
+    modules and packages ``within``, such as ``madbench.models``. Imports inside functions are followed; imports only
+    for type checkers are not. Modules for which ``is_left_out`` returns True are neither read nor followed. Empty if
+    there is no module to read.
     """
     found = sorted(modules_reached(starts, within, is_left_out))
     texts = [f"{name} {module_digest(name)}" for name in found]

@@ -286,8 +286,8 @@ class Family(Generic[L, A]):
           ``shares_values`` (:mod:`madbench.mixers.sharing`).
         - ``allocation`` is the allocation from which the mixer was built.
         - ``probe(x)`` returns a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
-        - ``reference(x, rows)`` computes the outputs (B, rows, D) at some positions, or at all, with loops in float64.
-          ``madbench verify`` compares every path and its gradients with it.
+        - ``reference(x, rows)`` computes the outputs (B, R, D) at the R positions ``rows``, or at all if it is
+          None, with loops in float64. ``madbench verify`` compares every path and its gradients with it.
         - ``kernel_problem`` is the reason why ``resolve_path`` skipped kernels that compute wrong results on this
           device. Empty if it skipped none. A run warns of this problem and records it.
         """

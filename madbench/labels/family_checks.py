@@ -54,7 +54,7 @@ def _explanations(answer: Any) -> tuple[Explanation, ...]:
 def _allocation(answer: Any) -> Any:
     """Return an allocation after reading all its numbers once.
 
-    An error that a later read raised would not name the family that caused it.
+    An error in a number is then raised here, where the message names the family that caused it.
     """
     dict(answer.terms), dict(answer.ranks), str(answer.label)
     for number in (

@@ -45,8 +45,8 @@ class HarnessModel(TemplateLM):
 
     If a question has an empty context, the end of text is its context, as in training. A context longer than
     ``seq_len`` tokens loses its beginning. A continuation longer than that is scored in windows, as
-    ``loglikelihood_rolling`` scores a text: with byte tokens, many answers are longer than a window. Forward passes
-    have the precision of the training. Log-probabilities are float32, and their sums float64.
+    ``loglikelihood_rolling`` scores a text, because with byte tokens many answers are longer than a window. Forward
+    passes have the precision of the training. Log-probabilities are float32, and their sums float64.
 
     ``seq_len`` is by default the context length of the training. Raises ``ConfigError`` if it is longer and the model
     has learned positions or tables only for the shorter length.
@@ -143,7 +143,7 @@ class HarnessModel(TemplateLM):
         return answers
 
     def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
-        """A progress bar, shown only on a terminal. It is also shown if Python code has redirected ``sys.stderr``."""
+        """A progress bar, shown if the error output is a terminal, even if ``sys.stderr`` has been replaced."""
         asks_terminal = None  # tqdm then shows the bar only on a terminal
         return tqdm(
             total=total,

@@ -121,8 +121,12 @@ def exponent_verdict(actual: float, expected: float) -> str:
 def measure_case(case: Case, device: str) -> dict[str, Any]:
     """Measure one row of a table of complexities.
 
-    The result has the fields of the case, the exponents of the length by the names ``time``, ``memory`` and ``flops``,
-    the range of lengths as text (``T``), and the measured ``seconds`` and ``bytes`` of each length.
+    The result has these keys:
+
+    - ``row``, ``label``, ``path`` and ``exponent``, the fields of the case;
+    - ``time``, ``memory`` and ``flops``, the exponents with which these quantities grow with the length;
+    - ``T``, the range of lengths as text;
+    - ``seconds`` and ``bytes``, lists of the measured numbers for each length.
     """
     passes, flops = {}, []
     for length in case.lengths:

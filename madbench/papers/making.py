@@ -281,7 +281,7 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note if settings of these runs were chosen by the published order of some labels. It names their sets.
+    """A note on runs whose settings were chosen by the published order of labels. It names the sets of these labels.
 
     Empty if no settings were chosen in this way, or if ``results`` is None.
     """

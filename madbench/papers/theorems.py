@@ -79,7 +79,7 @@ def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
     """The result of a failed check when its mixers are computed by loops in float64 instead.
 
     None if the check passed, raised an error, or calls no mixer that has such loops. Also None if the check fails with
-    the loops too, and the operator does not agree with the loops, so that the failure says nothing about the paper.
+    the loops too but the operator is wrong (:func:`failing_operators`): the failure then says nothing about the paper.
     """
     if outcome.verdict != "fail" or outcome.error:
         return None

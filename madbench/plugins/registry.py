@@ -160,7 +160,7 @@ class Registry(Generic[T]):
         return self.built_in.get(name) or self.points[name].value
 
     def _outcome(self, name: str) -> T | MadbenchError:
-        """The extension, or the error that loading it raised. It is kept, so that a failed import is not repeated."""
+        """The extension, or the error that loading it raised. Errors are kept too, so that no import is repeated."""
         if name not in self._outcomes:
             try:
                 with wrap_load_errors(self.where(name), self.error, (self.error,)):

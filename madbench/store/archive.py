@@ -158,7 +158,8 @@ def _files_of(
 ) -> Iterator[tuple[str, bytes | Path]]:
     """Yield the name and the content of each file of a run for an archive, sorted by name. Contents are bytes or paths.
 
-    Records in ``packed`` which source files of the run are in the archive and which are not.
+    If ``with_source`` is true, the run's source files are added to ``packed``: to its set of files in the archive, or
+    to its set of files that are missing there.
     """
     run = store.read(job_id)
     if run.record.status == "failed":

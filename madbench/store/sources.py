@@ -31,7 +31,7 @@ def is_source(name: str) -> bool:
 def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
     """The content of the source files that the ``details`` of a record list, by their names in the run's folder.
 
-    None in place of the content if a file is missing on this machine or has changed since the run.
+    The content is None if the file is missing on this machine or has changed since the run.
     """
     code = details.get("code")
     lists = code.values() if isinstance(code, Mapping) else ()

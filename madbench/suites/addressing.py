@@ -42,8 +42,8 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     """The tasks that :func:`tasks_by_suite` returns for ``tasks``, in one tuple.
 
-    A task name that several suites share means the first of these suites. A task of another suite with this name has
-    the suite as prefix, as in ``signals/digits``.
+    If several suites have a task of the same name, the name alone means the task of the first of them. The tasks of the
+    others have their suite as prefix, as in ``signals/digits``.
     """
     by_task = task_suites()
     return tuple(
@@ -134,10 +134,13 @@ def profile_named(
 ) -> str:
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
-    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. An
-    override that names a profile of ``suite`` takes precedence over ``profile``. A suite other than ``leading`` is
-    trained in three cases: an override names its profile, ``profile`` names it under ``beside`` and no override names
-    an empty profile for it, or a task of the suite was requested (``is_asked``).
+    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. If
+    ``suite`` is ``leading``, the result is the profile that an override names, or else ``profile``. For any other
+    suite, it is the first of these that exists:
+
+    - the profile that an override names for the suite;
+    - the profile that ``profile`` names for the suite under ``beside``, unless an override names an empty profile;
+    - the default profile of the suite, if one of its tasks was requested (``is_asked``).
 
     Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has.
     """

@@ -117,10 +117,10 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
 
     @property
     def short_name(self) -> str:
-        """The prefix for columns that every suite has, in a table of several suites. By default ``name``.
+        """The prefix of some columns of this suite in a table of several suites. By default ``name``.
 
-        Such columns are the budget ratio and the number of seeds. Their names begin with this text, and their headings
-        begin with it in capitals.
+        These are the columns that every suite has: the budget ratio and the number of seeds. Their names begin with
+        this text, and their headings begin with it in capitals.
         """
         return self.name
 
@@ -175,8 +175,8 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
     def jobs(self, labels: Iterable[str], profile: P, **options: Unpack[PlanOptions]) -> list[J]:
         """The jobs of :meth:`plan`.
 
-        Raises ``ConfigError`` also for an override that has no effect on any of them, and for one that trains the same
-        as another, canonical value.
+        Raises ``ConfigError`` also for an override that has no effect on any of them, and for an override whose value
+        is not canonical (:meth:`madbench.suites.overrides.Plan.check_spelling`).
         """
         return self.plan(labels, profile, **options).checked()
 

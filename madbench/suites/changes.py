@@ -36,9 +36,9 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The name of the job's nearest profile, if it has the same settings of the job's task as the profile ``name``.
+    """The name of the profile nearest to a job, if it and the profile ``name`` have equal settings of the job's task.
 
-    Otherwise ``name``.
+    If the settings differ, or if one of the profiles is not a profile of token tasks, the result is ``name``.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(profile_name) for profile_name in (name, nearest)]

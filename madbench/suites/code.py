@@ -4,9 +4,9 @@ Code of plugins and of users' modules is recorded as lists of files. Code of thi
 whole files, without comments, docstrings and annotations (:mod:`madbench.identity.package`). There is one digest per
 part. The code of a package in ``madbench/papers`` belongs to the part that uses it:
 
-- ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with the class
-  ``Traits`` and their imports from ``madbench.mixers``, without modules that only check or explain. For a family that
-  lists published operators: the operators of the label only;
+- ``family``: the families of the label's mixers, the modules that build the mixers of a model, what all of these import
+  from ``madbench.mixers``, and the class ``Traits``. Modules that only check or explain are left out. Of a family that
+  lists published operators, only the operators of the label are included;
 - ``task``: the task's generator, and the modules of ``madbench.tasks`` that the generator or the suite's trial imports.
   For a suite that reads text: the modules of ``madbench.text`` that the trial imports;
 - ``suite``: the suite's trial, and the modules of ``madbench.suites`` or of a paper's package that the trial or the

@@ -1,4 +1,4 @@
-"""Jobs with equal training FLOPs: each label is trained for as many steps as cost what softmax attention's steps cost.
+"""Jobs with equal training FLOPs: each label gets the number of steps at which it costs as much as softmax attention.
 
 Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.JobSize`), for all
 tokens of all steps. Evaluations and the optimizer's own work are not included.

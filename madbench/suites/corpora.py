@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class NoCorpusError(ConfigError):
-    """Error of a plan without a corpus.
+    """Raised for a plan without a corpus: the user named none, and there is no default corpus.
 
-    The user named no corpus, and the profile has no default corpus, or it is not prepared.
+    Either the profile has no default corpus, or its default corpus is not prepared.
     """
 
 

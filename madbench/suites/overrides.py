@@ -35,8 +35,8 @@ class Plan(Generic[J]):
     def checked(self) -> list[J]:
         """Return the jobs.
 
-        Raises ``ConfigError`` if an override has no effect on any of the jobs, or if another, canonical value trains
-        the same.
+        Raises ``ConfigError`` if an override has no effect on any of the jobs, or if its value is not canonical
+        (:meth:`check_spelling`).
         """
         for override in self.without_effect:
             check_effect(override.key, [self])
@@ -44,7 +44,10 @@ class Plan(Generic[J]):
         return self.jobs
 
     def check_spelling(self) -> None:
-        """Raise ``ConfigError`` if another, canonical value of an override trains the same. The message names it."""
+        """Raise ``ConfigError`` for an override whose value is not canonical.
+
+        The canonical value trains the same models, and the message names it.
+        """
         for override, other in self.canonical.items():
             raise ConfigError(f"{override} trains the same as {other}; use {other}")
 
@@ -97,7 +100,7 @@ def drop_ineffective_overrides(
     def without_overrides(job: J) -> tuple[J, tuple[Override, ...], set[Override]]:
         """Return the job without ineffective overrides, its effective overrides, and some of the dropped overrides.
 
-        These are the dropped overrides with which the job has another id.
+        Only those dropped overrides are returned that change the id of the job.
         """
         kept, changing = overrides, set[Override]()
         canonical_id = canonical(job).id if overrides else ""
@@ -177,9 +180,9 @@ def canonical_job(
 ) -> J:
     """The canonical form of a job, for :meth:`madbench.suites.base.Suite.canonical`.
 
-    The seed is 0. In place of the mixer settings are the ranks that follow from them, and those of the settings that
-    change the mixer even if its ranks are fixed. If the label has no heads, ``n_head`` is 1. If the label is planned
-    from stored code, only the seed and ``fields`` are replaced.
+    The seed is 0. The mixer settings are replaced by the ranks that follow from them. A mixer setting is kept only if
+    it changes the mixer even when the ranks are given. If the label has no heads, ``n_head`` is 1. If the label is
+    planned from stored code, only the seed and ``fields`` are replaced.
 
     Args:
         job: the job, whose model has ``n_head``.

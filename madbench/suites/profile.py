@@ -139,8 +139,8 @@ class Profile(abc.ABC, Generic[M]):
     def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
         """Raise ``ConfigError`` for a setting of the profile's file whose value is not canonical.
 
-        Another, canonical value trains the same. The message begins with ``where``. Overrides are not checked here but
-        by :class:`madbench.suites.overrides.Plan`.
+        The canonical value trains the same models. The message begins with ``where``. Overrides are not checked here
+        but by :class:`madbench.suites.overrides.Plan`.
         """
 
     def model_config(self) -> M:
@@ -222,8 +222,9 @@ class Profile(abc.ABC, Generic[M]):
     def job_changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains only one job per label, task and seed.
 
-        :meth:`changes` of the profile with these overrides then has the overrides that lead to ``job`` itself. Empty if
-        the profile trains one job per label, task and seed anyway.
+        Loaded with these overrides, the profile may still train another job than ``job``. Its method :meth:`changes`
+        then returns the overrides that are needed in addition. Empty if the profile trains one job per label, task and
+        seed anyway.
         """
         return []
 

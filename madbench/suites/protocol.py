@@ -53,8 +53,8 @@ class Protocol:
     def title(self) -> str:
         """One line with the profile and the device.
 
-        It also has the fidelity if the suite has several, the budget unless it is ``strict`` or ``paper``, and the
-        title of the suite and the corpus if there is a corpus.
+        The line also has the fidelity if the suite has several, and the budget unless it is ``strict`` or ``paper``. If
+        there is a corpus, the line begins with the title of the suite, and the corpus comes before the device.
         """
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]

@@ -71,8 +71,8 @@ class Scoring:
     Of runs that differ only in their rates, one counts. The first seed of a label chooses the rates with the best
     ``selection`` for the other seeds, separately per task setting, and is not reported. If each seed chose for itself,
     its score would be the best of several draws. That favors labels with a large spread, even if ``selection`` uses
-    data that are not reported. The only seed of a label chooses for itself, and so does every seed in the published
-    fidelity.
+    data that are not reported. If a label has only one seed, the seed chooses for itself. In the published fidelity,
+    every seed does so.
     """
 
     has_curves = False
@@ -212,7 +212,7 @@ class Scoring:
         return job_frame.is_held & several & (by_setting.seed.transform("nunique") > 1) & (job_frame.seed == first)
 
     def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
-        """The smallest number of seeds of any label whose first seed chooses rates for its other seeds.
+        """The smallest number of seeds of a label, over the labels whose first seed chooses rates for the other seeds.
 
         0 if there is no such label. See :meth:`choosing_rows`.
         """

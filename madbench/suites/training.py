@@ -56,9 +56,9 @@ class Schedule:
 
     @property
     def warning(self) -> str:
-        """A clause that warns of training that ends before the warm-up or the cosine, or of a rate that rises after it.
+        """A clause that warns of a rate that rises after the warm-up, or of training that ends too early.
 
-        Empty if there is nothing to warn about.
+        Too early is before the end of the warm-up or of the cosine. Empty if there is nothing to warn about.
         """
         if self.end > self.peak:
             rates = f"from learning_rate {self.peak:g} to min_learning_rate {self.end:g}"
@@ -133,10 +133,11 @@ class Training:
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
-        """The settings with every schedule setting at its default, if the schedule stays the same with the default.
+        """Replace each schedule setting by its default if this leaves the schedule unchanged. Return the settings.
 
-        ``schedule_of`` returns the schedule of a run with given settings. Schedule settings are ``min_learning_rate``,
-        ``lr_decay_steps`` and ``warmup_steps``.
+        Schedule settings are ``min_learning_rate``, ``lr_decay_steps`` and ``warmup_steps``. If ``lr_decay_steps`` is
+        kept and below ``warmup_steps``, it is replaced by ``warmup_steps``. ``schedule_of`` returns the schedule of a
+        run with given settings.
         """
         decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
         training = dataclasses.replace(self, lr_decay_steps=decay_end)

@@ -37,10 +37,10 @@ class FolderTokenizer(Tokenizer):
     """The tokenizer in a folder that ``save_pretrained`` of transformers wrote, such as LLaMA-2's.
 
     Two kinds are supported. ``ByteLevel`` (as GPT-2's) works on bytes. ``ByteFallback`` (as LLaMA-2's) works on
-    characters, with bytes for characters without a token. It puts a space before the first word, which counts as a byte
-    of the text. Text that spells a special token does not become that token, and no special token is added except the
-    end of text after each document. Raises ``ConfigError`` for a tokenizer that loses text. ``note`` says if the
-    tokenizer rewrites characters or absorbs a first space.
+    characters, with bytes for characters without a token. If a tokenizer puts a space before the first word, this space
+    counts as a byte of the text. Text that spells a special token does not become that token, and no special token is
+    added except the end of text after each document. Raises ``ConfigError`` for a tokenizer that loses text. ``note``
+    says if the tokenizer rewrites characters or absorbs a first space.
     """
 
     def __init__(self, spec: str, content: bytes, end_of_text: str, where: str):
@@ -110,7 +110,7 @@ class FolderTokenizer(Tokenizer):
     def _explained(self) -> Iterator[None]:
         """Within a ``with`` block, convert errors of the library ``tokenizers`` to ``ConfigError``.
 
-        A panic of its Rust code is a ``BaseException`` but not an ``Exception``.
+        These include panics of its Rust code, each of which is a ``BaseException`` but not an ``Exception``.
         """
         try:
             yield

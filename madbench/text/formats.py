@@ -69,7 +69,7 @@ _PACKINGS: dict[str, Packing] = {".gz": ".gz", ".zst": ".zst"}
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
     """The format and the packing of a file, from the ending of its name.
 
-    Raises ``ConfigError`` if such a file cannot hold text. ``name`` names it in the message.
+    Raises ``ConfigError`` if the ending is that of a format that cannot be read. The message calls the file ``name``.
     """
     packing = _PACKINGS.get(path.suffix.lower(), "")
     inner = Path(path.stem) if packing else path
@@ -173,7 +173,10 @@ class _Window:
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:
-        """Drop the text before ``at``, and read at least as much as is left."""
+        """Drop the text before ``at``, and append the next part of the stream.
+
+        The part has ``CHUNK_BYTES`` bytes, or one byte per character after ``at`` if this is more.
+        """
         rest = self.text[self.at :]
         self.line()
         content = self._stream.read(max(CHUNK_BYTES, len(rest)))

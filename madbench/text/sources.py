@@ -28,9 +28,10 @@ _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 class HuggingFaceSplit(Source):
     """A source of documents: the split ``train`` of the dataset ``hf:NAME`` or ``hf:NAME:CONFIG``.
 
-    NAME may be a local folder. ``sha256`` is the hash that the builder of the library ``datasets`` has for the dataset.
-    For a dataset on the hub it stands for the revision. It is set once all documents are read. ``size`` is the size of
-    the split in bytes, or 0 if the dataset does not report it. ``position`` counts the bytes of the text that was read.
+    NAME may be a local folder. ``sha256`` is set once all documents are read. It is the hash that the builder of the
+    library ``datasets`` has for the dataset, and for a dataset on the hub this hash stands for the revision. ``size``
+    is the size of the split in bytes, or 0 if the dataset does not report it. ``position`` counts the bytes of the text
+    that was read.
     """
 
     errors = (Exception,)

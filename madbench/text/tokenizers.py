@@ -106,10 +106,10 @@ def trained_size(spec: str) -> int | None:
 def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     """Train a BPE of exactly ``vocab_size`` ids, including the end of text, on ``texts``.
 
-    The result does not depend on the order of the texts or on threads. A token has at most 128 bytes. In pieces of more
-    than 1,024 characters, such as text without spaces, no pair across every 1,024th character is counted, so that the
-    time is linear in the text. Raises ``ConfigError`` for a vocabulary too small for the bytes or too large for the
-    texts, and ``MissingExtraError`` without the package ``tokenizers``.
+    The result does not depend on the order of the texts or on threads. A token has at most 128 bytes. Pieces of more
+    than 1,024 characters, such as text without spaces, are cut, so that the time is linear in the text. Pairs across a
+    cut are not counted. Raises ``ConfigError`` for a vocabulary too small for the bytes or too large for the texts, and
+    ``MissingExtraError`` without the package ``tokenizers``.
     """
     library = require("tokenizers", "training a BPE", "text")
     if vocab_size < 257:

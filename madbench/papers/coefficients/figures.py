@@ -138,8 +138,8 @@ def point_figure(
     """Draw the points or lines of each series in panels.
 
     ``frame`` has the columns :data:`POINT_COLUMNS`. ``axes_of`` maps each panel that is drawn to Matplotlib's settings
-    of its axes. ``bands`` maps some panels to a distance: such a panel has lines, and a shaded band from -distance to
-    +distance on the y axis, which is linear in the band and logarithmic beyond.
+    of its axes. ``bands`` maps some panels to a distance. Such a panel has lines, and a shaded band of y from -distance
+    to +distance. Its y axis is linear in the band and logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

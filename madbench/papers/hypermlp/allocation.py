@@ -27,8 +27,11 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
 
     ``d`` is the width of the model, ``length`` the number t of tokens, and ``share`` the factor in
     d_qk = d / (share n_head). Biases and the convolution are not counted. The gates of QK and VO are linear maps from x
-    to the gated channels. Each mixing matrix R has a linear map from x to s and, per head, p (t) and A and B (t, r_s).
-    HyperGLU has two branches with an R(1) each; the branches share the width of Q and K.
+    to the gated channels.
+
+    A mixing matrix is R = I + Diag(p) + A Diag(s) B^T for each head. Its weights are p (t), A and B (t, r_s),
+    where r_s is the mixing rank, and the linear map from x to s (r_s). HyperGLU has two branches with an R(1) each; the
+    branches share the width of Q and K.
     """
     parsed = parse(label)
     assert isinstance(parsed, SrgLabel)

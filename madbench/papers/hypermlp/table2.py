@@ -167,7 +167,7 @@ class Table2(Measure):
 
 
 def _labels(request: Request) -> list[str]:
-    """The labels of the request; by default those of the printed table for its profile, else those of the item."""
+    """The requested labels, or else the labels that the printed table has for the profile, or else the item's."""
     if request.labels:
         return expand(request.labels)
     labels = [row.label for row in published_rows(request) if row.profile == request.profile_name]
@@ -297,9 +297,10 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
-    """The command that measures the benchmarks that stored runs of ``labels`` lack: all if no run is stored.
+    """The command that measures every benchmark that at least one stored run of ``labels`` lacks.
 
-    If none are lacking, the text ``train the others``.
+    If no run is stored, it measures all benchmarks. If no stored run lacks a benchmark, the result is the text ``train
+    the others``, because only labels without runs are left.
     """
     runs = [run for label in labels for run in ours.get(label, ())] or [{}]
     tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))

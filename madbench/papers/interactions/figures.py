@@ -91,14 +91,16 @@ class Matrices:
 def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrices]:
     """The figures of the matrices that a trained model has learned: suffix of the file name to figure.
 
-    ``model`` is that of the first seed of ``row``. The first figure, with an empty suffix, shows the learned and the
-    theoretical T side by side. An entry of T is the effect of the column's symbol on the row's symbol, or, for triples,
-    the effect of two symbols b and c, in column S b + c for S symbols. For the label ``hfa:C1`` with one head on
-    colliding agents, it also shows E C E^T, where E (S, d) is the embedding and C (d, d) the coupling matrix. If the
-    embedding is sinusoidal, a second figure with the suffix ``_coordinates`` shows C itself.
+    ``model`` is that of the first seed of ``row``. The figure with the empty suffix shows the matrix T of effects, as
+    learned and as in theory. An entry of T is the effect of the column's symbol on the row's symbol. In tasks with
+    effects of pairs of symbols, the pair (b, c) has the column S b + c, where S is the number of symbols.
 
-    Empty if the model has no learned effects, or if its effects are of pairs and those of the task of triples, or the
-    reverse.
+    For the label ``hfa:C1`` with one head on colliding agents, this figure also shows E C E^T, where E (S, d) is the
+    embedding and C (d, d) the coupling matrix. If the embedding is sinusoidal, a second figure with the suffix
+    ``_coordinates`` shows C itself.
+
+    Empty if the model has no learned effects, or if it has effects of single symbols for a task with effects of pairs,
+    or effects of pairs for a task with effects of single symbols.
     """
     effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:

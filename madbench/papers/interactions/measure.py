@@ -100,7 +100,7 @@ class WorldMeasure(Measure):
 class FigureMeasure(WorldMeasure):
     """The measure of a figure of learned matrices, from colliding agents without controls, with the figure's embedding.
 
-    For a figure of C itself, a verdict says whether the learned C of the first seed differs from the devised C.
+    For a figure of C itself, a verdict says whether the learned C of the first seed is not a multiple of the devised C.
     """
 
     def plan(self, request: Request) -> Experiment:

@@ -91,8 +91,8 @@ class InteractionRow:
     def floor(self, length: int) -> float | None:
         """The lowest mean squared error at a length that a mixer of this kind can reach. None if it is not known.
 
-        Known floors of 0 are also None for labels without full couplings, because their factors may be too narrow to
-        reach 0.
+        Theory may give a floor of 0. The result is then None for labels without full couplings, because their factors
+        may be too narrow to reach 0.
         """
         label: Any = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])

@@ -43,7 +43,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """log10 of the largest error of a run at lengths other than the training length, and of the best constant there."""
+    """log10 of the largest error at lengths other than the training length: of a run, and of the best constant."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}

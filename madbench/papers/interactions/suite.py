@@ -263,7 +263,7 @@ def plan(
     """Plan jobs of the interactions suite in the order task, setting, label, ReLU layer, seed, without duplicates.
 
     If ``labels`` is empty, the default labels of each task are planned. ``fidelity``, ``budget`` and ``precision`` have
-    no effect, because the suite has one fidelity and one budget, and its profiles have the precision.
+    no effect, because the suite has one fidelity and one budget, and the profile sets the precision.
 
     Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
     parts, and ``ConfigError`` for an invalid setting or an override without effect.

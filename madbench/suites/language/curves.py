@@ -106,8 +106,8 @@ def evaluations(run: RecordedRun) -> list[dict[str, float]]:
 def common_seconds(runs: Iterable[RecordedRun]) -> float:
     """The training time in seconds up to which every finished run has evaluations.
 
-    It is the time of a run's last evaluation, in the run where this is earliest. NaN if no finished run has an
-    evaluation.
+    Each finished run has a time of its last evaluation, and the result is the smallest of these times. NaN if no
+    finished run has an evaluation.
     """
     evaluations_of_runs = [evaluations(run) for run in runs if _record(run).status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluations_of_runs if rows), default=math.nan)
@@ -122,10 +122,16 @@ def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
 def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list[dict[str, float]]:
     """The numbers that tables show of each run, in order: name of the column to number.
 
-    Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last
-    evaluation at or before :func:`common_seconds`; a column of :func:`steps_name` for each of ``thresholds``;
-    tokens_per_second of the whole training; :data:`madbench.suites.language.columns.PERPLEXITIES`. Missing numbers are
-    NaN, and so are the losses and perplexities of a diverged run.
+    The keys are:
+
+    - ``loss_l5``;
+    - ``validation_loss`` and ``validation_bits_per_byte``, from the last evaluation;
+    - ``equal_time_validation_loss``, from the last evaluation at or before :func:`common_seconds`;
+    - the name (:func:`steps_name`) of the column of each of ``thresholds``;
+    - ``tokens_per_second`` of the whole training;
+    - :data:`madbench.suites.language.columns.PERPLEXITIES`.
+
+    Missing numbers are NaN, and so are the losses and perplexities of a diverged run.
     """
     common = common_seconds(runs)
     losses = []

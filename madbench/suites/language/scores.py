@@ -76,10 +76,10 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The losses of the columns that count steps, if the user gives none: the paper's, or four of our own.
+        """The default losses of the columns that count steps to a loss.
 
-        They are the paper's if all profiles are comparable with the paper. Otherwise they are four values above the
-        lowest training loss of all runs (:func:`thresholds_above`).
+        If all profiles are comparable with the paper, these are the paper's losses. Otherwise they are four values
+        above the lowest training loss of all runs (:func:`thresholds_above`).
         """
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS

@@ -128,8 +128,9 @@ def _start(samples: SampleMixers) -> Iterator[Check]:
 def _limit(samples: SampleMixers) -> Iterator[Check]:
     """The check V11 limit (Lemma 6): the coefficient of the first token tends to the lemma's bound L / m.
 
-    L = lim phi(s) / g(s) is 1 for g(s) = s, and m is the gate lambda. The check applies to labels with a growing gate,
-    its power as normalization, and a readout phi that grows as s.
+    The bound is 1 / lambda here. L, the limit of phi(s) / g(s) for large scores s, is 1, because the readout phi grows
+    as g(s) = s; and m is the gate lambda. The check applies to labels with such a readout, a growing gate, and
+    normalization by powers of this gate.
     """
     label = samples.label
 

@@ -68,8 +68,8 @@ def _states(
 ) -> Tensor:
     """The states S_t = decay_t S_(t-1) + k_t v_t^T after each token t, (H, T, n, V), for keys k (H, T, n).
 
-    If ``beta`` is given (the delta rule), beta_t ``erased``_t times the value that the decayed state holds at the key
-    ``erased``_t is subtracted before k_t v_t^T is added.
+    With ``beta`` (the delta rule), S_t = (I - beta_t e_t e_t^T) decay_t S_(t-1) + k_t v_t^T, where e is ``erased``: the
+    key whose value is erased from the state.
     """
     state, states = torch.zeros(*k.shape[::2], v.shape[-1], dtype=k.dtype), []
     for t in range(k.shape[1]):

@@ -162,8 +162,8 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
 def small_size(label: Any, n_head: int = 0) -> Size:
     """A size at which loops over all tuples are fast enough for a check, with at most max(7, n) tokens for degree n.
 
-    The factors of a head have unequal widths. ``n_head`` is the number of heads; 0 for 2, or more if the label has more
-    parts.
+    The factors of a head have unequal widths. ``n_head`` is the number of heads. If it is 0, there is one head per part
+    of the label, but at least two.
     """
     n = label.degree
     heads = n_head or max(2, len(label.parts))
@@ -290,9 +290,9 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
     """The largest relative difference of 1 / weight from the number of tuples, over rows and heads, with zero queries.
 
-    All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
-    token and 0 for the others. If tuples are strict, they are 1 for the first n - 1 tokens, where n is the degree of
-    the head.
+    With zero queries, all tuples of a row have the same weight. To read the weight of one tuple, the values of a head
+    are 1 for the first token and 0 for the others. For strict tuples, the values are 1 for the first n - 1 tokens,
+    where n is the degree of the head.
     """
     tuples, residuals = _label_of(mixer).tuples, []
     mixer.q.weight.zero_()

@@ -138,7 +138,7 @@ class InteractionLabel:
     def check_payment(self) -> None:
         """Raise ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect.
 
-        For base ``C``, also if the letter for RoPE has no effect.
+        Base ``C`` accepts none of these letters, nor the letter for RoPE, because they have no effect on it.
         """
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":

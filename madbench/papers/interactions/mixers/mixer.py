@@ -230,8 +230,8 @@ class InteractionMixer(nn.Module):
     def with_positions(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         """Apply RoPE to queries and keys, if the mixer has RoPE.
 
-        ``q``, ``k`` and ``v`` are the result of :meth:`project`, and the result has the same form. ``first_q`` and
-        ``first_k`` are the positions of the first query and of the first key.
+        ``q``, ``k`` and ``v`` come from :meth:`project`, and are returned as one tuple. ``first_q`` and ``first_k`` are
+        the positions of the first query and of the first key.
         """
         return (self.rotate_query(q, first_q), self.rotate_key(k, first_k), *v) if self.rope else (q, k, *v)
 
@@ -303,8 +303,9 @@ class FactoredMixer(InteractionMixer):
 def _row_blocks(x: Tensor, rows: int) -> Iterator[slice]:
     """The slices of the tokens of x (B, T, d) in blocks of ``rows`` rows.
 
-    If x has no data, because only the memory is measured, there are only the last three slices. They see the most
-    tokens, and are the first ones of the backward pass: the second adds its gradients to those of another block.
+    If x has no data, because only the memory is measured, there are only the last three slices, which need the most
+    memory. Their rows see the most tokens. They also come first in the backward pass, and three of them include a block
+    whose gradients are added to those of another block.
     """
     length = x.shape[1]
     starts = range(0, length, rows)

@@ -101,11 +101,11 @@ def _sum_of_others(row: Array, own: int, without_itself: bool) -> Array:
 
 
 def _least_error() -> float:
-    """The smallest error that linear attention with any C and W has for one agent and for two equal agents at once.
+    """The smallest error of linear attention, over all C and W, on samples of one agent and of two equal agents.
 
-    The error is relative to f w, the effect of an agent on itself times its value. For n agents of one symbol, linear
-    attention gives n T for some number T, and eq. 18 gives (n - 1) f w. The larger of the errors for n = 1 and n = 2 is
-    smallest if T is one third of f w. The result is the error of linear attention with this T.
+    For n agents of one symbol, linear attention gives n T for some number T, and eq. 18 gives (n - 1) f w, where f w is
+    the effect of an agent on itself times its value. The error is the larger of those for n = 1 and n = 2, relative to
+    f w. It is smallest if T is one third of f w. The result is measured with this T.
     """
     vectors, f, w = _world()
     effects = _effects(f) * w

@@ -149,10 +149,11 @@ class Hunters(World):
         return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """The lowest mean squared error at a length of ``hfa:`` of order 1 or 3. None for other orders and ``ha:``.
+        """The lowest mean squared error that ``hfa:`` of order 1 or 3 can reach on samples of ``length`` agents.
 
         Order 1 is linear attention, whose outputs are linear in the features of the row's agent. Its error comes from
-        the part of ``effects`` outside the span of these features (eq. 3). Order 3 reaches 0.
+        the part of ``effects`` outside the span of these features (eq. 3). Order 3 reaches 0. None for other orders and
+        for ``ha:``.
         """
         if family != "hfa":
             return None
@@ -221,10 +222,12 @@ class Alliances(World):
         return g[:, :, None] * g[:, None, :] * (1 - g[None])
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """The lowest mean squared error at a length. 0 for ``ha:`` of order 3, None for other orders of ``ha:``.
+        """The lowest mean squared error that a label of ``family`` can reach on samples of ``length`` agents.
 
-        For ``hfa:`` it is C(L - 1, 2) times a variance, for L agents. Sums over single agents miss the part of
-        ``effects`` that is beyond its means over either agent. The variance is the mean square of this part.
+        It is 0 for ``ha:`` of order 3, and None for other orders of ``ha:``. For ``hfa:`` it is the binomial
+        coefficient C(L - 1, 2) for L agents, times a variance. Sums over single agents cannot represent the part of
+        ``effects`` that is left after subtracting its means over either agent. The variance is the mean square of this
+        part.
         """
         if family == "ha":
             return 0.0 if order == 3 else None

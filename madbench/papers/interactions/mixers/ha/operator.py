@@ -200,7 +200,7 @@ class HyperAttention(FactoredMixer):
         The share of a token in a slot is the sum of the weights of the row's tuples with the token in this slot. It is
         averaged over slots. Shares are computed only if the mixer is causal and all rows together have at most
         ``PROBED_TUPLES`` tuples. The matrix of a slot is the effect of its token on the row's token if the keys of the
-        other slots are 1. It has one entry per head that has the slot.
+        other slots are 1. There is one matrix (d, d) for each head that has the slot.
         """
         queries, matrices = self.q.weight.unflatten(0, (self.n_head, self.d_qk)), {}
         keys_of_heads = self.k.weight.unflatten(0, (-1, self.d_qk)).split(self.slots)
