@@ -1,8 +1,8 @@
 """Statistics with intervals over labels: rank correlation of two columns, and agreement of the seeds of one column.
 
-The sampling unit is the label. In :mod:`madbench.analysis.inference` it is the seed. So the intervals here show how
-much a statistic would change with other labels of the same kind. They are percentiles of a bootstrap over labels
-(Efron 1979) with a fixed seed.
+The sampling unit is the label, and not the seed as in :mod:`madbench.analysis.inference`. So an interval shows how much
+a statistic would change with other labels of the same kind. Intervals are percentiles of a bootstrap over labels (Efron
+1979) with a fixed seed.
 """
 
 from __future__ import annotations

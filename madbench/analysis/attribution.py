@@ -4,9 +4,9 @@ A contrast is a difference in one factor, such as "with a convolution vs. withou
 Its effect is the mean difference over its pairs. The effect of a single pair is the difference between its two labels,
 as ``madbench compare`` shows it. A label is in at most one pair of a contrast.
 
-Interaction of two contrasts: the effect of the first contrast among labels with the second, minus its effect among
-labels without the second. It is the mean over squares. A square has four labels: with both contrasts, with each one
-alone, and with neither.
+The interaction of two contrasts, such as those of a convolution and of gates, shows how much larger the effect of a
+convolution is among labels with gates than among labels without them. It is the mean over squares. A square has four
+labels: with both, with each one alone, and with neither.
 
 Intervals and tests treat seeds as random and labels as fixed (:mod:`madbench.analysis.inference`). They do not
 generalize to other labels with the same factor.

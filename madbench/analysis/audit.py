@@ -36,9 +36,9 @@ class ColumnAudit:
     """The audit of one column under one protocol.
 
     ``at_chance``, ``at_heuristic``, ``solved`` and ``split`` are shares of labels, from 0 to 1. They are NaN if the
-    column has no threshold above which a task is solved. A label counts in ``at_chance`` or ``at_heuristic`` if its
-    mean exceeds the score of a random guess, or of the best answer that ignores the context, by at most the share
-    ``UNLEARNED_SHARE`` of the distance to the ceiling.
+    column has no threshold above which a task is solved. A label counts in ``at_chance`` unless its mean exceeds the
+    score of a random guess by more than the share ``UNLEARNED_SHARE`` of the distance from this score to the ceiling.
+    ``at_heuristic`` is the same for the score of the best answer that ignores the context.
     """
 
     column: str
@@ -91,10 +91,11 @@ class ColumnAudit:
 
     @property
     def seeds_needed(self) -> int | None:
-        """The number of seeds per label whose mean has the reliability :data:`RELIABLE` (Spearman-Brown formula).
+        """The number of seeds per label at which means have the reliability :data:`RELIABLE` (Spearman-Brown formula).
 
-        With this number of seeds, the order of the means is reliable. A test of two labels needs at least
-        ``LEAST_SEEDS`` seeds of each. None if seeds do not agree about the labels (:attr:`separates_labels`).
+        With this number of seeds, the order of the means is reliable. A test of two labels may need more, because it
+        needs at least ``LEAST_SEEDS`` seeds of each. None if seeds do not agree about the labels
+        (:attr:`separates_labels`).
         """
         share = self.reliability.value
         if not self.separates_labels:
@@ -252,18 +253,18 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 def outcome_column(name: str) -> str:
     """The name of the column that the audit uses as the outcome of the column ``name``. Empty if there is none.
 
-    The outcome of a MAD task is the loss of the language model. In general, it is the first main column of another
-    suite, among the suites that are trained by default. The audit measures how well the column ``name`` predicts its
-    outcome.
+    The outcome is the first main column that belongs to another suite than ``name``, among the suites that are trained
+    by default. For a MAD task, it is the loss of the language model. The audit measures how well the column ``name``
+    predicts its outcome.
     """
     suite_here = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not suite_here), "")
 
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
-    """The labels whose results were used to choose the settings of the profile, by suite. Empty sets if there are none.
+    """The labels whose results were used to choose the settings of the profile, by suite.
 
-    Suites without a result are left out.
+    A suite without such labels has an empty set. Suites without a result are left out.
     """
     rows = {suite: results.rows_of(suite)[0] for suite in results.suites_with_result}
     return {suite: row.protocol.profile.loaded.chosen_labels() for suite, row in rows.items()}

@@ -257,8 +257,8 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
     """The cells of one row as text, one text per column. A missing cell has the text ``column.missing``.
 
-    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. The cells of
-    accuracies (higher is better) and of losses or steps (lower is better) are compared separately for this.
+    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. Only cells with
+    the same direction are compared for this: accuracies (higher is better), or losses and steps (lower is better).
     """
     seeds: dict[str, int] = {}
     for column in columns:

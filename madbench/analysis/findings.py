@@ -97,7 +97,7 @@ class Finding:
 
     @property
     def n(self) -> int:
-        """The number of seeds of that label of the tested pairs which has the fewest. 0 if no pair is stored."""
+        """The smallest number of seeds of any label in the tested pairs. 0 if no pair is stored."""
         return self.ours.n if self.ours else 0
 
     @property
@@ -193,7 +193,8 @@ def findings(
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done. None if there are no stored runs.
         quantities: the columns to judge. Default: the columns of ``scores``, or all columns of the claims if no claim
-            is about a column of ``scores``. Runs have steps to a loss only at the size of language model in the paper.
+            is about a column of ``scores``. ``scores`` has columns of steps to a loss only if the
+            profile is comparable with the paper.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if thresholds that are shares of published accuracies are scaled to the profile.
@@ -244,9 +245,9 @@ def findings_by_paper(
 
 
 def choice_note(sets: Iterable[str]) -> str:
-    """The note that settings were chosen by the published order of the labels in ``sets``, names of sets of labels.
+    """The note that settings were chosen by the published order of labels.
 
-    Empty if all names are empty.
+    ``sets`` has the names of the sets of these labels. The note is empty if all names are empty.
     """
     set_names = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
     return f"settings chosen by the published order of {set_names}" if set_names else ""

@@ -2,8 +2,9 @@
 
 A lag kernel mixes the slots of a row of scores, which are indexed by lag from the newest token. Slot i combines the
 tokens j with the weights in column i of R = I + Diag(p) + K, where K = A Diag(s) B^T has rank r.
-Theory predicts two structures. In a shift, slot i reads token i + n, which copies at an offset. In an average, slots
-average many tokens, which summarizes and reduces noise. The papers' items that use this module name the sections.
+Theory predicts two structures, a shift and an average. A shift by n tokens copies: slot i reads token i + n. An average
+summarizes and reduces noise: a slot reads the mean of many tokens. Modules of papers that measure these
+shares name the sections with the theory.
 
 K is approximated by a multiple of a shift, by columns that are constant over a window, and by a matrix that depends
 only on the offset j - i. The share of a structure is the sum of squares of its best approximation, divided by that of

@@ -75,8 +75,9 @@ def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
 def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     """One line per protocol of ``runs``, with the command that shows the protocol, and its labels.
 
-    If a label was trained at learning rates that its profile does not try, the command names all rates of the label. If
-    this label was also trained at all rates of the profile, it is in the line of the unchanged profile, too.
+    A label that was trained at learning rates or weight decays that its profile does not try has a command that names
+    all those of the label. If it was also trained at all those of the profile, it is in the line of the unchanged
+    profile, too.
     """
     tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)

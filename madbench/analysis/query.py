@@ -188,7 +188,7 @@ class Query(Choice):
         return tasks
 
     def _of_present_families(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
-        """``jobs`` without the jobs of another version of a family of this package than the present one.
+        """``jobs`` without those that were trained by another version of their family than the present one.
 
         There is a warning if jobs are left out. All jobs with code outside of this package are kept, and so are jobs of
         labels that are shown without importing their code.

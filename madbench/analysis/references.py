@@ -80,8 +80,8 @@ def references() -> Mapping[str, Reference]:
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
     """The published numbers of the paper with the name ``paper``. Their ``scores`` are empty if the paper has none.
 
-    If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If no paper has, they
-    are those of the first paper.
+    If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If there is no such
+    paper, they are those of the first paper.
     """
     all_references = references()
     if paper:

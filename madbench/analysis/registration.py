@@ -341,7 +341,7 @@ def changed_claims(registration: Registration) -> list[str]:
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
     """All claims that are in the source of the registered claims now. Empty if the source cannot be read.
 
-    A registration without ``claims_from`` has as its source the paper with the most claims of the registered names.
+    If the registration has no ``claims_from``, the source is the paper with the largest number of the registered names.
     """
     try:
         if registration.claims_from:
@@ -427,9 +427,9 @@ def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experimen
 def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str:
     """The name of the only paper whose claims can be registered for the grid of ``experiment``.
 
-    With ``names``, the paper has claims of all these names; a paper is preferred if the grid can decide these claims.
-    Without ``names``, the grid can decide at least one claim of the paper. Raises ``ConfigError`` if there is no such
-    paper or several. The message begins with ``where``.
+    With ``names``, it is the paper that has claims of all these names. Papers for which the grid can decide these
+    claims are preferred. Without ``names``, it is the paper of which the grid can decide at least one claim. Raises
+    ``ConfigError`` if there is no such paper, or if several are left. The message begins with ``where``.
     """
     papers = claims_by_paper()
     if names:

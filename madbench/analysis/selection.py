@@ -42,9 +42,10 @@ class Selection(Query):
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
         """The results of the suites of the requested tasks. If no task is requested: of every suite that is shown.
 
-        Among the protocols of a suite with a corpus, or if a protocol id is requested, only those are considered for
-        whose set of labels ``is_enough`` returns True. ``nothing`` is the reason in the error message if no protocol is
-        left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has one.
+        ``is_enough`` gets the set of labels of a protocol and returns False to exclude the protocol. It is used only
+        for a suite with a corpus, or if a protocol id is requested. ``nothing`` is the reason in the error message if
+        no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has
+        one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         errors = self.lacking(missing)

@@ -2,10 +2,12 @@
 
 ``run``, ``sweep`` and ``run_language_model`` train. They run jobs in worker processes. A worker imports the user's
 script only if it trains a class that the script defines. Such a script must call these functions under
-``if __name__ == "__main__":``. ``plan`` says what ``run`` would train, and ``verify`` checks mixers.
+``if __name__ == "__main__":``. ``plan`` says what ``run`` would train, ``verify`` checks mixers, and ``open`` opens a
+results folder.
 
-The other functions show stored runs. They return a figure, or a frame that a notebook shows as a table. They choose the
-stored runs by the same arguments, which are like the options of the command line's verbs of the same names:
+The other functions show stored runs. They return a figure, or a frame that a notebook shows as a table. Each has the
+name of a verb of the command line. All choose the stored runs by the following arguments, which are like the options of
+these verbs:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
 - overrides, fidelity, results: as in :func:`run`.

@@ -76,8 +76,8 @@ def measure_costs(setup: BenchSetup) -> Iterator[BenchRow]:
 def _decoding(layers: Layers, x: Tensor, setup: BenchSetup) -> dict[str, Callable[[], Any]]:
     """Two functions to be timed: ``prefill`` reads a prompt, and ``tokens`` decodes the ``NEW_TOKENS`` tokens after it.
 
-    The input is the first sequence of ``x``. Empty if this sequence has no token before the decoded ones. Raises
-    ``WrongResultError`` if the decoded rows differ from the forward pass.
+    The input is the first sequence of ``x``. The result is empty if this sequence has at most ``NEW_TOKENS`` tokens, so
+    that none is left for a prompt. Raises ``WrongResultError`` if the decoded rows differ from the forward pass.
     """
     one_sequence, end = x[:1], x.shape[1] - NEW_TOKENS
     if end < 1:

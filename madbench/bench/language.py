@@ -84,10 +84,14 @@ def paper_flops_per_token(
 ) -> float:
     """The FLOPs of a forward pass per token as counted in the paper's Table 5.
 
-    The map to logits does not count. Of the pairs of tokens, those count that an implementation computes outside of a
-    fused kernel: all pairs for ``S naive``, none for ``S flash``, and for a label the causal half in blocks of
-    ``PAPER_ROWS`` query rows. ``name`` is the name of the row. ``qk_rank`` replaces the rank r_qk that meets the
-    budget, unless it is 0.
+    The map to logits does not count. A pair of tokens counts only if it is computed outside of a fused kernel. The row
+    ``name`` determines which these are:
+
+    - ``S naive``: all pairs;
+    - ``S flash``: none;
+    - any other row: the causal half, in blocks of ``PAPER_ROWS`` query rows.
+
+    ``qk_rank`` replaces the rank r_qk that meets the budget, unless it is 0.
     """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
     if qk_rank:
@@ -109,8 +113,8 @@ def published_rows() -> dict[str, dict[str, float]]:
 def _published_row(name: str, label: str, n_head: int) -> BenchRow:
     """The numbers of a row that come from the paper's Table 5, in columns ``published_...``.
 
-    The row also has our count of FLOPs per token at the paper's size, if ``label`` is neither a plain nor a named
-    layer. ``name`` is the name of our row.
+    The row also has our count of FLOPs per token at the paper's size, unless ``label`` is in ``PLAIN_LABELS`` or
+    ``NAMED_LABELS``. ``name`` is the name of our row.
     """
     row: BenchRow = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}

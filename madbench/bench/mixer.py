@@ -124,8 +124,8 @@ def pass_of(module: nn.Module, x: Tensor, setup: BenchSetup, backward: bool) -> 
 def error_of(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head: int = HEADS) -> float:
     """The largest relative error of a path on one sequence of at most ``CHECKED_ROWS`` tokens.
 
-    It is the larger of the errors of the output and of all gradients, in norm. The truth is the dense path in float64,
-    or the automatic path in float64 if there is no dense path.
+    It is the larger of two errors, each in norm: that of the output, and that of all gradients as one vector. The truth
+    is the dense path in float64, or the automatic path in float64 if there is no dense path.
     """
     rows = min(shape.length, CHECKED_ROWS)
     x = torch.randn(1, rows, shape.d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
@@ -259,8 +259,8 @@ def _measure_paths(
     """Measure paths of labels at one shape. One row per label and path, all timed in turns.
 
     ``paths_by_label`` has pairs of a label and its paths. For a single label, the rows also have the ``speed`` and the
-    share of kept memory relative to its chunked path, and for the operator alone relative to ``flash``
-    (:func:`core_passes`).
+    share of kept memory relative to its chunked path, compiled if that was timed. The rows of the operator alone
+    (:func:`core_passes`) have only the ``speed``, relative to ``flash``.
     """
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]

@@ -27,7 +27,7 @@ class Target:
 def _value(part: str, name: str, **keys: object) -> Callable[[RowsByPart], float | None]:
     """A function that finds the value ``name`` in the rows of a part of the benchmark.
 
-    It returns the value of the first row whose other values are ``keys``, or None if there is none.
+    It uses the first row that has this value and all values in ``keys``, and returns None if there is no such row.
     """
 
     def find(rows: RowsByPart) -> float | None:
@@ -86,7 +86,7 @@ TARGETS = (
 def targets_table(rows: RowsByPart, device: str) -> list[str]:
     """The lines of a Markdown table of the speed targets on ``device``, which is ``cpu`` or ``gpu``.
 
-    Each target is shown with the value that was measured in ``rows``, if any.
+    Each target is shown with the value that was measured in ``rows``, or with ``not measured``.
     """
     measured = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
     cells = [

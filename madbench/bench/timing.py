@@ -60,7 +60,7 @@ class TimingLimits:
 def time_in_turns(cases: Mapping[Any, Callable[[], Any]], limits: TimingLimits, device: str) -> dict[Any, Timing | str]:
     """Time all cases in rounds. Each round runs all cases in turn, so that a noisy machine slows all of them equally.
 
-    A round runs a case once, or on a GPU a short case several times, of which the mean counts. The first round is a
+    A round runs each case once. On a GPU, it runs a short case several times and takes the mean. The first round is a
     warm-up. The result has one value per case: the times, or the reason why the case cannot be timed, such as ``out of
     memory``.
     """

@@ -40,13 +40,14 @@ def archive(
 ) -> None:
     """Put stored runs into one file.
 
-    An archive is a compressed tar file of the runs of a results folder that have
-    a result: jobs, records, curves, measurements. It has all of these runs. With
-    labels or options it has the runs that madbench table would show for them. It
-    has no name of a user, host or folder, and no command. It has the Python files
-    of your own modules as text and names them; --no-source leaves them out.
-    madbench import FILE adds the runs to another results folder. --format parquet
-    needs the extra parquet; madbench import cannot read it.
+    An archive is a compressed tar file of runs that have a result: their jobs,
+    records, curves and measurements. By default it has all such runs of a results
+    folder; with labels or options, those that madbench table would show for them.
+    It has no name of a user, host or folder, and no command. The Python files of
+    your own modules are packed as text, and the command prints their names;
+    --no-source leaves them out. madbench import FILE adds the runs to another
+    results folder. --format parquet needs the extra parquet; madbench import
+    cannot read it.
 
     [bold]Examples[/bold]
 

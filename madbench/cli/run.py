@@ -33,9 +33,9 @@ def run(
     The same command again trains only missing runs. Ctrl-C keeps finished runs
     and checkpoints of the others; the same command resumes. madbench ls profiles
     mad lists every KEY. ls profiles language lists the keys of language models,
-    which are written language_model.KEY=VALUE. Settings that do not apply to a
-    label are ignored for it; it is an error if they apply to none. On several
-    devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
+    which are written language_model.KEY=VALUE. A setting that does not apply to a
+    label is ignored for it; a setting that applies to no label is an error. On
+    several devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 

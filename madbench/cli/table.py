@@ -52,11 +52,11 @@ def table(
 
     Bold is the best of a column; underlined labels are not significantly worse.
     A table never mixes protocols (profile, fidelity, budget, overrides, corpus).
-    So give the same options as to madbench run, which prints the command of its
-    table. If several protocols are stored, they are listed with the options that
-    choose one. Several suites stand side by side with their main results. A
-    single suite shows all columns: for language models also validation loss,
-    bits, loss at equal time, and speed.
+    So give the options that you gave to madbench run, or copy the command for the
+    table that it printed. If several protocols are stored, they are listed with
+    the options that choose one. Several suites stand side by side with their main
+    results. A single suite shows all columns: for language models also validation
+    loss, bits, loss at equal time, and speed.
 
     [bold]Examples[/bold]
 

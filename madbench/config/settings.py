@@ -30,7 +30,8 @@ MOST_OTHERWISE = 1_000_000_000
 def cached_by_class(function: F) -> F:
     """Cache the results of a function whose argument is a class, like ``functools.cache``.
 
-    The result has the type of ``function``, because mypy rejects some dataclasses as arguments of a cached function.
+    mypy rejects some dataclasses as arguments of a cached function, so the result is declared with the type of
+    ``function``.
     """
     return typing.cast(F, functools.cache(function))
 

@@ -152,9 +152,10 @@ def _results(
 
 
 def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[ProtocolTable]:
-    """A list with the table of a protocol, which has the archives of each row in its last column.
+    """A list with the table of a protocol. The last column of the table has the archives of each row.
 
-    Empty if no run of the protocol has a result. ``owners`` has the names of the archives with each run, by job id.
+    The list is empty if no run of the protocol has a result. ``owners`` has the names of the archives with each run, by
+    job id.
     """
     table = result_table(results, TableOptions(shows=shows))
     if table is None:

@@ -285,9 +285,9 @@ def _missing(
 ) -> list[Missing]:
     """The missing results of each suite of ``rows``, and the number of stored runs that the report leaves out.
 
-    A suite that has no rows, but that the profile lists under ``beside``, is reported as missing if the store has runs
-    of the suite and the user has not chosen tasks. ``labels`` are the requested labels, and ``records`` has the stored
-    records by job id.
+    A suite without rows is also reported as missing if the profile of the first row lists it under ``beside``, the
+    store has runs of it, and the user has not chosen tasks. ``labels`` are the requested labels, and ``records`` has
+    the stored records by job id.
     """
     missing: list[Missing] = []
     stored_suites = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()

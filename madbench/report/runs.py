@@ -132,9 +132,9 @@ def _changes(job: Job) -> str:
 def thin_curve(file: Path) -> dict[str, list[float | None]]:
     """At most :data:`MOST_POINTS` evenly spaced points of a ``curve.csv``, with the first and the last.
 
-    The result has lists by the name of the column: the step, the training loss, and the first of :data:`_EVALUATIONS`
-    that the file has, if any. Values that are not finite are None. Empty if the file cannot be read, or has no row with
-    all these values.
+    The result has lists by the name of the column: the step, the training loss, and, if the file has columns of
+    :data:`_EVALUATIONS`, the first of these. Values that are not finite are None. Empty if the file cannot be read, or
+    has no row with all these values.
     """
     try:
         heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))

@@ -200,8 +200,8 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The page's table of budgets, with one row per label and size of mixer.
 
-    Input lengths with equal mixers share a row. ``runs`` has pairs of a job and its record, or None if nothing is
-    stored.
+    Input lengths with equal mixers share a row. ``runs`` has pairs of a job and its record. The record is None if
+    nothing is stored.
 
     The mixers of a job cannot be computed if the code of its label must not be run or fails, or if its suite states no
     width and length. Then the parameters are read from the record, without ranks. The job is left out if the record

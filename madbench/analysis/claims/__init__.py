@@ -15,10 +15,10 @@ A claim about published labels may omit ``within``. Then the margin is a share o
 
 Thresholds that are shares of published numbers are scaled to the profile. A threshold for losses or steps is scaled by
 the ratio of stored to published numbers, because 0.022 nats per BPE token are not 0.022 nats per byte. A threshold for
-accuracies is scaled by the distance from the heuristic to a perfect score: half of that distance in the published table
-becomes half of that distance here. The distance depends only on tasks and sizes, and not on the stored runs. If the
-heuristic of a task is unknown, the threshold stays in the paper's points. ``by`` and ``within`` are in the units of the
-stored runs and are never scaled.
+accuracies remains the same share of the distance from the heuristic to a perfect score: half of this distance at the
+sizes of the paper becomes half of it at the sizes of the profile. The distance depends only on tasks and sizes, and not
+on the scores of stored runs. If the heuristic of a task is unknown, the threshold stays in the paper's points. ``by``
+and ``within`` are in the units of the stored runs and are never scaled.
 
 A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claims.sentences` makes claims
 from sentences.
@@ -130,12 +130,14 @@ class Claim:
     def gains(self, cases: Sequence[int], quantity: str) -> dict[str, WeightedLabels]:
         """The gains that must all be beyond the threshold in the column ``quantity``, by name.
 
-        Each gain is a weighted sum of means of labels.
+        Each gain is a weighted sum of means of labels. The gains are:
 
-        ``cases`` are the indices in :attr:`pairs` of the pairs to use. A claim about the mean has one gain, with an
-        empty name. A claim about every pair has one gain per pair. A claim with rivals has two gains per rival: the sum
-        and the difference of the mean gain of the claim and the mean gain of the rival. If the claim expects "equal" in
-        the column, each gain also occurs negated.
+        - for a claim about every pair: the gain of each pair;
+        - for a claim with rivals: two per rival, the mean gain of the claim minus that of the rival, and their total;
+        - for any other claim: the mean gain over the pairs, with an empty name.
+
+        If the claim expects "equal" in the column, each gain also occurs negated. ``cases`` are the indices in
+        :attr:`pairs` of the pairs to use.
         """
         if self.judges == "every pair":
             gains = {" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases}

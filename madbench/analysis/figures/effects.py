@@ -126,8 +126,8 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 def _reach(frame: pd.DataFrame) -> float:
     """The half-width of the x axis of one quantity, which is centered at 0. ``frame`` has the rows of the quantity.
 
-    The axis covers all differences, with a margin. It also covers the intervals of factors and interactions, but
-    becomes at most twice as wide for this. The half-width is 1 if all differences and intervals are 0.
+    The axis covers all differences, with a margin. To cover the intervals of factors and interactions, too, it is
+    widened, but to at most twice this width. The half-width is 1 if all differences are 0.
     """
     differences = frame.difference.abs().max()
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))

@@ -79,7 +79,7 @@ def font_of_reader() -> Iterator[None]:
 
 @contextmanager
 def every_character_drawn() -> Iterator[None]:
-    """A context in which drawing a character of a display name that no font has raises ``ConfigError``.
+    """A context that raises ``ConfigError`` if a display name is drawn and no font has one of its characters.
 
     Display names are given by the user, or by files of sets of labels. In other text, which may come from another
     person, such a character is drawn as a box.
@@ -99,7 +99,7 @@ def every_character_drawn() -> Iterator[None]:
 
 
 def _problem(character: str) -> str:
-    """The error message for a character that cannot be drawn. It names installed fonts that have it, if any."""
+    """The error message for a character that cannot be drawn. It says which installed fonts have the character."""
     font_name = os.environ.get(VARIABLE) or DEFAULT
     start = f"the font of figures, {font_name}, has no character {character} (U+{ord(character):04X})"
     if not (names := fonts_with(ord(character))):

@@ -129,8 +129,8 @@ class Layout:
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
         """The name to draw in place of each of ``texts``, by text. Labels are replaced by their display names.
 
-        Names with more than ``MOST_NAME`` characters, or in a single column of a paper with more than ``most``, are
-        shortened to this number, so that they remain distinct.
+        Longer names are shortened to ``most`` characters in a single column of a paper, and otherwise to ``MOST_NAME``
+        characters. Shortened names remain distinct.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
@@ -342,7 +342,7 @@ def _fix(
 
 
 def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
-    """Break a text into lines that are at most ``most`` inches long, if words and lines of six characters allow it.
+    """Break a text into lines that are at most ``most`` inches long. No line is made shorter than six characters.
 
     The length of an upright text, such as the label of a y axis, is its height.
     """
@@ -356,7 +356,7 @@ def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
 def draw_intervals(
     axes: Axes, at: pd.Series, low: pd.Series, high: pd.Series, colors: Any, is_vertical: bool = False, **look: Any
 ) -> None:
-    """Draw one bar from ``low`` to ``high`` at each coordinate ``at`` of the other axis.
+    """Draw bars from ``low`` to ``high`` along one axis, each at its coordinate ``at`` on the other axis.
 
     Bars are horizontal, or vertical if ``is_vertical``. ``colors`` is one color or one per bar. ``look`` has further
     arguments for ``hlines`` or ``vlines`` of Matplotlib. The limits of the axes must be final: a bar that extends

@@ -142,7 +142,7 @@ def power_of_ten(value: float) -> str:
 def style() -> Iterator[None]:
     """A context in which Matplotlib uses the style of this module and ignores the user's matplotlibrc.
 
-    Within the context, drawing a character of a display name that no font has raises ``ConfigError``.
+    The context raises ``ConfigError`` if a display name is drawn and no font has one of its characters.
     """
     with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()

@@ -60,8 +60,8 @@ def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | No
 def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
     """The factors of :func:`step_down` if at most one hypothesis of each group is true.
 
-    For each p-value in ascending order: the number of groups with an unrejected hypothesis if the hypotheses with
-    smaller p-values are rejected. 0 for NaN.
+    There is one factor per p-value, in ascending order of the p-values. It is the number of groups that still have a
+    hypothesis if all hypotheses with smaller p-values are rejected. It is 0 for NaN.
     """
     order = np.argsort(p_values)
     tested_groups = [groups[i] for i in order if not np.isnan(p_values[i])]

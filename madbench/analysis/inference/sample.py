@@ -1,19 +1,19 @@
 """Samples: the values of the seeds of one label in one column, with their mean, its variance and its interval.
 
-The variance of a mean is increased, because few seeds often show less than the true variation. Two facts about seeds
-are used in every variance. They are the same for every profile, suite and column.
+Two facts about seeds increase the variance of a mean, by the same rules for every profile, suite and column.
 
-1. Few seeds often show less than the true spread. So the variance is the larger of the sample variance v and the
-   moderated variance (d0 s0^2 + (n - 1) v) / (d0 + n - 1) of Smyth (2004), "Linear models and empirical
+1. Few seeds often show less than the true spread. So the variance of n seeds is the larger of their sample variance v
+   and the moderated variance (d0 s0^2 + (n - 1) v) / (d0 + n - 1) of Smyth (2004), "Linear models and empirical
    Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics
-   and Molecular Biology 3. In contrast to Smyth, a variance is never decreased. It has n - 1 + d0 min(1, s0^2 / v)
-   degrees of freedom: the prior adds almost none if the spread of the seeds is far larger than s0.
+   and Molecular Biology 3. The prior variance s0^2 has d0 degrees of freedom. In contrast to Smyth, a variance is never
+   decreased. The larger variance has n - 1 + d0 min(1, s0^2 / v) degrees of freedom: the prior adds almost none if the
+   spread of the seeds is far larger than s0.
 2. A label may split: it solves a task in some seeds and not in others, so its seeds have one of two values, which
-   differ by a gap. If the seeds of a sample are close together, all may happen to have the same one of these values. If
-   the share of solving seeds is uniformly distributed, n seeds show only one value with probability 2 / (n + 1). Then
-   the expected squared distance between their mean and the true mean is 2 gap^2 / ((n + 2) (n + 3)). This square, times
-   the posterior probability that the label splits, is added to the variance with :data:`SPLIT_FREEDOM` degrees of
-   freedom.
+   differ by a gap. If the seeds of a sample are close together, all may have the same one of these values by chance. If
+   the share of solving seeds is uniformly distributed, n seeds show only one value with probability 2 / (n + 1). In
+   this case, the expected squared distance between their mean and the true mean is 2 gap^2 / ((n + 2) (n + 3)). It is
+   multiplied by the posterior probability that the label splits, and added to the variance of the mean with
+   :data:`SPLIT_FREEDOM` degrees of freedom. In a column without a finite range, such as a loss, nothing is added.
 
 The constants were rounded from the 33 labels of ``results/measured/evening.tar.xz``, three seeds each.
 ``studies/calibration.py`` measures the test on other seeds.
@@ -192,8 +192,8 @@ class Sample:
         """The terms of the variance of :attr:`mean`. There must be at least two seeds.
 
         For an average, these are the terms of the tasks divided by the squared number of tasks, as if tasks were
-        independent. If the sample variance of the values of the average, divided by n, is larger than the sum of these
-        terms, it is the only term.
+        independent. If their sum is smaller than the sample variance of the average divided by the number of seeds,
+        this quotient is the only term.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)

@@ -100,8 +100,8 @@ def inspect(
                largest that is possible with the rank of K.
     Gates      mean, spread, and shares that are nearly closed (0.1) or open
                (0.9).
-    Matrices   learned effects between tokens, if the mixer can name them; their
-               effective rank, and the shares that are symmetric or on the
+    Matrices   learned effects between tokens, if the mixer has matrices of them:
+               their effective rank, and the shares that are symmetric or on the
                diagonal.
 
     For two runs a cell has one number per layer, the mean over heads.

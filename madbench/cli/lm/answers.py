@@ -31,7 +31,7 @@ CACHE = "lm_eval"
 class QuestionOptions:
     """The options of ``madbench lm evaluate`` that say what is measured.
 
-    With ``tasks`` it is the answers to questions, otherwise the validation loss on windows of text. Raises
+    With ``tasks``, answers to questions are measured, otherwise the validation loss on windows of text. Raises
     ``ConfigError`` for an option that has no effect.
     """
 

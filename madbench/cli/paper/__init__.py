@@ -80,8 +80,8 @@ def paper(
     First the operators of the item are compared with float64 loops over their
     definitions. If one differs, the item "fails here": nothing is trained, and
     there is no verdict on the paper. If an identity fails, it is also computed
-    with the loops: it is "contradicted" if they fail too, otherwise it "fails
-    here". The exit code is 1 in all these cases.
+    with the loops: it is "contradicted" if it fails with them, too, and otherwise
+    it "fails here". The exit code is 1 in all these cases.
 
     [bold]Examples[/bold]
 

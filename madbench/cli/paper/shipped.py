@@ -35,11 +35,11 @@ def show_shipped(
     finish: Callable[[Request, Results], None],
     print_options: PrintOptions,
 ) -> bool:
-    """Decide an item by the shipped runs and return True, unless all of its own runs are stored.
+    """Decide an item by the shipped runs, unless all of its own runs are stored. Return True if it was decided.
 
     If the archives of the shipped runs are missing, or do not have the weights that the item measures, the shipped
-    verdict is printed instead. ``verify`` ends the program if an operator of the item is broken. ``finish`` decides and
-    prints the item. False if the item's own runs are stored or the shipped runs cannot decide it.
+    verdict is printed instead, which also counts as decided. ``verify`` ends the program if an operator of the item is
+    broken. ``finish`` decides and prints the item.
     """
     if (request.results / "runs").is_dir() and results_in(request, measure) is not None:
         return False

@@ -142,8 +142,9 @@ def _print_on_terminal(table: TextTable, hint: str = "") -> None:
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
     """The lines of a table as text: the headings, a rule and the rows. It has one column per key of the rows.
 
-    Columns in ``right`` are aligned right. With ``width``, a number of characters, the last column is folded if the
-    table is wider, and then the one before it. Otherwise every row is one line.
+    Columns in ``right`` are aligned right. If the table is wider than ``width`` characters, the cells of its last
+    column are folded, and if that is not enough, also those of the column before. Without ``width``, every row is one
+    line.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_cell_text(row.get(name)) for name in names] for row in rows)]

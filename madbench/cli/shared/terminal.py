@@ -27,7 +27,7 @@ class ClosedOutput(io.StringIO):
     """A standard output in place of a closed one.
 
     If something was printed to it, :func:`finish_output` raises an error. ``stream`` is an open file that has the
-    descriptor of the closed output, so that no other file gets it.
+    descriptor of the closed output, so that no other file gets this descriptor.
     """
 
     def __init__(self, stream: Any):

@@ -204,8 +204,8 @@ def _print_rest(
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed, one entry per job in the order of the rows: row, label, task, seed, id and reason.
 
-    They are the jobs stored as failed, and those in ``failed_now``, the reasons by id of jobs that failed in this
-    command.
+    They are the jobs that are stored as failed, and those that failed in this command. ``failed_now`` has the reasons
+    of the latter, by id.
     """
     records = results.store.records({job.id for job in results.jobs})
     reasons = {name: reason(record) for name, record in records.items() if record.status == "failed"}

@@ -16,10 +16,12 @@ def find_problems(
     """Find all errors in ``mapping``, the content of the file ``path``.
 
     Return one message per error, which names the file. ``load`` reads the content and raises the first error. After
-    each error, the part of the content that causes it is repaired, and the content is loaded again. A part is the cause
-    if its repair changes the error. It is repaired by its value in ``sound``, a valid content with all required keys,
-    or it is removed if ``sound`` has none. No inner list or mapping loses its last part, because that would often be
-    another error. The search ends if no repair changes the error.
+    each error, a part of the content that the error names is repaired, and the content is loaded again, until there is
+    no error or no repair changes it.
+
+    A repair replaces the part by its value in ``sound``, a valid content with all required keys, or removes the part if
+    ``sound`` has no such value. It never removes the only part of an inner list or mapping, because being empty is
+    often an error, too.
     """
 
     def error_of(content: Mapping[str, Any]) -> str:

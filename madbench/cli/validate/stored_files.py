@@ -62,7 +62,8 @@ class _StoredFiles:
     def checkpoints(self) -> list[Path]:
         """The paths of the checkpoints in the work folder.
 
-        If the folder of a stored run is left over and this user cannot delete it, a note is added to ``left_over``.
+        If a sound run, which needs no checkpoint, still has a work folder that this user cannot delete, a note is added
+        to ``left_over``.
         """
         from madbench.training.checkpoints import NAME
 
