@@ -163,7 +163,7 @@ def test_a_yaml_file_that_is_not_utf8_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("number", ["010", "08", "-010", "00.5", "0_7", "1:30", "12:30:45", "1:30.5"])
-def test_a_number_that_yaml_reads_otherwise_than_people_is_an_error(tmp_path, number):
+def test_ambiguous_numbers_in_yaml_are_an_error(tmp_path, number):
     path = tmp_path / "grid.yaml"
     for text in (f"seeds: {number}", f"a:\n- [{number}]", f"{number}: 1"):
         path.write_text(text)
@@ -175,7 +175,7 @@ def test_a_number_that_yaml_reads_otherwise_than_people_is_an_error(tmp_path, nu
     assert read_yaml(path) == {"seeds": number}
 
 
-def test_numbers_that_everyone_reads_alike_are_numbers(tmp_path):
+def test_unambiguous_numbers_in_yaml_are_numbers(tmp_path):
     path = tmp_path / "numbers.yaml"
     path.write_text("a: [0, -0.5, 10, 1_000, .5, 0x10, 1e3, 0.01, 2024-01-02]")
     assert read_yaml(path)["a"][:6] == [0, -0.5, 10, 1000, 0.5, 16]
@@ -258,19 +258,19 @@ def test_a_change_of_a_mapping_leaves_the_override_as_it_was():
 
 
 @pytest.mark.parametrize("text", ["labels: [@quick]", "labels: @quick", "labels:\n- @quick", "labels: [S, @quick]"])
-def test_a_set_of_labels_without_quotes_is_answered_with_quotes(tmp_path, text):
+def test_an_unquoted_set_of_labels_is_an_error_that_shows_the_quotes(tmp_path, text):
     (tmp_path / "grid.yaml").write_text(text)
     with pytest.raises(ConfigError, match="'@quick'"):
         read_yaml(tmp_path / "grid.yaml")
 
 
-def test_braces_without_quotes_are_answered_with_quotes(tmp_path):
+def test_unquoted_braces_are_an_error_that_shows_the_quotes(tmp_path):
     (tmp_path / "grid.yaml").write_text("labels: [{S,R}-c]")
     with pytest.raises(ConfigError, match="'{S,R}-c'"):
         read_yaml(tmp_path / "grid.yaml")
 
 
-def test_a_truth_value_for_text_is_answered_with_quotes():
+def test_a_boolean_in_place_of_text_is_an_error_that_suggests_quotes():
     assert "quotes" in error_of(name=True) and "quotes" in error_of(name="n", mode=False)
     assert "quotes" not in error_of(name="n", sizes=True)
 
@@ -299,7 +299,7 @@ def test_a_message_shows_the_beginning_of_a_large_value():
 
 
 @pytest.mark.parametrize("value", [60**3_000, -(60**3_000)], ids=["large", "small"])
-def test_a_message_counts_the_digits_of_a_number_that_python_does_not_write(value):
+def test_a_message_gives_the_number_of_digits_of_a_huge_integer(value):
     assert "got a number of about 5335 digits" in error_of(name=value)
 
 
@@ -310,7 +310,7 @@ def test_yaml_nested_too_deep_is_an_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mapping_of_many_keys_is_read_in_the_time_of_a_list(tmp_path):
+def test_a_mapping_of_many_keys_is_read_in_linear_time(tmp_path):
     seconds = []
     for text in ("a:\n" + "- b: 1\n" * 40_000, "".join(f"k{i}: 1\n" for i in range(40_000))):
         (tmp_path / "long.yaml").write_text(text)

@@ -28,5 +28,5 @@ def test_a_range_that_counts_down_is_refused_among_other_seeds():
 
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))
-def test_a_list_of_seeds_is_read_as_what_it_was_written_from(seeds):
+def test_writing_and_parsing_a_list_of_seeds_is_the_identity(seeds):
     assert parse_seeds(seed_list(seeds)) == sorted(seeds)

@@ -73,7 +73,7 @@ def own_mixer(tmp_path_factory):
     forget_installed()
 
 
-def test_the_module_of_one_s_own_is_a_mixer():
+def test_the_module_in_the_readme_is_a_valid_mixer():
     allocation = madbench.build("my:my_mixers.MyMixer", 32, 16).allocation
     assert allocation.total == 33 * 32 and not allocation.leak
 
@@ -83,12 +83,12 @@ def test_the_readme_is_at_most_120_lines():
 
 
 @pytest.mark.parametrize("part", ["run", "test"])
-def test_the_two_lines_of_the_first_screen_are_marked_for_ci(part):
+def test_the_run_and_test_commands_of_the_readme_are_marked_for_ci(part):
     (line,) = re.findall(rf"<!-- {part} -->\n```bash\n(.*)\n```", TEXTS["README.md"])
     assert line.startswith("python3 -m venv .venv && ")
 
 
-def test_every_block_says_what_it_is():
+def test_every_code_block_of_the_docs_names_its_language():
     assert {language for _, language, _ in BLOCKS} <= {"bash", "python", "text"}
     assert len(COMMANDS) > 80
 
@@ -292,12 +292,12 @@ def test_the_pictures_of_the_pages_are_those_of_their_command():
         (["G-cx-q-12o"], "label 'G-cx-q-12o'"),
     ],
 )
-def test_words_without_a_picture_end_in_a_message(words, message):
+def test_pictures_py_with_wrong_arguments_prints_a_message(words, message):
     with pytest.raises(SystemExit, match=re.escape(message)):
         load_script("pictures").main(words)
 
 
-def test_the_command_of_a_label_prints_its_picture():
+def test_pictures_py_prints_the_picture_of_a_label():
     pictures = load_script("pictures")
     assert pictures.main(["HyperGLU"]) == pictures.label_picture("G-cg-q-12o")
     assert pictures.main(["house"]) == pictures.house_picture()

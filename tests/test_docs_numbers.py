@@ -45,7 +45,7 @@ def test_a_number_has_to_be_printed_as_it_is_or_rounded(sentence, wrong):
     assert unprinted(sentence) == wrong
 
 
-def test_rows_limit_the_output_to_lines_and_what_is_indented_below_them():
+def test_rows_of_a_mark_limit_the_checked_output_to_these_rows():
     assert unprinted("It has 85.9 there, +3.2 and p 0.038.", 'madbench x; rows "S-p"') == []
     assert unprinted("It has 26.7 there.", 'madbench x; rows "S-p"') == ["26.7"]
     with pytest.raises(SystemExit, match="no line has 'cg-q'"):
@@ -67,7 +67,7 @@ def test_every_interval_and_p_value_in_running_text_names_its_command(page):
 @pytest.mark.parametrize(
     "result", ["5 ± 8", "±8.7", "p 0.044", "p below 0.001", "p <.01", "+0.41", "0.71 [+.41, +.89]"]
 )
-def test_a_result_without_a_mark_is_found(result):
+def test_unchecked_finds_results_without_a_mark(result):
     text = f"Text.\n\n- One item with {result} in it\n- Another.\n"
     assert checked.unchecked(text) == [f"- One item with {result} in it"]
     assert checked.unchecked(text.replace(" in it", ' <!-- numbers: madbench x; rows "S" -->')) == []

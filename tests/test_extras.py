@@ -25,7 +25,7 @@ def test_a_checkout_installs_an_extra_of_its_own_folder(monkeypatch):
     assert str(MissingExtraError("--track wandb", "wandb")).endswith(": pip install -e '.[wandb]'")
 
 
-def test_elsewhere_the_folder_of_the_checkout_is_named(monkeypatch, tmp_path):
+def test_outside_the_checkout_the_install_command_names_its_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert extras.how_to_install("wandb") == f"pip install -e '.[wandb]' in {extras.CHECKOUT}"
 

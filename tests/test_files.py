@@ -123,7 +123,7 @@ def test_a_missing_folder_is_a_store_error(tmp_path):
         write_atomically(tmp_path / "absent" / "a", b"new")
 
 
-def test_removing_takes_files_folders_links_and_nothing(tmp_path):
+def test_remove_deletes_files_folders_and_links_but_no_link_targets(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "inner").write_text("x")
     (tmp_path / "file").write_text("x")
@@ -172,7 +172,7 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
-def test_json_is_read_up_to_a_depth_whatever_its_text_holds():
+def test_json_nested_too_deeply_is_refused_but_brackets_in_text_are_not():
     assert parse_json(nested(MOST_DEPTH)) and parse_json('["' + "[" * 1000 + '"]') == ["[" * 1000]
     for depth in (MOST_DEPTH + 1, 200_000):
         with pytest.raises(ValueError, match="nest deeper"):

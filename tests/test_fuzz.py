@@ -72,7 +72,7 @@ def label_texts(rng: random.Random, count: int) -> Iterator[str]:
         yield "".join(text) * repeats
 
 
-def test_two_thousand_labels():
+def test_two_thousand_random_labels_raise_only_our_errors():
     texts = label_texts(random.Random(0), 2_000)
 
     def case(text: str) -> None:
@@ -103,7 +103,7 @@ def overrides(rng: random.Random, keys: list[str], count: int) -> Iterator[list[
 
 
 @pytest.mark.parametrize("suite", [MAD, LANGUAGE], ids=["mad", "language"])
-def test_two_thousand_overrides(suite, tmp_path):
+def test_two_thousand_random_overrides_raise_only_our_errors(suite, tmp_path):
     corpus = type("Corpus", (), {"digest": "0" * 16, "padded_vocab_size": 320})()
     more = {"corpus": corpus} if suite is LANGUAGE else {}
 
@@ -142,7 +142,7 @@ def files(rng: random.Random, count: int) -> Iterator[str]:
         yield text
 
 
-def test_five_hundred_yaml_files(tmp_path):
+def test_five_hundred_random_yaml_files_raise_only_our_errors(tmp_path):
     path = tmp_path / "file.yaml"
 
     def case(text: str) -> None:

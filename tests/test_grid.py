@@ -71,7 +71,7 @@ def test_the_baseline_of_one_at_a_time_need_be_neither_a_label_nor_a_value_of_th
     ]
 
 
-def test_a_list_has_the_rows_as_given_and_what_they_share_is_the_grids():
+def test_mode_list_keeps_the_rows_and_moves_shared_changes_to_the_grid():
     made = grid(
         mode="list",
         rows=[{"label": "S-p", "a.b": 1, "c": "x"}, {"label": "R", "c": "x"}, {"label": "R", "c": "x", "a.b": 2}],
@@ -87,7 +87,7 @@ def test_a_grid_without_axes_is_its_labels():
     assert made.seeds == (0, 1, 2) and made.tasks == ("compression",)
 
 
-def test_the_suites_have_the_changes_that_concern_them():
+def test_a_row_for_a_suite_has_only_the_changes_of_that_suite():
     one, steps, mini = parse_overrides(["a=1", "language_model.training.steps=2", "language_model=mini"])
     row = Row("S", (one, steps, mini), (mini, one))
     assert row.for_suite(MAD, MAD) == Row("S", (one,), (one,))
@@ -112,7 +112,7 @@ def test_values_are_written_in_yaml(value, text):
 
 
 @pytest.mark.parametrize("value", [0, 2.5, -1e-9, "1", "", "x", "a: b", "é # no", "- ", True, None, [1, [2]]])
-def test_a_value_survives_being_written(value):
+def test_an_override_value_survives_being_written_as_text(value):
     (change,) = grid(labels=["S"], set={"a": value}).overrides
     assert settings_of([change]) == {"a": value} and "\n" not in str(change)
 
@@ -241,14 +241,14 @@ def test_a_wrong_label_is_pointed_at_and_the_file_named(tmp_path):
     assert where == ["in rows[1]", f"in {tmp_path / 'grid.yaml'}"]
 
 
-def test_changes_stand_beside_the_files_keys_and_instead_of_the_same_ones(tmp_path):
+def test_given_changes_are_added_to_a_grid_file_and_replace_equal_keys(tmp_path):
     (tmp_path / "grid.yaml").write_text("labels: [S, R]\nseeds: 3\nset: {a: 1, b: 2}\nvary: {c: [1, 2]}\n")
     made = load_grid(str(tmp_path / "grid.yaml"), {"seeds": [0, 1], "set": {"a": 9}, "vary": {"c": [5, 6, 7]}})
     assert made.seeds == (0, 1) and set(map(str, made.overrides)) == {"a=9", "b=2"}
     assert len(made.rows) == 6 and made.where == str(tmp_path / "grid.yaml")
 
 
-def test_the_budget_of_all_parameters_has_two_names(tmp_path):
+def test_budget_parameters_in_a_grid_means_strict(tmp_path):
     (tmp_path / "grid.yaml").write_text("labels: [S]\nbudget: parameters\n")
     assert load_grid(tmp_path / "grid.yaml", {}).budget == "strict"
     assert load_grid(tmp_path / "grid.yaml", {"budget": "paper"}).budget == "paper"

@@ -110,7 +110,7 @@ def test_an_id_is_16_hexadecimal_digits():
     assert re.fullmatch("[0-9a-f]{16}", JOB.id)
 
 
-def test_a_setting_that_is_newer_than_ids_changes_none_at_its_default():
+def test_a_field_added_later_changes_no_id_at_its_default():
     old = {key: value for key, value in vars(ModelConfig()).items() if key != "mlp_width"}
     assert "mlp_width" in vars(ModelConfig()) and "beta2" in vars(TrainingConfig())
     without = job_from_dict({**JOB.to_dict(), "model": old})
@@ -187,23 +187,23 @@ def test_a_stored_job_makes_its_configurations_when_they_are_needed():
 
 
 @pytest.mark.parametrize("changes", [{"training": {}}, {"training": 1}, {"sead": 1}])
-def test_values_that_are_not_of_a_job_make_no_stored_job(changes):
+def test_stored_job_refuses_wrong_fields(changes):
     with pytest.raises(TypeError, match="not the"):
         stored_job(None, **changes)
 
 
-def test_rates_are_zero_where_the_training_has_none():
+def test_rates_missing_from_the_training_are_zero():
     assert dataclasses.replace(JOB, training=SimpleNamespace(learning_rate=0.5)).rates == (0.5, 0.0)
     made = dataclasses.replace(JOB, training=SimpleNamespace(weight_decay=0.1))
     assert stored_job(lambda: made, training={"precision": "float32"}).rates == (0.0, 0.1)
 
 
-def test_a_job_cannot_be_changed_because_its_id_is_computed_once():
+def test_a_job_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         JOB.seed = 1
 
 
-def test_a_number_that_json_has_no_word_for_has_no_id():
+def test_content_id_refuses_nan():
     with pytest.raises(ValueError, match="not JSON compliant"):
         content_id({"rate": math.nan})
 

@@ -70,7 +70,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_no_room_imports_one_that_knows_more():
+def test_no_room_imports_a_room_below_it():
     upward = {}
     for name, path in MODULES.items():
         room = room_of(name)
@@ -89,7 +89,7 @@ def test_the_page_lists_the_rooms_in_the_order_of_imports():
 
 
 @pytest.mark.slow
-def test_no_two_modules_of_a_room_know_each_other():
+def test_modules_have_no_circular_imports():
     """Except labels, whose errors name other families, and the command line, whose verbs name each other."""
     known = {name: {module for module in imported(path) if module != name} for name, path in MODULES.items()}
 
@@ -140,7 +140,7 @@ def offenders(points: Path, home: Path) -> list[str]:
     return sorted(str(path.relative_to(home)) for path in outside if pattern.search(path.read_text(encoding="utf-8")))
 
 
-def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
+def test_no_file_outside_a_papers_package_names_it(tmp_path):
     """A package with families is found by its ``entry_points.txt``, as an installed package is by its metadata."""
     every = sorted(PACKAGE.glob("papers/*/entry_points.txt"))
     packages = [points for points in every if "[madbench.families]" in points.read_text(encoding="utf-8")]
@@ -163,7 +163,7 @@ NAMES_A_PAPER = {
 """The modules outside of papers that may name one, with the reason."""
 
 
-def test_nothing_outside_papers_names_one():
+def test_no_file_outside_papers_names_a_paper():
     """Their claims, published numbers, sets and profiles are found by the folder in which they stand."""
     papers = {path.parent.name for path in PACKAGE.glob("papers/*/paper.yaml")}
     any_of = "|".join(sorted(papers))
@@ -191,7 +191,7 @@ NAMES_A_FAMILY = {
 
 
 @pytest.mark.slow
-def test_nothing_outside_mixers_and_papers_names_a_family():
+def test_no_file_outside_mixers_and_papers_names_a_family():
     """A label is text there, and its family is found by its folder. ``my:`` is the prefix of a user's own modules."""
     families = {path.parent.name for path in PACKAGE.glob("mixers/*/family.py")} - {"my"}
     any_of = "|".join(sorted(families))
@@ -234,7 +234,7 @@ def modules_in_texts(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_module_is_of_use_to_a_verb_or_the_api():
+def test_every_module_is_imported_by_a_verb_or_the_api():
     """A comparison or a calibration that no verb uses stands in ``studies/``, outside the wheel."""
     waiting = [name for name in MODULES if re.fullmatch(ROOTS, name)]
     for path in (*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("entry_points.txt")):
@@ -259,7 +259,7 @@ def test_the_command_line_has_one_module_per_verb():
     assert {*" ".join(VERBS.values()).split()} <= {path.stem for path in (PACKAGE / "cli" / "lm").glob("*.py")}
 
 
-def test_every_room_has_its_place():
+def test_every_room_is_in_the_list_of_rooms():
     rooms = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("_")}
     assert rooms - {"py.typed"} == set(LEVEL)
     assert len(list(PACKAGE.glob("*.py"))) <= 10
@@ -459,7 +459,7 @@ def test_every_name_that_is_imported_from_madbench_exists():
     ]
 
 
-def test_nothing_changes_the_working_folder():
+def test_no_module_changes_the_working_folder():
     """A path is handed on instead: relative paths of the user would change their meaning."""
     assert [path for path in PACKAGE.rglob("*.py") if "chdir(" in path.read_text(encoding="utf-8")] == []
 
@@ -470,7 +470,7 @@ def handed_on(call: ast.Call) -> list[str]:
     return [name for name, value in names.items() if name in (getattr(value, "id", ""), getattr(value, "attr", ""))]
 
 
-def test_no_call_lists_options_one_by_one_to_hand_them_on():
+def test_no_call_passes_on_more_than_three_options_one_by_one():
     """They are handed on as one value, such as ``RunOptions``, so that a new option is in no such list."""
     source = "f(a, slots=slots, threads=options.threads, group=None, device=resolve(device))"
     assert handed_on(cast(ast.Call, ast.parse(source, mode="eval").body)) == ["slots", "threads"]

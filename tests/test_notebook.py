@@ -49,7 +49,7 @@ def test_a_page_has_text_code_tables_figures_and_what_was_printed(notebook_page,
     ]
 
 
-def test_the_example_was_run_from_the_first_cell_to_the_last():
+def test_the_example_notebook_was_run_in_order():
     cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     kinds = [output["output_type"] for cell in cells for output in cell["outputs"]]
@@ -59,7 +59,7 @@ def test_the_example_was_run_from_the_first_cell_to_the_last():
     assert "higher" in shown  # the verdict
 
 
-def test_the_example_as_a_page(notebook_page):
+def test_the_example_notebook_is_converted_to_a_page(notebook_page):
     page = notebook_page(NOTEBOOK)
     assert page.startswith("# From a label to a verdict\n") and page.count("```python") >= 8
     assert page.count("<img ") == 1 and "<style" not in page

@@ -40,7 +40,7 @@ def test_the_lock_has_the_versions_of_the_constraints(locked):
     assert not {name: versions for name, versions in other.items() if versions[0] != versions[1]}
 
 
-def test_the_lock_is_of_the_dependencies_of_today(locked):
+def test_the_lock_file_has_the_declared_dependencies(locked):
     """.ci/lock makes it anew."""
 
     def split(requirement: str) -> tuple[str, str]:

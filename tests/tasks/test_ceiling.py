@@ -11,7 +11,7 @@ from madbench.tasks import IGNORE, ceiling, generate, load_task
 
 
 @pytest.mark.parametrize(("vocab_size", "published"), [(2048, 0.987), (4096, 0.869), (8192, 0.632)])
-def test_memorization_cannot_answer_for_keys_that_training_never_shows(vocab_size, published):
+def test_the_ceiling_of_memorization_is_the_share_of_keys_seen_in_training(vocab_size, published):
     setting = next(s for s in load_task("memorization").settings if s.vocab_size == vocab_size)
     num_keys, draws = (vocab_size - 1) // 2, 256 * 16
     expected = 1 - (1 - 1 / num_keys) ** draws
@@ -24,7 +24,7 @@ def test_memorization_cannot_answer_for_keys_that_training_never_shows(vocab_siz
         assert abs(found - expected) < spread and abs(found - published) < spread
 
 
-def test_memorization_at_the_baseline_can_be_learned_whole():
+def test_the_ceiling_of_memorization_at_the_baseline_is_one():
     assert ceiling("memorization", load_task("memorization").baseline, 0) == 1.0
 
 
@@ -44,6 +44,6 @@ def test_fuzzy_recall_misses_the_probes_it_never_shows():
 
 
 @pytest.mark.parametrize("task", ["compression", "in_context_recall", "noisy_in_context_recall", "selective_copying"])
-def test_the_other_tasks_can_be_answered_whole(task):
+def test_the_ceiling_of_the_other_tasks_is_one(task):
     setting = dataclasses.replace(load_task(task).baseline, num_test_examples=50)
     assert ceiling(task, setting, 0) == 1.0

@@ -104,7 +104,7 @@ def test_targets_per_sequence_are_distributed_as_in_the_loop_reference(fields, d
 
 
 @pytest.mark.parametrize("fields", CASES)
-def test_evaluation_asks_for_the_values_of_keys_shown_before_and_of_the_probe(fields, draw):
+def test_evaluation_targets_are_values_of_repeated_keys_and_of_the_probe(fields, draw):
     setting, examples = draw("fuzzy_in_context_recall", "validation", 300, **fields)
     sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()
     for tokens, targets in zip(sequences, examples.targets.tolist()):
@@ -157,7 +157,7 @@ def test_large_vocabularies_and_long_sequences_stay_sound(draw):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "size"), [(4, 3), (5, 2), (3, 3), (4, 1), (5, 4)])
-def test_every_ordered_choice_is_equally_likely(n, size, assert_uniform):
+def test_distinct_ids_draws_every_ordered_choice_equally_often(n, size, assert_uniform):
     choices = distinct_ids(np.random.default_rng(0), n, (100, 60), size).reshape(-1, size)
     counts = dict.fromkeys(permutations(range(n), size), 0)
     for choice in choices.tolist():

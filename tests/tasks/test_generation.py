@@ -64,7 +64,7 @@ def test_splits_and_seeds_have_different_examples(task, draw):
     assert len(set(rows)) == len(rows) == 120
 
 
-def test_a_split_larger_than_a_chunk_goes_on_with_the_stream(draw):
+def test_a_split_larger_than_a_chunk_repeats_no_example(draw):
     rows = TOKENS_PER_CHUNK // 1024
     setting, examples = draw("compression", "test", 2 * rows + 3, seq_len=1024)
     assert len(np.unique(examples.inputs, axis=0)) == 2 * rows + 3
@@ -80,7 +80,7 @@ def test_global_random_states_are_neither_read_nor_changed(task, draw):
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_training_asks_for_every_next_token_in_recall_tasks(draw):
+def test_training_targets_of_recall_tasks_are_all_next_tokens(draw):
     for task in ("in_context_recall", "noisy_in_context_recall", "fuzzy_in_context_recall"):
         _, examples = draw(task, "train", 50)
         assert np.array_equal(examples.targets[:, :-1], examples.inputs[:, 1:])

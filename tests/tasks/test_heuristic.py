@@ -78,7 +78,7 @@ class Usual(Echo):
 
 
 @pytest.mark.parametrize("kind", [Echo, Whole])
-def test_the_commonest_answer_is_right_where_it_is_and_a_tie_is_a_coin(kind):
+def test_the_heuristic_answers_the_commonest_id_and_splits_ties(kind):
     """Both shown are alike in half the examples, and the answer is the first; else it is a tie."""
     assert heuristic_accuracy(kind(**SIZES)) == pytest.approx(0.75, abs=0.01)
 
@@ -89,12 +89,12 @@ def test_the_usual_answer_is_the_heuristic_if_the_commonest_is_mostly_wrong(kind
     assert heuristic_accuracy(kind(**SIZES, share=0.0)) == pytest.approx(0.5, abs=0.01)
 
 
-def test_before_an_answer_was_seen_every_answer_is_as_common():
+def test_before_any_answer_was_seen_all_answers_are_equally_likely():
     first = type("First", (Echo,), {"draw": lambda self, *a: (lambda x, y: (x[:, 2:], y[:, 2:]))(*Echo.draw(self, *a))})
     assert heuristic_accuracy(first(**SIZES)) == pytest.approx(0.5, abs=0.01)
 
 
-def test_an_id_that_is_never_its_own_answer_is_no_answer_where_it_was_just_read():
+def test_an_id_that_is_never_its_own_answer_is_excluded_after_itself():
     assert heuristic_accuracy(Never(**SIZES)) == 1
 
 
@@ -142,7 +142,7 @@ def test_memorization_has_no_better_answer_than_a_guess(profile):
     assert heuristic("memorization", setting) == pytest.approx(1 / setting.num_answers, abs=1e-6)
 
 
-def test_in_context_recall_of_every_sequence_there_is():
+def test_the_heuristic_of_in_context_recall_equals_an_exhaustive_count():
     """Two keys, two values and three pairs: all maps and keys, the last key one of those shown, each as likely."""
     setting = make_setting("in_context_recall", {**SIZES, "seq_len": 6}, "test")
     right, asked = Fraction(0), Fraction(0)
@@ -162,7 +162,7 @@ def test_in_context_recall_of_every_sequence_there_is():
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["quick", "evening"])
 @pytest.mark.parametrize("task", ["fuzzy_in_context_recall", "in_context_recall", "noisy_in_context_recall"])
-def test_recall_counted_again_in_plain_python(task, profile):
+def test_heuristics_of_recall_tasks_equal_a_count_in_plain_python(task, profile):
     """The commonest value so far, other than the id just read: no motif repeats one."""
     setting = of_profile(task, profile)
     inputs, targets = setting.draw(np.random.default_rng(7), 3000, False)
@@ -189,18 +189,18 @@ def test_stored_heuristics_of_shipped_settings_equal_computed_ones():
 
 
 @pytest.mark.slow
-def test_shipped_settings_are_in_the_file_as_they_are_worked_out():
+def test_stored_heuristics_of_shipped_settings_equal_recomputed_ones():
     for task, setting in list(shipped_settings())[::3]:
         assert heuristic(task, setting) == round(heuristic_accuracy(setting), 6), (task, questions_text(setting))
 
 
-def test_no_shipped_setting_has_to_be_worked_out():
+def test_every_shipped_setting_has_a_stored_heuristic():
     shipped = read_yaml(HEURISTICS)
     for task, setting in shipped_settings():
         assert 0 < heuristic(task, setting) == shipped[task][questions_text(setting)] < 1
 
 
-def test_numbers_of_examples_change_nothing():
+def test_heuristics_do_not_depend_on_the_numbers_of_examples():
     baseline = load_task("compression").baseline
     fewer = make_setting("compression", {"num_train_examples": 7}, "test")
     assert questions_text(fewer) == questions_text(baseline) != questions_text(of_profile("compression", "quick"))

@@ -78,7 +78,7 @@ def test_sequences_are_distributed_as_in_the_loop_reference(task, fields, split,
 
 
 @pytest.mark.parametrize(("task", "fields"), CASES)
-def test_evaluation_asks_for_the_value_of_every_key_shown_before(task, fields, draw):
+def test_evaluation_targets_are_the_values_of_repeated_keys(task, fields, draw):
     setting, examples = draw(task, "test", 300, **fields)
     sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()
     for tokens, targets in zip(sequences, examples.targets.tolist()):

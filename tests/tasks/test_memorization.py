@@ -8,7 +8,7 @@ from madbench.tasks import IGNORE
 from madbench.tasks.memorization import values_of_keys
 
 
-def test_keys_are_uniform_and_the_insert_id_asks_for_their_value(draw, assert_uniform):
+def test_keys_are_uniform_and_targets_at_the_insert_id_are_their_values(draw, assert_uniform):
     for split in ("train", "test"):
         _, examples = draw("memorization", split, 500, vocab_size=41)
         keys = examples.inputs[:, 0::2]
@@ -34,7 +34,7 @@ def test_the_map_is_shuffled_and_one_to_one():
     assert np.count_nonzero(np.diff(values) == 1) < 10
 
 
-def test_the_value_left_over_is_any_of_them():
+def test_the_unused_value_of_the_map_is_random():
     left_over = [set(range(n, 2 * n + 1)) - set(values_of_keys(2 * n + 2).tolist()) for n in (20, 30, 127, 255)]
     assert all(len(values) == 1 for values in left_over)
     assert [values.pop() for values in left_over] != [40, 60, 254, 510]

@@ -78,7 +78,7 @@ def test_an_installed_task_generates_data_that_hold_its_rules(prefix_sum, vocab_
 
 
 @pytest.mark.slow
-def test_a_role_without_a_letter_is_found(prefix_sum, monkeypatch):
+def test_a_token_role_without_a_letter_is_a_violation(prefix_sum, monkeypatch):
     setting = make_setting("prefix_sum", {"num_test_examples": 1}, "test")
     monkeypatch.setattr(type(setting), "roles", {"number": "n"})
     (violation,) = find_violations(setting, generate("prefix_sum", setting, "test", 0), "test")
@@ -106,7 +106,7 @@ def test_tasks_are_listed_without_importing_them_or_numpy(prefix_sum):
         ([("my.task", "a:Task")], "of the form my_task"),
     ],
 )
-def test_a_task_that_cannot_be_is_refused(install_point, points, message):
+def test_a_broken_installed_task_is_refused(install_point, points, message):
     install_point(*points)
     with pytest.raises(ConfigError) as error:
         settings_class(points[0][0])
@@ -119,7 +119,7 @@ def test_a_package_that_is_found_twice_is_one_task(install_point):
 
 
 @pytest.mark.slow
-def test_an_edited_installed_task_is_another_one_and_mads_six_have_no_source(prefix_sum):
+def test_editing_an_installed_task_changes_its_identity(prefix_sum):
     first = tasks.task_source("prefix_sum")
     assert first.startswith("0.1.0+") and {tasks.task_source(task) for task in MAD_TASKS} == {""}
     prefix_sum.write_text(prefix_sum.read_text().replace("num_train_examples: ", "num_train_examples: 1"))

@@ -119,7 +119,7 @@ def test_make_setting_replaces_fields_of_the_baseline():
         ("selective_copying", {"vocab_size": 3}, "here: vocab_size must be at least 4"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(task, mapping, message):
+def test_an_invalid_task_setting_is_refused(task, mapping, message):
     with pytest.raises(ConfigError) as error:
         make_setting(task, mapping, "here")
     assert message in str(error.value)

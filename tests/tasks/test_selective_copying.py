@@ -33,7 +33,7 @@ def test_blanks_are_spread_as_in_the_loop_reference(seq_len, n, draw, rng, asser
     assert_same_means(ours, theirs)
 
 
-def test_the_tokens_are_asked_for_in_order_at_the_end(draw, assert_uniform):
+def test_the_targets_are_the_tokens_in_order_at_the_end(draw, assert_uniform):
     for split in ("train", "test"):
         _, examples = draw("selective_copying", split, 400, vocab_size=10, seq_len=30, num_tokens_to_copy=7)
         assert (examples.targets[:, :-7] == IGNORE).all()

@@ -14,7 +14,7 @@ from madbench.tasks.base import Examples
 
 
 @pytest.mark.parametrize("task", MAD_TASKS)
-def test_every_setting_of_the_protocol_is_sound(task):
+def test_data_of_every_setting_of_the_protocol_have_no_violation(task):
     for setting in load_task(task).settings:
         setting = dataclasses.replace(setting, num_train_examples=8, num_validation_examples=8, num_test_examples=8)
         for split in SPLITS:
@@ -82,7 +82,7 @@ def fuzzy_example(*pairs, padding=2):
         ([((0, 1, 2), (8, 9, 10, 11)), ((3, 1, 2), (9,)), ((3, 1, 2), (9,))], "is longer than 3"),
     ],
 )
-def test_fuzzy_recall_is_read_motif_by_motif(pairs, message):
+def test_violations_of_fuzzy_recall_are_found_by_motif(pairs, message):
     examples = fuzzy_example(*pairs)
     setting = dataclasses.replace(
         load_task("fuzzy_in_context_recall").baseline, seq_len=examples.inputs.shape[1], num_test_examples=1
@@ -108,7 +108,7 @@ def test_a_wrong_shape_is_found(draw):
         ("selective_copying", {"token", "blank", "copy"}),
     ],
 )
-def test_an_example_is_read_with_its_roles(task, roles, draw):
+def test_reading_an_example_gives_the_role_of_each_token(task, roles, draw):
     setting, examples = draw(task, "test", 30)
     seen = set()
     for index in range(30):

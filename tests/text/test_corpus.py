@@ -49,7 +49,7 @@ def test_a_prepared_corpus_opens_with_its_text_and_counts(prepared):
 
 
 @pytest.mark.parametrize("names", [("train",), ("val",), ("train", "val", "test"), ()])
-def test_a_manifest_of_other_splits_is_damage(prepared, names):
+def test_a_manifest_without_train_and_val_is_damage(prepared, names):
     manifest = unseal((prepared.folder / "manifest.json").read_bytes())
     manifest["splits"] = {name: manifest["splits"].get(name, {}) for name in names}
     (prepared.folder / "manifest.json").write_text(json.dumps(seal(manifest)))
@@ -64,7 +64,7 @@ def test_a_corpus_can_be_handed_to_another_process(prepared):
     assert again.digest == prepared.digest
 
 
-def test_the_digest_is_of_the_tokens_and_the_tokenizer_not_of_name_and_place(prepared, tmp_path):
+def test_a_corpus_digest_covers_tokens_and_tokenizer_but_not_name_and_folder(prepared, tmp_path):
     moved = prepared.folder.rename(tmp_path / "moved")
     assert open_corpus(moved).digest == prepared.digest
     other = prepare([str(tmp_path / "book.txt")], tmp_path / "other", PrepareOptions(validation=0.1), name="other")

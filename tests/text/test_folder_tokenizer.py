@@ -54,7 +54,7 @@ def test_ids_are_the_librarys_without_special_tokens(tmp_path, kind):
 
 
 @pytest.mark.parametrize(("make", "end"), [(metaspace, "</s>"), (byte_level_with_prefix_space, "<|endoftext|>")])
-def test_a_first_space_that_is_taken_for_the_added_one_is_lost_and_noted(tmp_path, make, end):
+def test_a_tokenizer_that_drops_a_leading_space_is_noted(tmp_path, make, end):
     read = load_tokenizer(f"hf-tokenizer:{write(tmp_path, make(), end)}")
     assert [read.decode(read.encode(text)) for text in (" the cat", "the cat", "a  b ")] == [
         "the cat",
@@ -70,7 +70,7 @@ def test_a_byte_level_folder_counts_the_bytes_of_a_text_exactly(tmp_path):
         assert tokenizer.token_bytes()[tokenizer.encode(text)].sum() == len(text.encode())
 
 
-def test_the_digest_is_of_what_decides_ids(tmp_path):
+def test_the_tokenizer_digest_covers_only_what_decides_ids(tmp_path):
     def digest(name: str, tokenizer, end="<|endoftext|>") -> str:
         return load_tokenizer(f"hf-tokenizer:{write(tmp_path / name, tokenizer, end)}").digest
 
@@ -82,7 +82,7 @@ def test_the_digest_is_of_what_decides_ids(tmp_path):
     assert digest("d", byte_level(), "<|pad|>") != first and digest("e", byte_level(280)) != first
 
 
-def test_an_end_of_text_that_the_file_does_not_call_special_is_never_made_of_text(tmp_path):
+def test_text_never_encodes_to_end_of_text_even_if_it_is_not_special(tmp_path):
     write(tmp_path, byte_level(), "<|endoftext|>")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["added_tokens"][0]["special"] = False
@@ -106,7 +106,7 @@ def test_a_pickled_folder_tokenizer_gives_equal_ids(folder):
     assert copy.digest == tokenizer.digest and copy.encode(TEXTS[1]).tolist() == tokenizer.encode(TEXTS[1]).tolist()
 
 
-def test_a_corpus_keeps_a_copy_says_the_digest_and_is_found_again(folder, tmp_path):
+def test_a_corpus_keeps_a_copy_of_its_folder_tokenizer(folder, tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 60)
     request = [str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(validation=0.2)
     corpus = prepare(*request, tokenizer=f"hf-tokenizer:{folder}")
@@ -144,7 +144,7 @@ def test_a_corpus_that_is_replaced_leaves_no_tokenizer_of_the_old_one(folder, tm
     assert not list((tmp_path / "corpus").glob("tokenizer*"))
 
 
-def test_the_end_of_text_is_the_usual_special_token_where_no_file_names_one(tmp_path):
+def test_the_end_of_text_defaults_to_the_usual_special_token(tmp_path):
     assert load_tokenizer(f"hf-tokenizer:{write(tmp_path, llama(), None)}").end_of_text == 2
     (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "<s>"}')
     assert load_tokenizer(f"hf-tokenizer:{tmp_path}").end_of_text == 1
@@ -188,7 +188,7 @@ def words_only():
         ),
     ],
 )
-def test_one_that_loses_text_or_has_no_end_is_refused(tmp_path, make, end, message):
+def test_a_tokenizer_that_loses_text_or_has_no_end_of_text_is_refused(tmp_path, make, end, message):
     with pytest.raises(ConfigError) as refused:
         load_tokenizer(f"hf-tokenizer:{write(tmp_path, make(), end)}")
     assert message in str(refused.value) and str(tmp_path / "tokenizer.json") in str(refused.value)
@@ -250,7 +250,7 @@ def test_files_of_another_program_can_be_read_with_a_folder(folder, tmp_path):
     assert corpus.vocab_size == tokenizer.vocab_size and corpus.tokenizer().digest == tokenizer.digest
 
 
-def test_a_trained_bpe_is_the_same_tokens_read_as_a_folder(tmp_path):
+def test_a_trained_bpe_has_the_same_ids_when_read_as_a_folder(tmp_path):
     pytest.importorskip("tiktoken")
     trained = train_bpe(TEXTS * 3, 280)
     assert isinstance(trained, BytePairTokenizer)

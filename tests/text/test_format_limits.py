@@ -68,7 +68,7 @@ def test_null_rows_of_parquet_are_skipped_and_counted(tmp_path):
     assert list(source.documents()) == ["a", "b"] and source.skipped == 2
 
 
-def test_skipping_has_its_limits(tmp_path):
+def test_skip_bad_is_refused_without_rows_and_does_not_excuse_a_missing_column(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ConfigError, match="--skip-bad has no effect: none of the sources has rows"):
         find_sources([str(tmp_path / "a.txt")], skip_bad=True)

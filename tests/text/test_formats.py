@@ -21,7 +21,7 @@ def test_every_format_gives_the_documents_in_order(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [*FORMATS, "a.txt"])
-def test_the_hash_is_that_of_the_file_and_comes_with_its_end(tmp_path, name):
+def test_the_hash_of_a_source_is_available_after_its_last_document(tmp_path, name):
     path = write(tmp_path / name)
     source = only_source(path)
     documents = source.documents()
@@ -104,7 +104,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character(tmp_path):
         (b'{"text": null}', ":3: key 'text': expected text, got nothing"),
     ],
 )
-def test_a_bad_line_is_named_and_the_ones_before_it_are_given(tmp_path, line, problem):
+def test_a_bad_line_is_an_error_after_the_documents_before_it(tmp_path, line, problem):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n\n' + line + b"\n")
     documents = only_source(path).documents()
@@ -206,7 +206,7 @@ def test_a_file_that_went_away_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.txt.gz", "a.gz", "a.py.zst"])
-def test_text_may_be_packed_and_may_begin_with_a_byte_order_mark(tmp_path, name):
+def test_compressed_text_with_a_byte_order_mark_is_read(tmp_path, name):
     path = pack(tmp_path / name, "\ufeffnaïve \ufeff\r\n".encode())
     assert list(only_source(path).documents()) == ["naïve \ufeff\r\n"]
     assert refusal_under_limits(path, document=8).startswith(f"{path}: a document of more than")

@@ -26,12 +26,12 @@ JSON = {
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("kind", JSON)
-def test_json_is_lines_or_an_array(tmp_path, kind, packing):
+def test_json_files_may_hold_lines_or_an_array(tmp_path, kind, packing):
     assert list(only_source(pack(tmp_path / f"a.json{packing}", JSON[kind])).documents()) == DOCUMENTS
 
 
 @pytest.mark.parametrize("ending", [".ndjson", ".NDJSON", ".ndjson.gz", ".ndjson.zst", ".JSONL", ".jsonlines", ".jl"])
-def test_json_lines_have_several_endings(tmp_path, ending):
+def test_json_lines_are_recognized_by_several_file_endings(tmp_path, ending):
     assert list(only_source(pack(tmp_path / f"a{ending}", lines_of(DOCUMENTS))).documents()) == DOCUMENTS
 
 
@@ -72,7 +72,7 @@ def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
         ),
     ],
 )
-def test_a_bad_element_is_named_by_its_line_and_the_ones_before_it_are_given(tmp_path, content, problem):
+def test_a_bad_array_element_is_an_error_after_the_documents_before_it(tmp_path, content, problem):
     path = pack(tmp_path / "a.json", content)
     documents = only_source(path).documents()
     assert next(documents) == "a"

@@ -61,7 +61,7 @@ def test_the_files_do_not_depend_on_the_number_of_workers(whole, words, tmp_path
     )
 
 
-def test_copies_of_a_document_are_on_one_side(tmp_path):
+def test_copies_of_a_document_are_in_one_split(tmp_path):
     lines = [json.dumps({"text": f"document {i % 60}"}) for i in range(240)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     corpus = prepare([str(tmp_path / "a.jsonl")], tmp_path / "corpus", PrepareOptions(validation=SHARE))
@@ -81,14 +81,14 @@ def test_the_end_of_every_document_is_for_validation_if_there_are_few_documents(
     assert "last 1% of every document" in corpus.manifest.split_rule
 
 
-def test_the_same_request_again_reads_nothing_even_in_a_read_only_folder(whole, words):
+def test_preparing_the_same_corpus_again_reads_nothing(whole, words):
     whole.folder.chmod(0o555)
     seen = []
     assert prepare(words, whole.folder, PrepareOptions(validation=SHARE), on_progress=seen.append) == whole
     assert seen == []
 
 
-def test_another_corpus_in_the_folder_is_replaced_by_force_alone(whole, words, tmp_path):
+def test_another_corpus_in_the_folder_is_replaced_only_with_force(whole, words, tmp_path):
     before = bins(whole.folder)
     for changes, why in (
         ({"validation": 0.5}, "validation 0.2 then, 0.5 now"),
@@ -116,7 +116,7 @@ def test_the_old_corpus_stays_until_the_new_one_is_complete(whole, words):
     assert open_corpus(whole.folder) != whole
 
 
-def test_token_files_of_another_program_are_not_written_over(words, tmp_path):
+def test_token_files_of_another_program_are_not_overwritten(words, tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "val.bin").write_bytes(b"ab")
     with pytest.raises(ConfigError, match="token files of another program"):
@@ -164,7 +164,7 @@ def test_a_bpe_is_trained_on_the_training_text_and_saved_with_the_corpus(tmp_pat
     assert not (tmp_path / "other" / "tokenizer.json").exists()
 
 
-def test_no_text_for_a_split_is_an_error(tmp_path):
+def test_a_split_without_text_is_an_error(tmp_path):
     (tmp_path / "short.txt").write_text("abc")
     with pytest.raises(ConfigError, match="leave val without text: 1 documents"):
         prepare([str(tmp_path / "short.txt")], tmp_path / "corpus")
@@ -181,7 +181,7 @@ def test_no_text_for_a_split_is_an_error(tmp_path):
         ({"tokenizer": "gpt3"}, "did you mean 'gpt2'"),
     ],
 )
-def test_a_wrong_option_touches_nothing(words, tmp_path, wrong, message):
+def test_a_wrong_option_is_refused_before_anything_is_written(words, tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
         prepare(words, tmp_path / "corpus", **wrong)
     assert not (tmp_path / "corpus").exists()
@@ -237,7 +237,7 @@ def test_bad_rows_are_skipped_on_request_and_counted_in_the_manifest(with_bad_ro
         prepare(with_bad_rows, tmp_path / "c", PrepareOptions(validation=0.5))
 
 
-def test_a_corpus_without_bad_rows_is_the_same_whether_they_would_be_skipped(with_bad_rows, tmp_path):
+def test_skip_bad_does_not_change_a_corpus_without_bad_rows(with_bad_rows, tmp_path):
     corpus = prepare(with_bad_rows[:1], tmp_path / "c", PrepareOptions(validation=0.5))
     assert prepare(with_bad_rows[:1], tmp_path / "c", PrepareOptions(validation=0.5, skip_bad=True)) == corpus
 

@@ -147,7 +147,7 @@ def test_a_damaged_shard_is_named_and_mended_without_reading_the_others_again(wh
     assert bins(corpus.folder) == bins(whole.folder)
 
 
-def test_an_unfinished_corpus_of_another_request_is_dropped_by_force_alone(whole, words, tmp_path):
+def test_an_unfinished_corpus_of_another_request_is_dropped_only_with_force(whole, words, tmp_path):
     def stop(progress):
         raise KeyboardInterrupt
 
@@ -160,7 +160,7 @@ def test_an_unfinished_corpus_of_another_request_is_dropped_by_force_alone(whole
 
 
 @pytest.mark.parametrize("damage", ["{", '{"recipe": 1}'])
-def test_a_damaged_state_is_dropped_by_force_alone(whole, words, tmp_path, damage):
+def test_a_damaged_state_is_dropped_only_with_force(whole, words, tmp_path, damage):
     folder = tmp_path / "corpus"
     (folder / "partial").mkdir(parents=True)
     (folder / "partial" / "progress.json").write_text(damage)

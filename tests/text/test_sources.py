@@ -24,7 +24,7 @@ def test_a_folder_gives_all_files_below_it_sorted_without_hidden_ones(tmp_path, 
     ]
 
 
-def test_sources_come_in_the_order_of_the_words(tmp_path):
+def test_sources_keep_the_given_order(tmp_path):
     for name in "ab":
         (tmp_path / name).write_text(name)
     words = [str(tmp_path / "b"), str(tmp_path / "a")]
@@ -60,7 +60,7 @@ def test_a_file_named_twice_is_an_error(tmp_path):
         ("hf:", "source 'hf:': expected a dataset, such as hf:"),
     ],
 )
-def test_a_word_that_names_nothing_is_an_error(tmp_path, monkeypatch, word, message):
+def test_an_unknown_source_is_an_error_with_a_suggestion(tmp_path, monkeypatch, word, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("a")
     (tmp_path / "empty").mkdir()

@@ -52,7 +52,7 @@ def test_an_error_names_the_first_id_beyond_the_vocabulary(write):
 
 
 @pytest.mark.parametrize("vocab_size", [2, 4, 16, 65, 257, 50_257, 65_536, 70_000])
-def test_uint16_of_any_vocabulary_is_not_taken_for_anything_wider(write, vocab_size):
+def test_uint16_ids_of_any_vocabulary_are_detected(write, vocab_size):
     ids = np.random.default_rng(2).integers(0, min(vocab_size, 65_536), 3000).astype("<u2")
     corpus = open_corpus(write(ids[:2000], ids[2000:]), f"none:{vocab_size}")
     assert corpus.manifest.dtype == "uint16" and len(corpus.tokens("train")) == 2000
@@ -76,12 +76,12 @@ def test_two_files_of_two_types_are_refused(write):
 
 
 @pytest.mark.parametrize("type_", ["<u2", "<u4"])
-def test_a_short_file_is_of_the_type_of_the_long_one(write, type_):
+def test_a_short_file_takes_the_dtype_of_the_long_one(write, type_):
     corpus = open_corpus(write(WORDS[:5000].astype(type_), np.array([5, 0, 7, 0]).astype(type_)), "none:50257")
     assert corpus.tokens("val").tolist() == [5, 0, 7, 0] and len(corpus.tokens("train")) == 5000
 
 
-def test_two_files_too_short_to_tell_are_asked_for_their_type(write):
+def test_two_short_files_need_a_given_dtype(write):
     folder = write(np.array([1, 2, 3], "<u4"), np.array([4, 5], "<u4"))
     with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; give the type"):
         open_corpus(folder, "none:50257")
@@ -97,7 +97,7 @@ def test_a_truncated_file_of_uint32_is_not_read_as_uint16(write, cut):
         open_corpus(folder, "none:50257")
 
 
-def test_the_type_can_be_said_and_the_vocabulary_still_counts(write):
+def test_a_given_dtype_is_checked_against_the_vocabulary(write):
     folder = write(WORDS[:5000].astype("<u4"), WORDS[5000:].astype("<u4"))
     assert len(open_corpus(folder, "none:65536", dtype="uint16").tokens("train")) == 10_000
     assert open_corpus(folder, "none:256", dtype="uint8").manifest.dtype == "uint8"
@@ -107,7 +107,7 @@ def test_the_type_can_be_said_and_the_vocabulary_still_counts(write):
         open_corpus(folder, "none:50257", dtype="uint31")
 
 
-def test_the_type_of_a_prepared_corpus_cannot_be_another(whole):
+def test_a_dtype_that_contradicts_a_prepared_corpus_is_refused(whole):
     assert open_corpus(whole.folder, dtype="uint16") == whole
     with pytest.raises(ConfigError, match="--dtype 'uint32': .* has ids of type uint16; leave out --dtype"):
         open_corpus(whole.folder, dtype="uint32")
@@ -129,7 +129,7 @@ HEADED = {
 
 
 @pytest.mark.parametrize("kind", HEADED)
-def test_a_file_that_begins_with_something_else_is_refused(write, kind):
+def test_token_files_with_a_foreign_header_are_refused(write, kind):
     content, says = HEADED[kind]
     folder = write(WORDS.astype("<u2"), WORDS.astype("<u2"))
     (folder / "val.bin").write_bytes(content)
@@ -145,7 +145,7 @@ def test_text_is_read_as_ids_of_one_byte_with_dtype_uint8(write):
 
 @pytest.mark.parametrize("type_", ["<u1", "<u2", "<u4", "<u8"])
 @pytest.mark.parametrize("id_", [0, 3])
-def test_one_id_over_and_over_is_asked_for_its_type(write, type_, id_):
+def test_a_file_of_one_repeated_id_needs_a_given_dtype(write, type_, id_):
     folder = write(np.full(504, id_, type_), np.full(96, id_, type_))
     with pytest.raises(ConfigError, match=r"train.bin: the same bytes over and over, .*; give the type with --dtype"):
         open_corpus(folder, "none:50257")
@@ -153,6 +153,6 @@ def test_one_id_over_and_over_is_asked_for_its_type(write, type_, id_):
     assert set(corpus.tokens("train").tolist()) == {id_} and len(corpus.tokens("train")) == 504
 
 
-def test_one_id_over_and_over_is_of_the_type_of_the_other_file(write):
+def test_a_file_of_one_repeated_id_takes_the_dtype_of_the_other_file(write):
     corpus = open_corpus(write(WORDS[:5000].astype("<u4"), np.zeros(90, "<u4")), "none:50257")
     assert corpus.manifest.dtype == "uint32" and len(corpus.tokens("val")) == 90

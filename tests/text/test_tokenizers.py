@@ -94,7 +94,7 @@ def test_a_lone_surrogate_counts_as_the_replacement_character(tokenizer):
     assert tokenizer.decode(tokenizer.encode("a\ud800b\udc00")) == "a\ufffdb\ufffd"
 
 
-def test_the_end_of_text_has_no_bytes(tokenizer):
+def test_end_of_text_decodes_to_no_bytes(tokenizer):
     ids = [*tokenizer.encode("a"), tokenizer.end_of_text, *tokenizer.encode("b")]
     assert tokenizer.decode(ids) == "ab"
     assert tokenizer.token_bytes()[tokenizer.end_of_text] == 0
@@ -105,14 +105,14 @@ def test_half_a_character_decodes_to_the_replacement_character():
     assert load_tokenizer("bytes").decode([97, 195]) == "a\ufffd"
 
 
-def test_a_pickled_tokenizer_is_the_same_one(tokenizer):
+def test_a_pickled_tokenizer_gives_the_same_ids(tokenizer):
     tokenizer.encode("builds what is built on first use")
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert (copy.digest, copy.spec) == (tokenizer.digest, tokenizer.spec)
     np.testing.assert_array_equal(copy.encode(WORDS[1]), tokenizer.encode(WORDS[1]))
 
 
-def test_digests_are_those_of_today(gpt2):
+def test_tokenizer_digests_have_their_recorded_values(gpt2):
     """A corpus remembers the digest: it may change only with the ids."""
     assert load_tokenizer("bytes").digest.startswith("6c5edf63b1d9766c")
     assert gpt2.digest.startswith("9f6100c3c7be6f07")
@@ -206,13 +206,13 @@ def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
     assert tokenizer.vocab_size == 265
 
 
-def test_a_bound_on_words_does_not_change_what_is_learned_from_shorter_ones(trained):
+def test_the_limit_on_word_length_does_not_change_bpe_training_on_short_words(trained):
     """The digest is that of training without a bound."""
     assert trained.digest.startswith("6813bd7a31efb6a4")
 
 
 @pytest.mark.parametrize("letters_before, is_learned", [(1022, True), (1023, False)])
-def test_a_pair_counts_up_to_the_1024th_letter_of_a_word_and_not_across_it(letters_before, is_learned):
+def test_bpe_training_counts_pairs_only_in_the_first_1024_letters_of_a_word(letters_before, is_learned):
     """Random letters, of which no pair is in as many places as ``qz``, the end of every word."""
     pytest.importorskip("tokenizers")
     letters = [*string.ascii_letters.translate({ord("q"): "", ord("z"): ""})]
@@ -231,7 +231,7 @@ def test_white_space_of_any_length_is_encoded(gpt2, space):
 
 
 @given(st.text(st.sampled_from(" \n\u3000\x1c\x85a7.'")))
-def test_cutting_at_long_white_space_gives_the_ids_of_the_whole_text(text):
+def test_cutting_at_long_white_space_does_not_change_the_ids(text):
     for tokenizer in _cheap_tokenizers()[1:]:
         whole = tokenizer.encode(text).tolist()
         with pytest.MonkeyPatch.context() as patch:
@@ -345,7 +345,7 @@ def test_gpt2_asks_tiktoken_last_and_a_failed_download_says_what_to_do(monkeypat
         load_tokenizer("gpt2")
 
 
-def test_gpt2_from_tiktoken_is_the_same_one(gpt2, monkeypatch):
+def test_gpt2_from_tiktoken_has_the_same_digest(gpt2, monkeypatch):
     import tiktoken
 
     ranks = {token: rank for rank, token in enumerate(gpt2.tokens)}

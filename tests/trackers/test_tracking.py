@@ -56,7 +56,7 @@ def follow(trackers, *events) -> list[str]:
     return warnings
 
 
-def test_a_job_begins_gets_its_points_and_ends():
+def test_a_tracker_gets_the_start_points_and_end_of_a_job():
     notebook, job = Notebook(), JOBS[0]
     points = [progress(job, 1, None), progress(job, 2, 0.25), progress(job, 3, 0.25), progress(job, 9, 0.5)]
     skipped = {"event": "skipped", "job": JOBS[1], "reason": "stored"}
@@ -71,7 +71,7 @@ def test_a_job_begins_gets_its_points_and_ends():
     ]
 
 
-def test_jobs_still_at_work_when_the_sweep_ends_are_ended_without_a_result():
+def test_jobs_unfinished_at_the_end_of_the_sweep_end_without_a_result():
     notebook = Notebook()
     follow({"notebook": notebook}, started(JOBS[0], 0), started(JOBS[1], 1), finished(JOBS[1], slot=1))
     assert notebook.told[-1] == ("end", None, JOBS[0], None, {})
@@ -115,7 +115,7 @@ def test_a_tracker_that_is_not_installed_names_its_extra(name, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_resumed_job_goes_on_in_its_run(name, tmp_path, monkeypatch):
+def test_a_resumed_job_continues_its_tracked_run(name, tmp_path, monkeypatch):
     service = MagicMock()
     monkeypatch.setitem(sys.modules, name, service)
     tracker = open_trackers([name], tmp_path)[name]
@@ -124,7 +124,7 @@ def test_a_resumed_job_goes_on_in_its_run(name, tmp_path, monkeypatch):
     assert asked["resume"] == "allow" and JOBS[0].id in (asked["id"] if name == "wandb" else asked["name"])
 
 
-def test_the_option_takes_several_and_refuses_what_has_no_effect():
+def test_the_option_track_takes_several_names_and_refuses_wrong_ones():
     assert parse_names(None) == []
     assert parse_names(["tensorboard,wandb", "trackio"]) == ["tensorboard", "wandb", "trackio"]
     refused = {"wanbd": "did you mean 'wandb'?", " ,": "no tracker named", "wandb,wandb": "given twice"}
@@ -142,7 +142,7 @@ def test_the_error_on_a_broken_tracker_names_its_failed_import(tmp_path, monkeyp
         open_trackers(["trackio"], tmp_path)
 
 
-def test_a_run_is_called_by_its_row_and_a_template_may_say_otherwise():
+def test_a_tracked_run_is_named_by_its_row_or_by_a_template():
     job = JOBS[1]
     assert Naming().title(job) == "S compression seed 1"
     rows = {"1": "S  model.mix_rank=4"}
@@ -151,7 +151,7 @@ def test_a_run_is_called_by_its_row_and_a_template_may_say_otherwise():
 
 
 @pytest.mark.parametrize("wrong", ["{lable}", "{", "{0}", "{seed.real}"])
-def test_a_template_with_other_fields_names_those_that_there_are(wrong):
+def test_a_name_template_with_unknown_fields_is_refused_with_the_known_ones(wrong):
     with pytest.raises(ConfigError, match=r"--track-name .*: expected a text with \{row\}, \{label\}"):
         Naming(run_name=wrong)
 

@@ -188,7 +188,7 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
         load_checkpoint(tmp_path, job, trial, None, TrainingState("cpu"), "cpu")
 
 
-def test_the_label_to_trust_is_quoted_for_a_shell(make_job, tmp_path):
+def test_the_error_on_an_untrusted_module_quotes_the_label_for_a_shell(make_job, tmp_path):
     label = "my:mine.Mixer(decay=0.5)"
     save_weights(tmp_path / "w.safetensors", torch.nn.Linear(1, 1), replace(make_job(), label=label))
     with pytest.raises(TrainingError) as caught:

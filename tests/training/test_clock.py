@@ -46,9 +46,7 @@ def test_progress_is_reported_once_more_than_a_quarter_of_a_second_has_passed(cl
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_written_after_15_seconds_and_then_so_seldom_that_it_takes_a_twentieth_of_the_time(
-    clock, make_job, train
-):
+def test_checkpoints_begin_after_15_seconds_and_take_a_twentieth_of_the_time(clock, make_job, train):
     """Steps take 4 s and checkpoints 2 s, so that 40 s have to pass after the first one."""
     clock.step, clock.saving = 4.0, 2.0
     record = train(make_job(epochs=7))

@@ -55,14 +55,14 @@ def test_auto_compiles_long_training_where_that_is_faster_and_remembers_it(membe
     assert measured == ["alone", "compiled", "alone"]
 
 
-def test_auto_leaves_short_training_and_what_is_not_faster(member, times, tmp_path):
+def test_auto_does_not_compile_short_training_or_what_is_not_faster(member, times, tmp_path):
     measured = times(20.0, 1.0)  # four minutes
     assert not is_compiled("auto", member, make_step, tmp_path) and measured == ["alone"]
     times(30.0, 29.5)
     assert not is_compiled("auto", member, make_step, tmp_path)
 
 
-def test_without_a_compiler_auto_is_eager_and_always_an_error(member, times, tmp_path, monkeypatch):
+def test_without_a_compiler_auto_stays_eager_and_always_is_an_error(member, times, tmp_path, monkeypatch):
     times(30.0, 10.0)
     monkeypatch.setattr(module, "has_compiler", lambda: False)
     assert not is_compiled("auto", member, make_step, tmp_path)

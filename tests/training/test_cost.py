@@ -135,7 +135,7 @@ def allocated_peak(compute: Callable[[], object], trace: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label, length", [("G-cg-q-12o", 256), ("S-12!", 512)])
-def test_the_stated_memory_of_one_sequence_is_what_torch_allocates(label, length, tmp_path, monkeypatch):
+def test_the_estimated_memory_of_one_sequence_equals_what_torch_allocates(label, length, tmp_path, monkeypatch):
     """Tested with tiles that keep their values for the backward pass, which is most of the memory, and without."""
     job = text_job(label, replace(MODEL, n_head=4, seq_len=length), replace(TRAINING, tokens_per_step=length))
     ids, stated = torch.zeros(1, length, dtype=torch.long), []
@@ -150,7 +150,7 @@ def test_the_stated_memory_of_one_sequence_is_what_torch_allocates(label, length
     assert stated[0] > 1.5 * stated[1]
 
 
-def test_jobs_of_one_shape_are_run_without_data_once(monkeypatch):
+def test_peak_memory_is_computed_once_per_shape(monkeypatch):
     made = []
     random_batch = LANGUAGE.Trial.random_batch
 
@@ -202,7 +202,7 @@ def test_a_large_model_is_timed_by_one_block_of_it_on_fewer_tokens(monkeypatch):
 
 
 @pytest.mark.slow
-def test_flops_are_counted_where_logits_are_made_in_parts(monkeypatch):
+def test_counted_flops_are_equal_if_logits_are_computed_in_parts(monkeypatch):
     whole = counted_flops_per_token(text_job())
     monkeypatch.setattr(token_loss, "MOST_LOGITS", 64 * 5)
     assert counted_flops_per_token(text_job()) == whole

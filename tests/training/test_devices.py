@@ -52,13 +52,13 @@ def test_device_auto_is_the_gpu_if_there_is_one(gpus):
     assert resolve_device("auto") == "cpu"
 
 
-def test_a_device_that_is_there_is_taken_as_named(gpus):
+def test_resolve_device_returns_an_existing_device_unchanged(gpus):
     gpus(2)
     assert [resolve_device(name) for name in ("cpu", "cuda", "cuda:0", "cuda:1")] == ["cpu", "cuda", "cuda:0", "cuda:1"]
 
 
 @pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2")])
-def test_a_device_that_is_not_there_is_refused(gpus, count, device):
+def test_a_missing_device_is_refused(gpus, count, device):
     gpus(count)
     with pytest.raises(
         ConfigError, match=f"device '{device}': this machine has {count} CUDA devices; use --device cpu"
@@ -88,7 +88,7 @@ def test_the_cpu_is_resolved_without_importing_torch(monkeypatch):
         (None, False),
     ],
 )
-def test_bfloat16_units_are_read_from_the_processors_flags(cpuinfo, text, has):
+def test_support_of_bfloat16_is_read_from_the_processor_flags(cpuinfo, text, has):
     cpuinfo(text)
     assert cpu_has_bfloat16_units() is has
 
@@ -132,7 +132,7 @@ def groups(tmp_path, monkeypatch):
         ("not of this kind\n", {}, math.inf),
     ],
 )
-def test_the_quota_of_control_groups_of_both_versions_is_known(groups, own, files, quota):
+def test_the_cpu_quota_is_read_from_both_versions_of_control_groups(groups, own, files, quota):
     assert groups(own, files) == quota
 
 
@@ -159,7 +159,7 @@ def ticks(**cores):
         ([ticks(cpu7=(0, 0)), ticks(cpu7=(0, 20)), ticks(cpu7=(0, 40))], 0),  # a core of others
     ],
 )
-def test_cores_are_busy_that_are_so_in_two_looks(looks, busy, monkeypatch):
+def test_a_core_is_busy_if_it_is_in_two_consecutive_samples(looks, busy, monkeypatch):
     texts = iter(looks)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setattr(Path, "read_text", lambda path: next(texts) if str(path) == "/proc/stat" else "")
@@ -170,7 +170,7 @@ def test_cores_are_busy_that_are_so_in_two_looks(looks, busy, monkeypatch):
     ("own", "quota", "busy", "free"),
     [(4, math.inf, 0.0, 4), (4, math.inf, 0.4, 4), (4, math.inf, 0.9, 3), (4, math.inf, 4.0, 1), (64, 2.0, 40.0, 2)],
 )
-def test_free_are_the_cores_that_others_leave(own, quota, busy, free, monkeypatch):
+def test_free_cores_are_the_available_ones_minus_the_busy_ones(own, quota, busy, free, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(own)), raising=False)
     monkeypatch.setattr(devices, "cpu_quota", lambda: quota)
     assert devices.free_cores(busy) == free
@@ -183,7 +183,7 @@ def test_the_load_average_is_infinite_if_the_system_does_not_give_it(monkeypatch
     assert devices.load_average() == math.inf
 
 
-def test_the_time_of_real_cores_passes_and_is_theirs():
+def test_core_times_of_this_machine_can_be_read():
     first = devices._core_times()
     if first:
         assert len(first) == len(os.sched_getaffinity(0)) and 0 <= devices.busy_cores(0.05) <= len(first)
@@ -202,7 +202,7 @@ def test_the_time_of_real_cores_passes_and_is_theirs():
         ({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "-1"}, None),
     ],
 )
-def test_the_threads_of_the_environment_are_the_users(variables, expected, monkeypatch):
+def test_environment_threads_reads_the_users_thread_variables(variables, expected, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -219,7 +219,7 @@ def test_the_cores_that_this_process_may_use_are_counted(monkeypatch):
     assert available_cores() == 1
 
 
-def test_peak_flops_are_known_for_the_names_that_torch_gives_and_never_guessed():
+def test_peak_flops_are_known_for_exact_device_names_only():
     assert peak_flops("NVIDIA H100 80GB HBM3", "bfloat16") == 989.5e12
     assert peak_flops("NVIDIA A100-SXM4-80GB", "bfloat16") == 312e12
     for name in ("NVIDIA H100", "H200", "Tesla T4", "Intel(R) Xeon(R) Processor", ""):
@@ -227,7 +227,7 @@ def test_peak_flops_are_known_for_the_names_that_torch_gives_and_never_guessed()
     assert peak_flops("NVIDIA H100 80GB HBM3", "float32") is None
 
 
-def test_processors_of_one_name_are_of_other_kinds(cpuinfo):
+def test_processors_with_one_name_and_other_models_are_different_kinds(cpuinfo):
     text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n"
     kinds = []
     for model in (1, 17):

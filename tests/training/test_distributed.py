@@ -112,7 +112,7 @@ def test_the_failure_of_the_second_process_ends_both_and_is_stored(tiny, corpus,
     assert store.read(tiny.make_job(corpus).id).record.status == "failed"
 
 
-def test_one_process_alone_agrees_with_itself(monkeypatch):
+def test_distributed_functions_are_trivial_with_one_process(monkeypatch):
     assert not distributed.is_distributed() and distributed.is_first() and distributed.size() == 1
     items, values = np.arange(5), torch.tensor([1.0, 2.0])
     assert distributed.share(items) is items

@@ -47,7 +47,7 @@ def losses(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("micro_batch", [6, None])
-def test_fixed_buffers_give_the_numbers_of_the_plain_step(micro_batch, make_job, losses, uncaptured):
+def test_training_through_fixed_buffers_equals_plain_steps(micro_batch, make_job, losses, uncaptured):
     job = make_job(label="S-cg-q-12o", weight_decay=0.1, epochs=2)
     [fixed], [details] = losses(job, micro_batch=micro_batch)
     assert len(uncaptured[-1].shapes) == 2  # the last batch of an epoch is smaller
@@ -57,7 +57,7 @@ def test_fixed_buffers_give_the_numbers_of_the_plain_step(micro_batch, make_job,
 
 
 @pytest.mark.slow
-def test_a_language_model_with_clipping_and_accumulation_through_fixed_buffers(tiny, corpus, losses, uncaptured):
+def test_fixed_buffers_give_equal_losses_with_clipping_and_accumulation(tiny, corpus, losses, uncaptured):
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}
     job = tiny.make_job(corpus, grad_clip=0.5)
     [fixed], _ = losses(job, **how)
@@ -66,7 +66,7 @@ def test_a_language_model_with_clipping_and_accumulation_through_fixed_buffers(t
 
 
 @pytest.mark.slow
-def test_a_stack_through_fixed_buffers_gives_the_numbers_of_each_alone(make_job, losses, uncaptured):
+def test_a_group_through_fixed_buffers_has_the_numbers_of_single_jobs(make_job, losses, uncaptured):
     jobs = [
         make_job(label="S-cg-q-12o", seed=seed, learning_rate=rate, epochs=2) for seed, rate in ((0, 1e-3), (1, 3e-3))
     ]
@@ -89,7 +89,7 @@ def test_rates_follow_the_schedule_of_each_member_from_its_step(make_job, tmp_pa
 
 
 @pytest.mark.slow
-def test_training_that_fixed_buffers_cannot_take_is_plain_with_a_warning(
+def test_training_falls_back_to_plain_steps_with_a_warning_if_capture_is_refused(
     make_job, losses, uncaptured, monkeypatch, tmp_path
 ):
     def refuse(stack):
@@ -170,7 +170,7 @@ def take_steps(make_job, tmp_path, captures):
 
 
 @pytest.mark.slow
-def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(take_steps, captures):
+def test_the_first_steps_of_a_shape_are_launched_and_later_ones_replayed(take_steps, captures):
     """A capture itself needs a GPU. The graphs of both shapes share their memory."""
     _, step, numbers = take_steps()
     assert numbers == [WARM_UP + 1, 4 * (WARM_UP + 1) - 1] and captures == [None, "pool"]
@@ -201,7 +201,7 @@ def test_a_captured_step_gives_the_numbers_of_the_launched_one(label, precision,
 
 
 @pytest.mark.gpu
-def test_captured_stacks_give_the_numbers_of_each_alone(make_job, losses):
+def test_captured_groups_have_the_numbers_of_single_jobs(make_job, losses):
     jobs = [make_job(label="S-cg-q-12o", seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-3), (1, 3e-3))]
     captured, details = losses(*jobs, device="cuda", stacking="always")
     launched, _ = losses(*jobs, device="cuda", cuda_graph=False)

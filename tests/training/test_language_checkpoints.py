@@ -68,7 +68,7 @@ def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, trai
 
 
 @pytest.mark.slow
-def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_path, every_step, stop_at, untimed):
+def test_a_run_killed_after_ten_steps_resumes_bit_for_bit(job, train, tmp_path, every_step, stop_at, untimed):
     expected = train(job)
     weights = train.weights()
     command = [sys.executable, str(HERE / "tiny_language.py"), str(tmp_path / "corpus"), str(train.work), "10"]
@@ -83,9 +83,7 @@ def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_pat
 
 
 @pytest.mark.slow
-def test_seconds_are_those_of_training_and_add_up_over_interruptions(
-    job, train, monkeypatch, clock, every_step, stop_at
-):
+def test_seconds_count_training_only_and_add_up_over_interruptions(job, train, monkeypatch, clock, every_step, stop_at):
     losses, save, accumulate = Evaluation.losses, member.save_checkpoint, PlainStep.backward
 
     def taking(seconds, function):

@@ -48,7 +48,7 @@ def mean_nats(model, inputs, targets):
 
 
 @pytest.mark.slow
-def test_a_run_learns_and_evaluates_on_time(job, train):
+def test_a_language_run_learns_and_evaluates_on_schedule(job, train):
     record = train(job)
     assert record.status == "finished" and record.error == ""
     evaluations = [row for row in record.curve if "evaluation" in row]
@@ -58,7 +58,7 @@ def test_a_run_learns_and_evaluates_on_time(job, train):
 
 
 @pytest.mark.slow
-def test_rows_lie_a_twentieth_of_an_evaluation_apart(tiny, corpus, train, monkeypatch):
+def test_the_curve_has_a_fixed_number_of_rows_per_evaluation(tiny, corpus, train, monkeypatch):
     monkeypatch.setattr(language_trial, "ROWS_PER_EVALUATION", 3)
     record = train(tiny.make_job(corpus, steps=20, eval_every=10))
     assert [row["step"] for row in record.curve] == [3, 6, 9, 10, 12, 15, 18, 20]
@@ -116,7 +116,7 @@ def test_a_cosine_ends_at_its_own_step_before_the_run_or_after_it():
     assert late.schedule(100).rate(100) == pytest.approx(1.25)
 
 
-def test_the_two_readings_of_the_papers_schedule_end_a_factor_of_ten_apart():
+def test_the_two_readings_of_the_papers_schedule_differ_tenfold_at_the_end():
     config = LANGUAGE.Profile.load("gpt2").training_config("float32")
     assert config.schedule(40_000).rate(40_000) == pytest.approx(6e-5)
     as_released = dataclasses.replace(config, lr_decay_steps=600_000)
@@ -141,7 +141,7 @@ def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, c
 
 
 @pytest.mark.slow
-def test_metrics_are_read_off_the_curve(tiny, corpus, train):
+def test_metrics_are_computed_from_the_curve(tiny, corpus, train):
     record = train(tiny.make_job(corpus, steps=12, eval_every=2))
     rows = [row for row in record.curve if "evaluation" in row]
     assert len(rows) == 6
@@ -180,7 +180,7 @@ def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, u
 
 
 @pytest.mark.slow
-def test_a_run_is_a_function_of_its_job(job, train, untimed):
+def test_a_run_is_reproducible_from_its_job(job, train, untimed):
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
     assert first.metrics == second.metrics and untimed(first.curve) == untimed(second.curve)
     assert untimed(other.curve) != untimed(first.curve)
@@ -230,7 +230,7 @@ def test_reports_carry_the_last_known_loss_and_speed(job, train, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_record_says_where_the_number_comes_from(job, corpus, train):
+def test_the_record_states_parameters_seeds_corpus_and_evaluation(job, corpus, train):
     details = train(job).details
     model = LanguageTrial.build(job)
     assert details["model_parameters"] == sum(p.numel() for p in model.parameters())
@@ -251,7 +251,7 @@ def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, trai
 
 
 @pytest.mark.slow
-def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
+def test_the_weights_are_stored_in_the_folder_of_the_run(job, corpus, tmp_path):
     store = Store.open(tmp_path / "results")
     with store.lock(job) as work:
         record = train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})

@@ -58,7 +58,7 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
 
 
 @pytest.mark.slow
-def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, train):
+def test_curves_of_mixers_that_may_grow_have_the_largest_coefficient(make_job, train):
     def largest(label):
         return [row.get(LARGEST_COEFFICIENT) for row in train(make_job(label=label, epochs=2)).curve]
 
@@ -95,7 +95,7 @@ def test_every_model_trains_in_both_precisions(label, task, make_job, train):
 
 
 @pytest.mark.slow
-def test_the_record_says_where_the_number_comes_from(make_job, train):
+def test_the_record_states_parameters_path_device_seeds_and_versions(make_job, train):
     job = make_job()
     details = train(job).details
     model = token_trial.TokenTrial.build(job)
@@ -108,7 +108,7 @@ def test_the_record_says_where_the_number_comes_from(make_job, train):
     assert set(details["ranks"]) == {"qk", "vo", "mix"} and details["budget_ratio"] <= 1
 
 
-def test_the_recorded_path_is_that_of_the_batches_trained_on(make_job, train, monkeypatch):
+def test_the_recorded_path_is_that_of_the_actual_batch_size(make_job, train, monkeypatch):
     job, mixer = make_job(batch_size=1000, epochs=1), mixers.build("R-q-12o", 16, 15, n_head=2, mix_rank=2)
     monkeypatch.setattr(path_choice, "MIXED_TILED_FROM_BYTES", 4 * 2 * 15 * 15 * (COUNTS["train"] + 1))
     assert mixer.resolve_path(job.training.batch_size, 15) == "tiled"
@@ -116,7 +116,7 @@ def test_the_recorded_path_is_that_of_the_batches_trained_on(make_job, train, mo
 
 
 @pytest.mark.slow
-def test_a_run_is_a_function_of_its_job(make_job, train):
+def test_a_run_is_reproducible_from_its_job(make_job, train):
     job = make_job()
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
     assert first.metrics == second.metrics and first.curve == second.curve
@@ -124,7 +124,7 @@ def test_a_run_is_a_function_of_its_job(make_job, train):
 
 
 @pytest.mark.slow
-def test_the_jobs_of_a_group_give_what_each_gives_alone(make_job, train, tmp_path):
+def test_jobs_of_a_group_have_the_numbers_of_single_jobs(make_job, train, tmp_path):
     jobs, works = [make_job(seed=seed) for seed in range(2)], [tmp_path / "a", tmp_path / "b"]
     for work in works:
         work.mkdir()
@@ -211,7 +211,7 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(make_job, train):
 
 
 @pytest.mark.slow
-def test_corrected_judges_on_validation_and_sees_the_test_set_once_at_the_end(make_job, train, judged):
+def test_fidelity_corrected_selects_on_validation_and_uses_the_test_set_once(make_job, train, judged):
     spy, seen = judged
     spy.job = make_job()
     record = train(spy.job)
@@ -224,7 +224,7 @@ def test_corrected_judges_on_validation_and_sees_the_test_set_once_at_the_end(ma
 
 
 @pytest.mark.slow
-def test_published_judges_on_the_test_set(make_job, train, judged):
+def test_fidelity_published_selects_on_the_test_set(make_job, train, judged):
     spy, seen = judged
     spy.job = make_job(fidelity="published")
     record = train(spy.job)
@@ -237,14 +237,16 @@ def test_published_judges_on_the_test_set(make_job, train, judged):
 @pytest.mark.parametrize(
     ("perplexities", "best"), [([9.0, 8.0, 7.0], 2), ([8.0, 7.0, 7.0], 1), ([math.inf, math.inf, math.inf], 0)]
 )
-def test_published_evaluates_the_first_epoch_of_the_lowest_perplexity(perplexities, best, make_job, train, monkeypatch):
+def test_fidelity_published_evaluates_the_first_epoch_of_lowest_perplexity(
+    perplexities, best, make_job, train, monkeypatch
+):
     weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3, perplexities=perplexities)
     train(make_job(fidelity="published"))
     assert len(weights) == 4
     assert all(torch.equal(weights[3][name], weights[best][name]) for name in weights[3])
 
 
-def test_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
+def test_fidelity_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
     weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1, 0.9, 0.2])
     record = train(make_job())
     assert all(torch.equal(weights[3][name], weights[2][name]) for name in weights[3])

@@ -30,19 +30,19 @@ def asked(request, corpus):
     return questions(request.param, corpus, SEQ_LEN, COUNT)
 
 
-def test_a_question_is_a_window_with_its_answer_at_an_even_place(asked):
+def test_answers_of_questions_are_evenly_spread_over_the_choices(asked):
     assert asked.contexts.shape == (COUNT, SEQ_LEN - SEQ_LEN // 8)
     assert asked.choices.shape == (COUNT, CHOICES, SEQ_LEN // 8)
     assert np.bincount(asked.answers, minlength=CHOICES).tolist() == [COUNT // CHOICES] * CHOICES
 
 
-def test_the_same_questions_come_again_and_other_lengths_have_others(corpus, asked):
+def test_questions_are_reproducible_and_depend_on_the_length(corpus, asked):
     for task in TASKS:
         first, second = (questions(task, corpus, SEQ_LEN, COUNT) for _ in range(2))
         assert all((getattr(first, name) == getattr(second, name)).all() for name in vars(first))
 
 
-def test_the_right_continuation_is_what_the_text_goes_on_with(corpus):
+def test_the_right_choice_of_continuation_is_the_next_text_of_the_corpus(corpus):
     asked, text = questions("continuation", corpus, SEQ_LEN, COUNT), corpus.tokens("val").tobytes()
     for context, choices, answer in zip(asked.contexts, asked.choices, asked.answers):
         whole = np.concatenate((context, choices[answer])).astype("<u2").tobytes()
@@ -82,14 +82,14 @@ class Copier(nn.Module):
 
 
 @pytest.mark.parametrize(("strength", "share"), [(5.0, 1.0), (-5.0, 0.0)])
-def test_a_model_that_knows_the_answers_is_right_and_its_opposite_wrong(corpus, asked, strength, share):
+def test_a_model_that_prefers_the_answers_scores_one_and_its_opposite_zero(corpus, asked, strength, share):
     model, of_token = Copier(asked, corpus.padded_vocab_size, strength), corpus.token_bytes()
     found = score(model, asked, of_token, "cpu", contextlib.nullcontext())
     assert found["acc"] == found["acc_norm"] == share and found["acc_stderr"] == 0
     assert set(score(model, asked, None, "cpu", contextlib.nullcontext())) == {"acc", "acc_stderr"}
 
 
-def test_a_length_that_holds_no_question_is_refused(corpus):
+def test_a_length_too_short_for_a_question_is_refused(corpus):
     with pytest.raises(ConfigError, match="at least 16 tokens"):
         questions("continuation", corpus, 8)
     with pytest.raises(ConfigError, match="the val split has"):

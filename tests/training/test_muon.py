@@ -81,14 +81,14 @@ def test_a_step_is_momentum_newton_schulz_and_decay_and_adamw_steps_the_rest(mak
         assert torch.equal(each, other[name.replace(".", "-")]), name
 
 
-def test_the_default_is_in_no_id_and_in_no_record(make_job):
+def test_the_default_optimizer_is_in_no_job_id_and_no_record(make_job):
     job = make_job()
     assert make_job(optimizer="adamw").id == job.id != make_job(optimizer="muon").id
     assert "optimizer" not in job.to_dict()["training"]
     assert make_job(optimizer="muon").to_dict()["training"]["optimizer"] == "muon"
 
 
-def test_a_profile_may_state_the_optimizer_and_it_is_a_change_of_a_shipped_one(tmp_path):
+def test_a_profile_with_another_optimizer_differs_from_the_shipped_one(tmp_path):
     (tmp_path / "own.yaml").write_text("like: quick\ntraining: {optimizer: muon}\n")
     profile = MAD.Profile.load(str(tmp_path / "own.yaml"))
     (job,) = MAD.jobs(["S"], profile, tasks=("compression",))

@@ -102,7 +102,7 @@ def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job)
 
 
 @pytest.mark.parametrize("kept", ["gate", "gate.weight"])
-def test_a_start_that_a_family_keeps_is_named_by_map_or_by_parameter(kept):
+def test_keeps_init_names_a_module_or_a_parameter(kept):
     """Both are names of :meth:`torch.nn.Module.named_parameters` or what they begin with."""
     mixer = nn.Sequential()
     mixer.gate, mixer.out = nn.Linear(8, 8), nn.Linear(8, 8)
@@ -120,7 +120,7 @@ def test_the_identity_of_a_family_is_the_same_for_all_tasks_and_fidelities(label
     assert [job.family for job in jobs] == ["1", "1"]
 
 
-def test_all_but_the_linear_maps_start_alike_in_both_fidelities(wide):
+def test_only_linear_maps_start_differently_in_the_two_fidelities(wide):
     ours, theirs = (build(wide("memorization", fidelity)) for fidelity in ("corrected", "published"))
     linear = {f"{name}.weight" for name, module in ours.named_modules() if isinstance(module, nn.Linear)}
     for name, parameter in theirs.named_parameters():
@@ -128,7 +128,7 @@ def test_all_but_the_linear_maps_start_alike_in_both_fidelities(wide):
 
 
 @pytest.mark.parametrize(("fidelity", "eps"), [("corrected", 1e-6), ("published", 1e-5)])
-def test_norms_add_the_constant_of_the_fidelity(fidelity, eps, make_job):
+def test_norms_use_the_epsilon_of_the_fidelity(fidelity, eps, make_job):
     for task in ("memorization", "compression"):
         norms = [m for m in build(make_job(task=task, fidelity=fidelity)).modules() if isinstance(m, nn.RMSNorm)]
         assert len(norms) >= 5
@@ -194,7 +194,7 @@ def reference_run(job):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["in_context_recall", "compression", "memorization"])
-def test_a_run_equals_one_by_the_references_rules(task, make_job, train):
+def test_a_published_run_equals_a_loop_with_the_rules_of_the_reference(task, make_job, train):
     """24 test examples in batches of 16 and 8; the decay is large enough that what it acts on shows."""
     job = make_job(task=task, label="S-p", fidelity="published", weight_decay=1.0, learning_rate=1e-2, epochs=12)
     record = train(job)

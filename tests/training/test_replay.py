@@ -152,7 +152,7 @@ def test_an_interrupted_replayed_run_has_the_bits_of_a_plain_one(make_job, train
     )
 
 
-def test_a_program_with_other_bits_is_given_up(member, monkeypatch):
+def test_a_recorded_program_with_other_bits_is_discarded(member, monkeypatch):
     """Also for other jobs: the next one with the same shapes records its own."""
     recorded = []
     monkeypatch.setattr(replay, "MOST_PROGRAMS", 12)
@@ -168,7 +168,7 @@ def test_a_program_with_other_bits_is_given_up(member, monkeypatch):
         assert step.details == {} and len(recorded) == count
 
 
-def test_a_program_that_is_right_for_its_first_batch_alone_is_given_up(member, monkeypatch):
+def test_a_recorded_program_that_is_right_only_for_its_first_batch_is_discarded(member, monkeypatch):
     def record(plain, inputs):
         outputs = plain(*inputs)
         return lambda *inputs: outputs
@@ -180,7 +180,7 @@ def test_a_program_that_is_right_for_its_first_batch_alone_is_given_up(member, m
 
 
 @pytest.mark.parametrize("error", [AttributeError("torch.jit has no attribute 'trace'"), RuntimeError("no rule")])
-def test_without_a_recording_passes_are_plain(member, monkeypatch, error):
+def test_steps_are_plain_if_recording_fails(member, monkeypatch, error):
     def record(plain, inputs):
         raise error
 
@@ -190,7 +190,7 @@ def test_without_a_recording_passes_are_plain(member, monkeypatch, error):
 
 
 @pytest.mark.slow
-def test_a_program_serves_the_seeds_of_a_job(member, monkeypatch):
+def test_one_recorded_program_serves_all_seeds_of_a_job(member, monkeypatch):
     recorded, record = [], replay.record
     monkeypatch.setattr(replay, "record", lambda *of: recorded.append(1) or record(*of))
     monkeypatch.setattr(replay, "MOST_PROGRAMS", 12)

@@ -61,7 +61,7 @@ def gradient(job: Job, step: int, processes: int, micro_batch: int | None = None
     "name, processes",
     [("mad", 3), ("mad", 7), ("digits", 3), ("digits", 7), ("forecasting", 7), ("interactions", 7), ("language", 4)],
 )
-def test_any_number_of_processes_gives_the_gradient_of_one(name, processes, micro_batch, tiny, corpus):
+def test_the_gradient_is_the_same_for_any_number_of_processes(name, processes, micro_batch, tiny, corpus):
     make = {"mad": mad, "interactions": interactions, "language": lambda: tiny.make_job(corpus)}
     job = make[name]() if name in make else signals(name)
     step = 0 if name in ("interactions", "language") else 2  # the last batch of an epoch, of 13 examples

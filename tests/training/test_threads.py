@@ -65,7 +65,7 @@ def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"threads": 1}])
-def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(begun, train, in_threads, how):
+def test_a_run_resumed_with_fewer_threads_warns_of_changed_digits(begun, train, in_threads, how):
     job = begun(2)
     in_threads(2 if how else 1)
     record, [warning] = warnings_of(train, job, **how)
@@ -102,7 +102,7 @@ def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads
 
 
 @pytest.mark.slow
-def test_a_checkpoint_from_before_threads_were_kept_resumes_in_those_there_are(begun, train, in_threads, tmp_path):
+def test_a_checkpoint_without_threads_resumes_with_the_present_ones(begun, train, in_threads, tmp_path):
     job = begun(2)
     content = torch.load(tmp_path / NAME, weights_only=True)
     del content["state"]["threads"]
@@ -114,7 +114,7 @@ def test_a_checkpoint_from_before_threads_were_kept_resumes_in_those_there_are(b
     assert record.details["threads"] == 1 and warnings == {None}
 
 
-def test_the_threads_of_a_run_that_is_over_do_not_matter(make_job, in_threads, tmp_path):
+def test_the_threads_of_an_ended_run_do_not_matter(make_job, in_threads, tmp_path):
     in_threads(2)
     member = GroupMember(make_job(), tmp_path, print)
     member.state.step = member.trial.steps

@@ -123,7 +123,7 @@ FORGED = {
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", FORGED)
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
-def test_a_forged_job_is_refused_before_a_number_of_its_model_is_in_memory(tmp_path, model, monkeypatch, name, kind):
+def test_a_forged_job_is_refused_before_its_model_is_built(tmp_path, model, monkeypatch, name, kind):
     if name.endswith(".pt"):
         optimizer = make_adamw(model, TRAINING)
         save_checkpoint(tmp_path, FORGED[kind], TrialOf(model), optimizer, TrainingState("cpu"), seconds=1.0)
@@ -142,7 +142,7 @@ def test_a_forged_job_without_a_model_is_refused(tmp_path, model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task, fidelity", [("in_context_recall", "published"), ("compression", "corrected")])
-def test_weights_of_a_mad_run_are_kept_on_request_and_give_its_numbers_again(task, fidelity, make_job, train, tmp_path):
+def test_kept_weights_of_a_mad_run_reproduce_its_numbers(task, fidelity, make_job, train, tmp_path):
     job = make_job(task, fidelity=fidelity)
     assert train(job).metrics == (record := train(job, keep_weights=True)).metrics
     model, loaded = load_model(tmp_path / "keep" / "weights.safetensors")
@@ -157,6 +157,6 @@ def test_a_mad_run_keeps_no_weights_by_default(make_job, train, tmp_path):
     assert not (tmp_path / "keep").exists()
 
 
-def test_saving_where_nothing_can_be_written_is_an_error(tmp_path, model):
+def test_saving_weights_in_a_missing_folder_is_an_error(tmp_path, model):
     with pytest.raises(StoreError):
         save_weights(tmp_path / "no such folder" / "w.safetensors", model, JOB)

@@ -16,7 +16,7 @@ from madbench.training.member import GroupMember
 
 
 @pytest.mark.slow
-def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three, together, alone, monkeypatch):
+def test_a_member_that_stops_early_leaves_the_others_unchanged(three, together, alone, monkeypatch):
     expected, is_done = [alone(job) for job in three], token_trial.TokenTrial.is_done
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
     records = together(three)
@@ -44,12 +44,12 @@ def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stac
     assert told.index(ends[0]) < len(told) - 4
 
 
-def test_a_job_alone_tells_its_record_by_its_return(make_job, together):
+def test_a_single_job_returns_its_record_and_calls_no_callback(make_job, together):
     assert together([make_job()], TrainingCallbacks(lambda *_: None, lambda *_: pytest.fail("told early")))
 
 
 @pytest.mark.slow
-def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(three, together, folders, monkeypatch):
+def test_a_member_that_ended_before_a_failure_is_not_trained_again(three, together, folders, monkeypatch):
     is_done, finish = token_trial.TokenTrial.is_done, token_trial.TokenTrial.finish
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
 
@@ -101,7 +101,7 @@ def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_re
 
 
 @pytest.mark.slow
-def test_a_member_that_diverges_leaves_and_the_others_are_not_disturbed(make_job, together, alone):
+def test_a_member_that_diverges_leaves_the_others_unchanged(make_job, together, alone):
     jobs = [
         make_job(label="S-12o!", seed=seed, learning_rate=rate, epochs=2)
         for seed, rate in ((0, 1e-3), (1, 1e30), (2, 1e-3))
@@ -140,7 +140,7 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
 
 
 @pytest.mark.slow
-def test_an_interrupted_pair_resumes_as_a_group_even_if_its_step_is_slower(make_job, together, monkeypatch):
+def test_an_interrupted_group_resumes_as_a_group_even_if_its_step_is_slower(make_job, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     for name, value in (("WORTHWHILE_SECONDS", 0), ("OVERHEAD_SECONDS", math.inf), ("FASTER", 0)):
         monkeypatch.setattr(measured, name, value)  # measured now, no step would be fast enough
@@ -158,7 +158,7 @@ def test_an_interrupted_pair_resumes_as_a_group_even_if_its_step_is_slower(make_
 
 
 @pytest.mark.slow
-def test_ended_jobs_are_not_trained_again_if_jobs_train_one_after_another(three, together, monkeypatch):
+def test_ended_jobs_of_a_sequential_group_are_not_trained_again(three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
     def stop(job, progress):
@@ -288,7 +288,7 @@ def _killed_save(step, count):
         [(1, 4), (2, 2), (4, 2), (6, 1), (8, 1)],
     ],
 )
-def test_a_group_that_is_interrupted_has_the_bits_of_one_that_is_not(saved_at, four, folders):
+def test_an_interrupted_group_ends_bit_for_bit_like_an_uninterrupted_one(saved_at, four, folders):
     expected = train_with_interruptions(four, folders, [])
     assert expected.keys() == {0, 1, 2}
     for work in folders(four):

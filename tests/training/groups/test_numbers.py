@@ -28,7 +28,7 @@ SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "S", "R-cg-q-12o", "G-12!", "D-ka!"])
-def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone):
+def test_each_member_of_a_group_has_the_numbers_of_a_single_job(label, three, together, alone):
     jobs = [dataclasses.replace(job, label=label) for job in three]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job), LOSS if label[0] in "SD" else AT_KINKS)
@@ -67,7 +67,7 @@ def test_gradients_are_accumulated_over_parts_of_a_batch(three, together, alone)
         assert_same_numbers(record, alone(job, micro_batch=6))
 
 
-def test_a_part_of_a_batch_weighs_by_the_targets_that_each_member_has_in_it(make_job, folders):
+def test_micro_batches_are_weighted_by_the_targets_of_each_member(make_job, folders):
     jobs = [make_job(label="S-q-1", seed=seed) for seed in range(2)]
     stacked, separate = (
         [GroupMember(job, work, print, micro_batch=6) for job, work in zip(jobs, folders(jobs))] for _ in range(2)
@@ -86,7 +86,7 @@ def test_a_part_of_a_batch_weighs_by_the_targets_that_each_member_has_in_it(make
             torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_the_loss_of_a_group_makes_logits_of_targets_that_count_alone(make_job, folders, monkeypatch):
+def test_the_loss_of_a_group_computes_logits_only_for_counted_targets(make_job, folders, monkeypatch):
     jobs = [make_job("memorization", "S-q-1", seed) for seed in range(2)]
     stack = Stack([GroupMember(job, work, print) for job, work in zip(jobs, folders(jobs))])
     [([_, targets], _)] = stack.batches()
@@ -111,7 +111,7 @@ def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
 
 
 @pytest.mark.slow
-def test_one_step_is_adamw_of_each_member_to_rounding(three, folders):
+def test_a_step_of_a_group_equals_adamw_of_each_member_to_rounding(three, folders):
     """Weights and moments after two steps, where rounding has not grown yet."""
     stacked, separate = ([GroupMember(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
     stack, plain = Stack(stacked), [PlainStep(member) for member in separate]
@@ -147,7 +147,7 @@ def test_other_families_train_in_groups(label, make_job, folders):
 
 
 @pytest.mark.slow
-def test_members_see_the_data_they_see_alone(three, together, folders, monkeypatch):
+def test_members_of_a_group_see_the_batches_of_single_jobs(three, together, folders, monkeypatch):
     seen, micro_batches = {}, token_trial.TokenTrial.micro_batches
 
     def spy(trial, step):

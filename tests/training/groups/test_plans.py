@@ -25,7 +25,7 @@ def test_jobs_that_cannot_share_a_step_train_one_after_another_with_a_warning(th
     assert [record.curve for record in records] == [alone(job).curve for job in three]
 
 
-def test_groups_are_consecutive_jobs_of_equal_shapes_of_like_size(make_job):
+def test_groups_are_consecutive_jobs_of_equal_shape_and_of_similar_size(make_job):
     first, second = ([make_job(label=label, seed=seed) for seed in range(5)] for label in ("S", "R-q-12o"))
     assert [len(group) for group in groups_of(first + second, 8)] == [5, 5]
     assert [len(group) for group in groups_of(first + second, 4)] == [2, 3, 2, 3]
@@ -33,7 +33,7 @@ def test_groups_are_consecutive_jobs_of_equal_shapes_of_like_size(make_job):
     assert [job for group in groups_of(first + second, 3) for job in group] == first + second
 
 
-def test_only_seed_rate_and_decay_differ_within_a_shape(make_job):
+def test_jobs_of_one_shape_differ_only_in_seed_learning_rate_and_weight_decay(make_job):
     job = make_job()
     same = [make_job(seed=1), make_job(learning_rate=1.0), make_job(weight_decay=0.5), make_job(min_learning_rate=1e-9)]
     assert {shape_of(other) for other in same} == {shape_of(job)}
@@ -87,12 +87,12 @@ def test_training_shorter_than_a_measurement_is_not_measured(measure):
     assert measure({1: 0.01, 3: 0.001}) == (False, [1])  # 3 x 8 steps are 0.24 s
 
 
-def test_on_the_cpu_a_long_step_is_not_measured_with_others_and_that_is_remembered(measure):
+def test_on_a_cpu_jobs_with_long_steps_are_not_measured_together(measure):
     assert measure({1: 2.5, 3: 0.1}) == (False, [1])
     assert measure({1: 2.5, 3: 0.1}) == (False, [])
 
 
-def test_a_measurement_is_remembered_and_a_damaged_one_is_made_again(measure, tmp_path):
+def test_a_measurement_is_stored_and_a_damaged_one_is_repeated(measure, tmp_path):
     assert measure({1: 1.0, 3: 1.0}) == (True, [1, 3])
     assert measure({1: 1.0, 3: 9.0}) == (True, [])
     [path] = (tmp_path / "measured").iterdir()
@@ -105,13 +105,13 @@ def test_a_measurement_is_remembered_and_a_damaged_one_is_made_again(measure, tm
     assert measure({1: 1.0, 3: 9.0}) == (True, [])
 
 
-def test_a_measurement_that_cannot_be_kept_still_decides(measure, tmp_path):
+def test_a_measurement_that_cannot_be_stored_is_still_used(measure, tmp_path):
     (tmp_path / "file").touch()
     assert measure({1: 1.0, 3: 1.0}, tmp_path / "file") == (True, [1, 3])
 
 
 @pytest.mark.slow
-def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatch):
+def test_measuring_step_times_does_not_change_the_results(three, folders, alone, monkeypatch):
     monkeypatch.setattr(measured, "WORTHWHILE_SECONDS", 0)
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)
     for share in (0, math.inf):  # never faster, always faster
