@@ -127,11 +127,13 @@ def _reach(frame: pd.DataFrame) -> float:
     """The half-width of the x axis of one quantity, which is centered at 0. ``frame`` has the rows of the quantity.
 
     The axis covers all differences, with a margin. To cover the intervals of factors and interactions, too, it is
-    widened, but to at most twice this width. The half-width is 1 if all differences are 0.
+    widened, but to at most twice this width. If all differences are 0, the axis covers the intervals, and its
+    half-width is 1 if there are none.
     """
-    differences = frame.difference.abs().max()
+    largest = float(frame.difference.abs().max())
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))
-    return 1.1 * max(differences, min(2 * differences, ends)) or 1.0
+    widest = min(2 * largest, ends) if largest else ends
+    return 1.1 * max(largest, widest) or 1.0
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:

@@ -269,6 +269,14 @@ def test_every_task_has_an_axis_that_fits_its_effects():
     assert [2 < limits[0] < 5, 60 < limits[1] < 100, limits[2] < 1] == [True] * 3
 
 
+@pytest.mark.slow
+def test_an_axis_of_effects_that_are_all_0_fits_their_intervals():
+    none = EFFECT | {"row": "conv: c", "difference": 0.0}
+    for low, high, expected in ((-7.0, 6.0, 7.7), (-0.01, 0.02, 0.022), (0.0, 0.0, 1.0)):
+        (axes,) = effects_figure(frame_of("effects", [none | {"low": low, "high": high, "p_holm": 1.0}])).axes
+        assert axes.get_xlim() == pytest.approx((-expected, expected))
+
+
 def costs(values, quantity="compression", **shared):
     rows = [
         {"quantity": quantity, "label": label, "budget_ratio": cost, "mean": mean, "n": n} | shared
