@@ -31,7 +31,11 @@ def operators_of(request: Request, measure: Measure, plan: Grid | Experiment | N
 
 
 def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
-    """The first check against loops that each label's operator fails, by label. Other labels are left out."""
+    """The first failed check of each label whose operator fails one, by label. Other labels are left out.
+
+    Only checks that compare the operator with loops over its definition are run. If a label has no such check, all of
+    its checks are run.
+    """
     failing = {}
     for label in labels:
         failed = [outcome for outcome in run_checks(label, checks_of, of_loops=True) if outcome.verdict == "fail"]
@@ -74,7 +78,10 @@ def by_loops() -> Iterator[list[str]]:
 
 
 def fails_here(failing: dict[str, CheckResult]) -> ItemResult:
-    """The result of an item whose operators fail their checks: the verdict ``fails here`` and the values, per label."""
+    """The result of an item whose operators fail their checks: one verdict ``fails here`` per label in ``failing``.
+
+    Each verdict has a remark with the measured residual and its bound, if the check got that far, and the reason.
+    """
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():
         statement = f"{typed_label(label)} is the operator that its label names: {outcome.check.name}"

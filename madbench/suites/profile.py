@@ -373,7 +373,7 @@ class Profile(abc.ABC, Generic[M]):
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a profile's file and the overrides of it. Equal if all values are equal, and of equal types."""
+    """The content of a profile's file, and overrides. Two are equal if all values and their types are equal."""
 
     content: bytes
     mapping: Mapping[str, Any] = field(compare=False)

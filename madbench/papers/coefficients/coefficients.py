@@ -69,7 +69,7 @@ def measure_coefficients(results: Results) -> pd.DataFrame:
 def measured_runs(
     results: Results, quantity: MeasuredQuantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
-    """Yield (row, job, measurement) for each finished run whose learning rate validation chose, in the order of jobs.
+    """Yield (row, job, measurement) for each finished run with the learning rate chosen by validation, in job order.
 
     ``row`` has the label, column, seed and value of the run as attributes. ``measure`` is called with the weights file
     and the job of a run for which ``quantity`` is not stored yet.

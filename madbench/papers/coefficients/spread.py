@@ -119,7 +119,10 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """The text that names a verdict, its panel in the figure, and its lines in the table."""
+    """The name of a verdict and of its panel in the figure, or the heading of the lines of one label in the table.
+
+    ``label`` is the group of labels in the first case. ``start`` is the initial standard deviation ``init_std``.
+    """
     return f"{label}, init_std {start:g}, {title(task)}"
 
 

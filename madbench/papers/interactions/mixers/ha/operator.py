@@ -133,7 +133,7 @@ class HyperAttention(FactoredMixer):
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return three sums over the tuples of each row: of weight times value, of weights, and the largest score.
+        """Return the sum of weight times value, the sum of weights, and the largest score over the tuples of each row.
 
         Their shapes are (B, H', M, d_vo), (B, H', M, 1) and (B, H', M, 1). A weight is exp(score - largest score), or
         the score itself if the mixer is linear; the largest score is then 0. ``first_row`` is the position of the first
@@ -163,9 +163,10 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`_sums`, computed by a loop over the tokens of the first slot, that of the newest token.
+        """The result of :meth:`_sums`, computed by a loop over the tokens that the first slot can have.
 
-        For each of these tokens, the sums are over the remaining slots only.
+        The first slot is the slot of the newest token. In each round its token is fixed, and the sums are over the
+        tokens of the other slots only.
         """
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
@@ -272,8 +273,8 @@ class HyperAttention(FactoredMixer):
     def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
         """The sums over the tuples of ``heads``, from the result of :func:`tuple_sums`.
 
-        If slots are shared and tuples are of the kind "all", every slot has the same running sum, which is raised to
-        the power n - 1. Otherwise ``sums`` are returned as they are.
+        If slots are shared and tuples are of the kind "all", the n - 1 slots of a head of ``degree`` n have the same
+        running sum. The sum over tuples is then its power n - 1. Otherwise ``sums`` are returned as they are.
         """
         return sums ** (degree - 1) if self.slots[heads.start] == 1 and self.tuples == ALL else sums
 
