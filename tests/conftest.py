@@ -90,7 +90,10 @@ def language_run():
     usual = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "device": "a slide rule"}
 
     def call(label="S", train=(3.0, 2.5, 2.0), validation=None, *, seconds=2.0, status="finished", details=(), **job):
-        """Each evaluation adds two rows and takes ``seconds``. A validation loss is the training loss plus 0.1."""
+        """Make a run.
+
+        Each evaluation adds two rows and takes ``seconds``. A validation loss is the training loss plus 0.1.
+        """
         curve = []
         for i, loss in enumerate(train, 1):
             of_val = validation[i - 1] if validation else loss + 0.1

@@ -20,7 +20,7 @@ from madbench.suites.language.suite import TASK
 
 @pytest.fixture
 def language_results(tmp_path) -> Callable[..., Results]:
-    """``language_results(runs, labels)``: those of one protocol, as a verb selects them."""
+    """``language_results(runs, labels)``: results of runs of one protocol, as a verb selects them."""
     count = 0
 
     def call(runs, labels=()) -> Results:

@@ -12,7 +12,7 @@ from madbench.analysis.agreement import LEAST_LABELS, intraclass_correlation, ra
 
 
 def columns(n: int, seed: int, share: float = 0.0) -> tuple[dict[str, float], dict[str, float]]:
-    """Two columns of n labels that have a share of their variance in common."""
+    """Two columns of scores of ``n`` labels. They share the given part of their variance."""
     rng = np.random.default_rng(seed)
     common, *own = rng.normal(size=(3, n))
     return tuple(dict(zip(map(str, range(n)), math.sqrt(share) * common + math.sqrt(1 - share) * one)) for one in own)

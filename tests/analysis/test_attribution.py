@@ -22,11 +22,11 @@ SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (29.1, 29.2, 29.3), "S-p": (14.0, 14.1
 SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
 """Convolution adds 19.0 to S, 19.1 to R and 5.0 to S-p."""
 PLANTED = {"base": {"G": 4.0}, "conv": {True: 16.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
-"""Points that a letter adds; RoPE, gates, layout and R against S are nulls."""
+"""The gain in points of each letter. RoPE, gates, layout and R against S have no effect."""
 
 
 def of_labels(**values: list[float | None]) -> pd.DataFrame:
-    """``_`` stands for the hyphen of a label."""
+    """A frame of scores of the labels given as keywords. ``_`` stands for the hyphen of a label."""
     return frame_of_scores({label.replace("_", "-"): of_label for label, of_label in values.items()})
 
 

@@ -17,7 +17,7 @@ from madbench.tasks import heuristic, make_setting
 
 LABELS = ["S", "S-p", "S-c", "R", "R-p", "R-c", "R-cg-q", "G-cg-q", "R-cg-q-12o", "G-cg-q-12o"]
 TRUTH = dict(zip(LABELS, np.linspace(0.4, 0.75, len(LABELS))))
-"""The accuracy of a label on a task that tells all apart and that none solves."""
+"""The true accuracy of each label on a task that distinguishes all labels and that none solves."""
 PLACE = {label: i for i, label in enumerate(LABELS)}
 
 
@@ -26,7 +26,7 @@ def noise(job, scale: float) -> float:
 
 
 def accuracy(job) -> float:
-    """The accuracy of a job. Each task stands for one kind of column."""
+    """The accuracy of a job. Each task is an example of one kind of column, such as solved or noisy."""
     truth, place = TRUTH[job.label], PLACE[job.label]
     return {
         "compression": 0.19 + noise(job, 0.002),  # what the commonest answer gives
@@ -145,7 +145,8 @@ def spearman(ours: dict[str, float], theirs: dict[str, float]) -> float:
 
 @pytest.mark.slow
 def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
-    """With SciPy and plain counts: one-way analysis of variance, ranks, shares, bits, seeds, a bootstrap by hand."""
+    """The expected values are from SciPy and plain counts: analysis of variance, ranks, shares, bits, seeds and a
+    bootstrap."""
     scores, published, theirs = results.scores, published_scores(), {}
     for task in MAD_TASKS:
         of_task, row = scores[scores.column == task], rows[task]

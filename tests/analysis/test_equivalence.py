@@ -1,4 +1,4 @@
-"""No difference beyond a margin: two one-sided tests, with verdicts of their own in tables, findings, Python."""
+"""Tests of equivalence within a margin, by two one-sided tests, in tables, findings and Python."""
 
 from __future__ import annotations
 

@@ -225,7 +225,10 @@ def test_claims_are_the_family_of_the_adjustment():
 
 
 def simulated(rng: np.random.Generator, seeds: int, spread: float, means) -> list[Finding]:
-    """A store of every label that a claim needs, with a noise of 3 points and 0.02 nats times exp(spread normal)."""
+    """The findings on a simulated store with every label of a claim.
+
+    The noise is 3 points and 0.02 nats, times exp(``spread`` * normal number).
+    """
     factor = np.exp(spread * rng.normal(size=len(LABELS)))
     frames = [
         frame_of_scores(
@@ -245,7 +248,8 @@ def no_differences(label: str, quantity: str) -> float:
 
 
 def on_the_line(label: str, quantity: str) -> float:
-    """Means for which "no loss" and "no gain" are false by nothing, and no MAD average gains anything."""
+    """Means of labels exactly on the thresholds: "no loss" and "no gain" are just false, and no MAD average gains
+    anything."""
     threshold = REFERENCE.margin(quantity) if label.startswith("S") else 0.0
     if label.endswith("cg-q-12o"):
         signs = {"memorization": 1, "in_context_recall": 1, "compression": -1, "fuzzy_in_context_recall": -1}
@@ -259,11 +263,11 @@ TRUE = {
     on_the_line: {(name, "contradicted") for name in ("compression", "fuzzy-recall", "without-conv", "mixing", "lag")}
     | {("headline", "contradicted"), ("glu", "supported")},
 }
-"""Verdicts that are not false."""
+"""Verdicts that are true for the simulated means."""
 
 
 def false_share(stores: int, seeds: int, spread: float, means) -> float:
-    """The share of stores with a verdict that is false."""
+    """The share of simulated stores with a false verdict."""
     rng = np.random.default_rng(seeds)
     has_false = [
         any(

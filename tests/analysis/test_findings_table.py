@@ -80,7 +80,7 @@ def test_a_first_row_is_of_the_quantity_that_the_heading_of_its_group_names():
 
 
 def _rows_and_lines(found):
-    """The lines of a table, and the finding that each is of; None of a heading."""
+    """The lines of a table, each with its finding. None for a heading."""
     _, lines = found.text_rows()
     of_lines = iter(found.rows)
     return [next(of_lines) if line[4] else None for line in lines], lines

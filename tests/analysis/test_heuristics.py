@@ -1,4 +1,4 @@
-"""The line for "learned": what the best answer without context scores, whatever the profile."""
+"""The threshold for "learned" follows the score of the best answer without context, for every profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def jobs_of(*overrides: str, tasks=MAD_TASKS, labels=("S", "R"), profile="quick"
 
 
 def scores_of(jobs: list[Job], accuracy) -> object:
-    """A frame of scores of jobs that are done; ``accuracy(job)``."""
+    """A frame of scores of finished jobs. ``accuracy(job)`` is the accuracy of a job."""
     outcomes = []
     for job in jobs:
         metrics = {"accuracy": accuracy(job), "selection_accuracy": 0.5, "ceiling": 1.0}
@@ -38,7 +38,7 @@ def test_a_suite_that_names_no_reference_values_has_none():
 
 
 OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]
-"""Profiles with changes."""
+"""Profiles with overrides."""
 
 
 @pytest.mark.parametrize("profile, overrides", OTHER)

@@ -1,4 +1,4 @@
-"""The one test: its formula written out, monotony, agreement of intervals, verdicts and marks, and power."""
+"""The test of differences: its formula, monotony, agreement of intervals, verdicts and marks, and power."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ scatters = st.integers(3, 6).flatmap(lambda n: st.lists(st.floats(-8, 8), min_si
 @COUNT
 @given(scatters, scatters, st.floats(20, 45), st.floats(0, 40), st.floats(0, 40))
 def test_a_larger_difference_never_has_a_larger_p(first, second, base, gap, further):
-    """With the scatter of the seeds fixed; nothing is tested where both solve the task, so none does here."""
+    """The scatter of the seeds is fixed. No label solves the task, because then nothing would be tested."""
     scale = Scale(limits=(-1000.0, 1000.0), resolution=0.1)
     a = Sample(base + np.array(first) - np.mean(first), scale)
     near, far = (Sample(base + shift + np.array(second) - np.mean(second), scale) for shift in (gap, gap + further))

@@ -1,4 +1,4 @@
-"""Measurements of a probe, compared with sets and sums over its rows one by one."""
+"""Measurements of a probe equal those computed row by row with sets and sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ B, H, T = 3, 2, 12
 
 
 class Mixer(torch.nn.Module):
-    """Shows a probe made by hand."""
+    """A mixer that returns a given probe."""
 
     def __init__(self, *probes):
         super().__init__()

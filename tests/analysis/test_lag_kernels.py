@@ -1,4 +1,4 @@
-"""Shares of a kernel's mass are those of loops over its entries, and known structures are found whole."""
+"""Structure shares of learned kernels equal loops over their entries, and known structures have a share of one."""
 
 from __future__ import annotations
 

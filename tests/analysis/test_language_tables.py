@@ -24,17 +24,17 @@ PAPER = {
     "model": GPTConfig(),
     "training": LanguageTraining(),
 }
-"""Of a job like the paper's."""
+"""The setting and the training of a job like the paper's."""
 
 
 @pytest.fixture
 def language_table(language_results):
-    """``language_table(runs, labels, ...)``."""
+    """``language_table(runs, labels, ...)``: the table of these runs."""
     return lambda runs, labels=(), **choices: result_table(language_results(runs, labels), TableOptions(**choices))
 
 
 def rows(table) -> dict[str, dict[str, str]]:
-    """Cells by label, or the row below it, and heading."""
+    """The cells of a table by row and heading. Published rows are named ``LABEL published``."""
     headings, lines = table.text_rows()
     names = [
         line[0] if line[0] != "  published" else f"{above[0]} published" for above, line in zip([[""], *lines], lines)

@@ -1,4 +1,4 @@
-"""Ranks and their intervals: what the pairwise tests leave, and how often all of a column hold at once."""
+"""Ranks and their intervals: what the pairwise tests imply, and how often all intervals of a column are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALE = Scale(7.1, 90.7, 100.0, (0.0, 100.0), 0.1, heuristic=27.0)
 
 
 def random_samples(means: dict[str, float], seeds: int, rng: np.random.Generator) -> dict[str, Sample]:
-    """Seeds about the mean, and now and then elsewhere."""
+    """Seeds around the means, with a few outliers."""
     samples = {}
     for label, mean in means.items():
         values = rng.normal(mean, 2.0, seeds)

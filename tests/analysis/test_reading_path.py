@@ -19,7 +19,7 @@ from madbench.store.runs import Store
 PACKAGE = Path(madbench.__file__).parent
 MEASURED = PACKAGE.parent / "results" / "measured"
 MOST_FILES = 36
-"""Files of which a function runs. A number to lower: nothing may be planned in order to read."""
+"""The largest number of files whose functions run. Lower it if possible: reading should plan nothing."""
 MOST_CLIMBS = 5
 """Pairs of files with a call back up (:func:`climbs`). A number to lower.
 
@@ -58,7 +58,7 @@ Call = tuple[str, str]
 
 
 def read_table(results: Path, modules: list[str]) -> tuple[list[Call], list[str]]:
-    """The calls that made a table, without duplicates, and the modules that were loaded by then."""
+    """The calls during the making of a table, without duplicates, and the modules that were loaded by then."""
     words = [sys.executable, "-c", TABLE, str(PACKAGE), str(results), json.dumps(modules)]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     calls, names = json.loads(ended.stderr.splitlines()[-1])

@@ -25,7 +25,7 @@ def record(accuracy: float) -> Record:
 
 @pytest.fixture(autouse=True)
 def quick_heuristic(monkeypatch):
-    """A heuristic that is quick to evaluate, and another number for each task."""
+    """A cheap heuristic with another number for each task."""
     monkeypatch.setattr(type(scoring_of(MAD)), "heuristic", lambda self, job: float(len(job.task)))
 
 

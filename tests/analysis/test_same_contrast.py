@@ -1,4 +1,4 @@
-"""A contrast has one estimate, one interval and one p, whatever shows it."""
+"""A contrast has the same estimate, interval and p-value in every verb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAIR = "R-cg-q-12o", "R-g-q-12o"
 
 @pytest.fixture(params=[2, 3, 5])
 def results(request, grid_results) -> Results:
-    """Every task of another kind, and one pair of labels, which a claim, a contrast and a grid share."""
+    """Results in which every task is of another kind. A claim, a contrast and a grid share one pair of labels."""
     kinds = dict(zip(MAD_TASKS, KINDS.values()))
     labels = PAIR[::-1]
     return grid_results(

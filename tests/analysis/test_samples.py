@@ -32,7 +32,7 @@ STEADY_LOSSES = {"R-cg-q": [2.5000, 2.5001, 2.5002], "R-cg-q-12o": [2.4001, 2.40
 
 @pytest.fixture
 def printed(monkeypatch):
-    """``printed(digits)``: from here on every table prints so many decimals."""
+    """``printed(digits)``: set the number of decimals of every table."""
 
     def call(digits: int) -> None:
         for name, module in list(sys.modules.items()):
@@ -95,7 +95,7 @@ def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():
     "name", [*MAD_TASKS, MAD_AVERAGE, *LOSSES, *PERPLEXITIES, "steps_to_3.1", LANGUAGE.column(SPEED).name]
 )
 def test_a_column_prints_the_digits_that_it_counts(name):
-    """So that bold means, and zero variance, are what a reader sees."""
+    """Otherwise bold means and zero variances would not match the printed numbers."""
     assert column(name).resolution == 10 ** -column(name).digits
 
 
@@ -203,6 +203,6 @@ def test_a_mean_on_the_line_is_not_learned(name):
 
 
 def test_a_mean_as_far_below_chance_as_a_learned_one_is_above_it_counts_as_learned():
-    """A loss falls, and an answer can be wrong by rule."""
+    """Losses fall during learning, and an answer can be systematically wrong."""
     assert [sample(value, chance=20.0, ceiling=100.0).has_learned for value in (16.01, 15.99)] == [False, True]
     assert sample(3.0).has_learned  # nothing is known of the column

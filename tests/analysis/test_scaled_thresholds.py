@@ -1,4 +1,4 @@
-"""Thresholds of claims that are shares of published accuracies, scaled to what there is to learn at a profile."""
+"""Thresholds that are shares of published accuracies are scaled to the headroom of a profile."""
 
 from __future__ import annotations
 

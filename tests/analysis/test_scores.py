@@ -37,7 +37,7 @@ RUN = {
     "ceiling": 1.0,
     "budget_ratio": 1.0,
 }
-"""One finished run as ``collect`` shows it, the accuracies as its record has them."""
+"""One finished run as ``collect`` returns it, with accuracies as in its record."""
 
 mad_scores, setting_scores = scoring_of(MAD).scores_of, scoring_of(MAD).setting_scores
 
@@ -210,7 +210,7 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
 
 
 def finished_run(seed: int, rate: float, validation: float, accuracy: float, label: str = "S", **changes):
-    """A run of a seed at a rate, and what it gave."""
+    """A finished run with the given seed, rate and accuracies."""
     job = mad_job(label, training=TrainingConfig(learning_rate=rate), seed=seed, **changes)
     return JobOutcome(label, job, Record("finished", {"accuracy": accuracy, "selection_accuracy": validation}))
 

@@ -31,7 +31,7 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def fill(store):
-    """Store runs of the usual profile, or of another one."""
+    """Store runs under the default profile or another one."""
 
     def call(*labels, profile=MAD.default, overrides=(), precision="float32", tasks=("compression",), **choices):
         profile = MAD.Profile.load(profile, overrides)
@@ -53,7 +53,7 @@ def fill_language(store, language_run):
 
 @pytest.fixture
 def selected(store):
-    """``selected(...)``: the results, and the warnings."""
+    """``selected(...)``: the results of a selection, and its warnings."""
 
     def call(*, overrides=(), **choices):
         warnings: list[str] = []

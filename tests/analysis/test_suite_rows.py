@@ -1,4 +1,4 @@
-"""A row of stored runs is the row that its profile plans, and no plan is made to read it."""
+"""Rows read from stored runs equal the rows that their profile plans, and reading them makes no plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILES = [
 
 @pytest.fixture
 def no_plan(monkeypatch):
-    """A block in which no plan can be made, and no budget solved."""
+    """A context in which making a plan or solving a budget fails."""
 
     @contextmanager
     def block():
@@ -46,7 +46,7 @@ def no_plan(monkeypatch):
 
 
 def empty_entry_of(job: Job, record: Record) -> IndexEntry:
-    """The index entry of a run of which nothing is known, so that code is asked."""
+    """An index entry without columns, so that readers fall back to the code."""
     empty = dict.fromkeys(("profile", "changes", "in_profiles", "untrained", "published", "code"), "")
     return replace(entry_of(job, record), is_known=0, is_present=0, is_over_budget=0, **empty)
 
@@ -61,7 +61,7 @@ def fill(folder, jobs) -> Store:
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
 def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, profile, label, tasks, overrides):
-    """For the seeds that have begun; also if most of its runs are missing, and under changes once it is whole."""
+    """Tested for seeds with stored runs, with most runs missing, and with overrides if all runs are stored."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
     store = fill(tmp_path / "results", planned if overrides else [planned[0], planned[-1]])
@@ -73,7 +73,7 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
 def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profile, label, tasks, overrides):
-    """For a whole row, one with missing runs, and one whose seeds have different runs."""
+    """Tested for a complete row, for one with missing runs, and for one whose seeds have different runs."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
     monkeypatch.setattr("madbench.store.index.present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
@@ -117,7 +117,8 @@ def test_runs_of_an_installed_family_are_read_without_its_budget(tmp_path, no_pl
 
 @pytest.mark.slow
 def test_changes_that_have_no_effect_on_some_runs_of_a_label_show_these_runs(tmp_path):
-    """The budget leaves R-cg-q-12o less than the changed rank on the longer task: its runs there are the usual ones."""
+    """On the longer task the budget gives R-cg-q-12o a smaller rank than the overridden one, so the override has no
+    effect there."""
     suite, tasks = find_suite("mad"), ["compression", "selective_copying"]
     changes = parse_overrides(["model.mix_rank=4"])
     profile = suite.Profile.load("evening", changes)

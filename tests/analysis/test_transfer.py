@@ -1,4 +1,4 @@
-"""The agreement of the order of labels under a profile with an order from elsewhere."""
+"""The agreement of the order of labels under one profile with that under another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from madbench.errors import StoreError
 LABELS = ["S", "S-p", "S-c", "R", "R-c", "R-cg-q"]
 HERE = dict(zip(LABELS, [0.36, 0.51, 0.66, 0.81, 0.96, 0.965]))
 THERE = HERE | {"S": 0.75}
-"""S is above S-p and S-c, from which it differs here, and the rest is as here."""
+"""Accuracies under the other profile: S is above S-p and S-c, unlike here. The other labels are as here."""
 
 
 @pytest.fixture(scope="module")
 def both(shared_grid_results):
-    """Results under two profiles in one store; the seeds of a label differ by a hundredth of a point or two."""
+    """Results under two profiles in one store. The seeds of a label differ by 0.01 or 0.02 points."""
 
     def of(truth):
         return lambda job: (

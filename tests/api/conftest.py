@@ -17,7 +17,7 @@ from madbench.suites.language.suite import LANGUAGE
 
 @pytest.fixture
 def trained(monkeypatch, language_run):
-    """Stand in for this machine's executor: store at once what ``records`` says of a label, and keep the jobs."""
+    """Replace the local executor: stores the records in ``records`` by label at once, and remembers the jobs."""
     curve = language_run("S", [3.0, 2.0]).record.curve
     metrics = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
 
@@ -62,6 +62,6 @@ def shelf(tmp_path_factory):
 
 @pytest.fixture
 def stored(shelf, tmp_path):
-    """The arguments with which functions find the runs of a copy of that folder."""
+    """The arguments with which functions read a copy of the results folder."""
     shutil.copytree(shelf, tmp_path, dirs_exist_ok=True)
     return CHOSEN | {"results": tmp_path}

@@ -1,4 +1,4 @@
-"""Arguments of NumPy, pandas and torch are taken, and the caller's random state is left alone."""
+"""Arguments of types of NumPy, pandas and torch are accepted, and the caller's random state is unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_state() -> tuple:
 
 @pytest.mark.slow
 def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained, corpus, monkeypatch):
-    """All but ``build``, which draws weights; a module that draws from NumPy and Python leaves no trace either."""
+    """``build`` draws weights, so it is left out. A module that draws from NumPy and Python changes no state either."""
     (tmp_path / "drawing.py").write_text(
         "import random, numpy as np, torch\n"
         "class Mixer(torch.nn.Linear):\n"

@@ -44,7 +44,7 @@ WRONG_CALLS = {
         "unknown task 'compresion'; did you mean 'compression'?",
     ),
 }
-"""Wrong calls: in Python, the words of the command line, and the message of each."""
+"""Wrong calls: the Python call, the same arguments on the command line, and the message of each."""
 
 
 @pytest.mark.parametrize("name", WRONG_CALLS)

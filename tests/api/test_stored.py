@@ -1,4 +1,4 @@
-"""Functions that show stored runs: tables, comparisons, audits, figures, and notebooks."""
+"""Functions on stored runs: tables, comparisons, audits, figures, and their display in notebooks."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def test_a_notebook_shows_a_stored_run(stored, language_run):
 
 
 def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatch):
-    """Shown once and replaced in place: running jobs with their share, and at the end how many are done."""
+    """Progress is displayed once and updated in place: running jobs with their share, and finally the number of
+    finished jobs."""
     shown = []
 
     class Handle:
@@ -181,7 +182,7 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
 
 
 def test_functions_that_show_have_the_choices_of_the_command_line():
-    """Each with the type that editors show, and with the default and the sentence of its declaration."""
+    """Each option has its type for editors, and the default and description of its declaration."""
     types, fields = get_type_hints(ChoiceArguments), {field.name: field for field in dataclasses.fields(Choice)}
     assert fields.keys() - {"labels", "results"} == types.keys()
     select = StoredResults.select

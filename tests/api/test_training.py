@@ -35,11 +35,11 @@ NOT_IN_PYTHON = {
     "retry": "an argument of sweep; the others always retry",
     "redo": "the argument force",
 }
-"""Options of the command line that functions which train lack or have under another name, each with the reason."""
+"""Options of the command line that functions which train do not have under the same name, each with the reason."""
 
 
 def options_of(group):
-    """The name and the default of each option that a dataclass declares, or a dataclass in it."""
+    """The name and the default of each option that a dataclass and its nested dataclasses declare."""
     for name, hint in get_type_hints(group, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             yield from options_of(hint)
@@ -123,7 +123,7 @@ def test_run_refuses_wrong_arguments_before_it_makes_a_results_folder(tmp_path):
 
 
 def test_functions_that_train_have_the_options_of_the_command_line(tmp_path):
-    """Each with the default and the sentence of its declaration."""
+    """Each option has the default and the description of its declaration."""
     options = {name: default for group in EXECUTION for name, default in options_of(group)}
     assert options.keys() - NOT_IN_PYTHON.keys() == ExecutionArguments.__annotations__.keys()
     assert [*CorpusArguments.__annotations__] == [field.name for field in dataclasses.fields(TrainingCorpus)]
@@ -219,7 +219,7 @@ def test_seeds_and_the_budget_are_written_as_on_the_command_line():
 
 
 def test_a_plan_writes_nothing(tmp_path):
-    """Nor does it for a language model, whose default corpus a run prepares."""
+    """A plan of a language model does not prepare the default corpus either."""
     planned = madbench.plan("S", tasks="language_model", profile="tiny", device="cpu", results=tmp_path / "results")
     assert len(planned.missing) == len(planned.jobs) == 1
     assert not (tmp_path / "results").exists()

@@ -26,7 +26,7 @@ SETUP = BenchSetup(["S", "R-cg-q-12o"], "cpu", "float32", TimingLimits(2), "quic
 
 @pytest.fixture(autouse=True)
 def _plain_process(monkeypatch):
-    """Kernels do not run on a CPU then, as for a user; and memory is freed in this process as before."""
+    """Disable Triton's interpreter, as for a user, so that kernels do not run on a CPU. Memory is freed as before."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(timing, "keep_freed_memory", lambda: None)
 
@@ -51,7 +51,7 @@ def test_paths_of_a_label_are_timed_and_compared_with_dense():
 
 @pytest.fixture
 def plant(monkeypatch):
-    """``plant(is_wrong)``: mixers for which ``is_wrong(label, path)`` is true have outputs 1% too large in float32."""
+    """``plant(is_wrong)``: make the float32 outputs of mixers with ``is_wrong(label, path)`` 1% too large."""
 
     def call(is_wrong):
         make = mixer.make

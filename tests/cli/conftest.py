@@ -33,7 +33,7 @@ PROFILE = profile_text(
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> str:
-    """A profile that trains two tasks in no time."""
+    """A profile that trains two tasks in a moment."""
     path = tmp_path_factory.mktemp("profiles") / "tiny.yaml"
     path.write_text(PROFILE)
     return str(path)
@@ -49,9 +49,9 @@ def tiny_of_both(tiny, tmp_path_factory) -> str:
 
 @pytest.fixture
 def executor(monkeypatch) -> SimpleNamespace:
-    """Stand in for the executor of this machine: the command exits with code 7 in place of training.
+    """Replace the local executor: the command exits with code 7 in place of training.
 
-    Has the jobs and settings that reached it last. The speed of the machine is not measured either.
+    It has the jobs and settings of the last call. The speed of the machine is not measured either.
     """
     reached = SimpleNamespace(jobs=[])
 
@@ -73,7 +73,7 @@ def without_figures(monkeypatch) -> None:
 
 @pytest.fixture
 def fill(store, tiny) -> Callable[..., None]:
-    """Store runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
+    """Store runs with one accuracy on two tasks, without training. ``setting`` has changes to the task settings."""
 
     def call(
         labels: str | list[str],
@@ -136,7 +136,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
 
 @pytest.fixture(scope="session")
 def finish() -> Callable[[subprocess.Popen], Ended]:
-    """Wait for such a process and give what it printed."""
+    """Wait for a process of ``start`` and return its output."""
 
     def call(process: subprocess.Popen) -> Ended:
         out, err = process.communicate(timeout=120)

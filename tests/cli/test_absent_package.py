@@ -27,7 +27,7 @@ def without_package(monkeypatch):
 
 @pytest.fixture
 def fill_absent(store, fill, fill_language):
-    """Store runs as another machine or a former version of madbench has trained them."""
+    """Store runs as if another machine or an earlier version of madbench had trained them."""
     fill(["S", "S-p"], seeds=(0, 1, 2))
     fill_language("S")
 

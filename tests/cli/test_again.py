@@ -1,4 +1,4 @@
-"""``madbench again``: runs are trained again, compared, and what differs is named."""
+"""``madbench again`` trains runs again, compares them, and names differences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROFILE = profile_text(
 
 @pytest.fixture(autouse=True)
 def library(monkeypatch):
-    """Restore the choice of a library of matrix products, which a worker of its own would forget."""
+    """Restore the choice of the library of matrix products after a test that trains in this process."""
     monkeypatch.setattr(products, "onednn_is_faster", products.onednn_is_faster)
 
 
@@ -74,7 +74,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, main):
-    """Also those that shared a step, which are trained together again."""
+    """Runs that shared a step are trained together again."""
     assert sorted(len(group) for group in again_module.RepeatableRuns.from_store(trained).groups) == [*[1] * 8, 2]
     ended = main("again", trained.root, "--share", 1)
     assert ended.code == 0
@@ -88,7 +88,7 @@ def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained
 
 @pytest.mark.slow
 def test_a_run_with_another_number_is_named_and_the_exit_code_is_1(trained, tmp_path, main, monkeypatch):
-    """Runs that are kept are not trained again."""
+    """Runs kept with ``--keep`` are not trained again."""
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     again = Store.open(tmp_path / "again")
     altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)

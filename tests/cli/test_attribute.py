@@ -10,12 +10,12 @@ from madbench.cli.attribute import attribute
 
 TWO = ("compression", "in_context_recall")
 OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
-"""Data of another protocol of language models."""
+"""The setting of a language model on another corpus, and so under another protocol."""
 
 
 @pytest.fixture
 def effects(invoke, tiny):
-    """``effects(*words)``: the estimate by contrast and quantity, as JSON has them."""
+    """``effects(*words)``: the estimates by contrast and quantity, from the JSON output."""
 
     def call(*words) -> dict[tuple[str, str], float]:
         output = invoke(attribute, *words, "--profile", tiny, "-f", "json")

@@ -1,4 +1,4 @@
-"""An installed family or task that is broken is named, and matters to its own labels and tasks only."""
+"""A broken installed family or task is named, and affects only its own labels and tasks."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_validate_machine_lists_sound_packages(main, install_example):
 
 
 GROUPS = {"suite": "madbench.suites", "paper": "madbench.papers", "module": "madbench.modules"}
-"""By kind, besides families and tasks."""
+"""The entry-point group of each kind of package except families and tasks."""
 ALL_GROUPS = {"family": "madbench.families", "task": "madbench.tasks"} | GROUPS
 HALF = {
     "a suite without tasks": (
@@ -240,7 +240,7 @@ HALF = {
 
 @pytest.fixture(params=[*zip(itertools.cycle(GROUPS), BROKEN_MODULES), *HALF.items()], ids=str)
 def broken_package(request, install):
-    """The kind of an installed package ``bad``, and what the reason has to say of it."""
+    """The kind of a broken installed package ``bad``, and a part of the reason that messages must give."""
     kind, content = request.param
     if isinstance(content, str):
         source, reason = BROKEN_MODULES[content]
@@ -261,7 +261,7 @@ def test_a_broken_suite_paper_or_module_is_listed_with_the_reason(main, broken_p
 
 @pytest.fixture
 def all_broken(install):
-    """Names of broken packages by kind: one of every kind, each in a way of its own."""
+    """Names of broken packages by kind, one of every kind, each broken in another way."""
     ways = ("a missing import", "an attribute that fails", "an exit", "an error that is none", "a value error")
     for (kind, group), way in zip(ALL_GROUPS.items(), ways):
         files, name = {f"all_{kind}.py": BROKEN_MODULES[way][0]}, f"bad_{kind}"

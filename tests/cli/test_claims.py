@@ -1,4 +1,4 @@
-"""``madbench new claim``, and a claims file of one's own in every verb that judges."""
+"""``madbench new claim``, and a user's claims file in every verb that judges claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured exponents: what grows otherwise than a table says contradicts it."""
+"""Items on complexity: measured exponents that differ from the table contradict it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_slope_is_the_exponent_of_the_upper_half():
 
 @pytest.fixture
 def fast(monkeypatch):
-    """Times of exactly the exponent of the path."""
+    """Replace measured times by times with exactly the exponent of each path."""
     power = {"dense": 0, "chunked": 0, "tiled": 2, "linear_time": 1}  # 0: the degree of the label
 
     def seconds(name, passes, device):

@@ -15,7 +15,7 @@ from madbench.tasks.compression import Compression
 
 
 def shown_positions(text):
-    """(token, letter, target) of each position of the first example, read off the screen by column."""
+    """(token, letter, target) of each position of the first example, parsed from the screen."""
     lines = [line for line in text.splitlines() if re.match(r" *\d* +(token|role|target)( |$)", line)]
     positions, block = [], []
     for line in [*lines, "          token"]:

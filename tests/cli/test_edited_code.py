@@ -50,7 +50,7 @@ def module(store, monkeypatch):
 
 
 def forget():
-    """Make this process one that has imported nothing of the user."""
+    """Make this process forget all modules of the user that it imported."""
     sys.modules.pop("edited_mixer", None)
     for noted in (watch.notes, watch.executed, watch.watched):
         noted.clear()
@@ -60,7 +60,7 @@ def forget():
 
 @pytest.fixture
 def fill_edited(store, tiny, module):
-    """Store runs of the labels with the digests of the code as it is, without training them."""
+    """Store runs of the labels with the digests of the present code, without training."""
 
     def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, overrides=(), **changes):
         forget()

@@ -1,4 +1,4 @@
-"""Every interval that madbench shows is that of a sample or of a difference of samples, whatever shows it."""
+"""Every interval that madbench shows is that of a sample or of a difference of samples."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from madbench.suites.mad.suite import MAD, MAD_TASKS
 ARCHIVE = Path(__file__).parents[2] / "results" / "measured" / "quick.tar.xz"
 LANGUAGE_LABELS = {"S": 2.4, "S-p": 2.0, "S-c": 2.3, "R-c": 2.35, "R-cg-q": 2.3, "R-cg-q-12o": 2.1}
 SIGNS = {2: (1.0, -1.0), 4: (1.0, -1.0, -1.0, 1.0)}
-"""Of the labels of a pair, and of a square."""
+"""The signs of the labels in a pair and in a square."""
 Number = float | None
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, language_run) -> Path:
-    """The measured runs, and with them language models and runs of a task at other lengths; some diverged."""
+    """A store with the shipped runs, language models, and runs of a task at other lengths. Some diverged."""
     root = tmp_path_factory.mktemp("measured")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(root, filter="data")
@@ -81,7 +81,7 @@ def effects(results) -> dict[tuple[str, str], Effect]:
 
 @pytest.fixture(scope="module")
 def report(results) -> str:
-    """The page without its figures, whose numbers are looked at apart."""
+    """The report page without its figures, which are tested separately."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "figure_names", lambda suites: [])
         return page.report_page(results).render("", "").decode()
@@ -99,7 +99,7 @@ def same(found: list[float | None], expected: list[Number]) -> bool:
 
 
 def of_effect(samples, quantity: str, cases) -> Difference:
-    """The mean over pairs, or over squares."""
+    """The effect as a combination of samples: the mean over pairs, or over squares."""
     of_quantity = samples[quantity]
     return combination(
         [(sign / len(cases), of_quantity[label]) for case in cases for sign, label in zip(SIGNS[len(case)], case)]
@@ -127,7 +127,8 @@ def in_budget(row, samples, effects) -> Sample | None:
 
 
 def in_difficulty(row, samples, effects) -> Sample:
-    """At the profile's own length that of the table; elsewhere of the values stored above."""
+    """The sample of a point of the difficulty figure: that of the table at the profile's length, otherwise that of the
+    values stored above."""
     measured = samples[row.task][row.label]
     if row.value not in (24, 48):
         return measured
@@ -144,7 +145,7 @@ SHOWN: dict[str, Callable] = {
     "budget": in_budget,
     "difficulty": in_difficulty,
 }
-"""By name of the figure: the sample or difference behind a row of what it draws."""
+"""For each figure: the function that gives the sample or difference behind a row of its frame."""
 
 
 def test_every_figure_with_intervals_is_looked_at():
@@ -207,7 +208,7 @@ def test_a_bar_of_a_principle_has_the_interval_of_its_sample(results, samples):
 
 @pytest.fixture
 def shown(main, folder):
-    """``shown(*words)``: what a verb prints of the store."""
+    """``shown(*words)``: the output of a verb on the store."""
 
     def call(*words: str) -> str:
         ended = main(*words, "--results", str(folder))
@@ -218,7 +219,7 @@ def shown(main, folder):
 
 
 FEW = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
-"""Labels whose rows take less time than those of all."""
+"""A few labels, whose rows take less time than all of them."""
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from madbench.training.devices import resolve_precision
 
 @pytest.fixture
 def placed(tmp_path):
-    """``placed(name, device, slots, **options)``: the executor and device of a file of options."""
+    """``placed(name, device, slots, **options)``: the executor and the device for a file with these options."""
 
     def call(name, device="auto", slots=None, **options):
         (tmp_path / "cluster.yaml").write_text(json.dumps(options))

@@ -1,4 +1,4 @@
-"""A family of another package whose methods fail when they are used is named, and stops its own labels alone."""
+"""A family of another package whose methods raise errors is named, and stops only its own labels."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ OWN = {  # verbs that cannot do without the method, of a label of the family
 
 @pytest.fixture
 def fail(install_example, fill, monkeypatch, tmp_path):
-    """``fail("solve", "a division")``: from now on this method of the installed family ``bad`` does; it has runs."""
+    """``fail("solve", "a division")``: make this method of the installed family ``bad`` fail in this way.
+
+    The family has stored runs.
+    """
     site = install_example("plugin")
     (site / "bad_family.py").write_text(FAMILY.replace("{methods}", repr(METHODS)))
     info = site / "bad-1.0.dist-info"

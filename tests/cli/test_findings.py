@@ -12,7 +12,7 @@ from madbench.suites.mad.suite import MAD_TASKS
 
 TWO = ("compression", "in_context_recall")
 OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
-"""Data of another protocol of language models."""
+"""The setting of a language model on another corpus, and so under another protocol."""
 
 
 @pytest.fixture

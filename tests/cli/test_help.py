@@ -29,7 +29,7 @@ def verb_in_examples(verb):
 
 
 def examples(verb):
-    """The words after ``verb`` of the command lines in its help, without what is said about them."""
+    """The arguments after ``verb`` of the command lines in its help, without comments."""
     lines = re.findall(rf"^\s+madbench {verb_in_examples(verb)}(?: (.*))?$", COMMANDS[verb].help, re.MULTILINE)
     return [shlex.split(re.split(r"\s{2,}", line)[0]) for line in lines]
 

@@ -1,4 +1,4 @@
-"""An exported folder is the model that was trained, through the interface of transformers."""
+"""An exported folder behaves like the trained model through the interface of transformers."""
 
 from __future__ import annotations
 

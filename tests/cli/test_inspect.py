@@ -17,7 +17,7 @@ from madbench.training.checkpoints import save_weights
 
 @pytest.fixture
 def keep(store, tiny):
-    """Store untrained runs with weights that show, and give their ids."""
+    """Store runs with untrained weights large enough to matter, and return their ids."""
 
     def call(*labels, tasks=("in_context_recall",), seed=0, overrides=(), with_weights=True):
         jobs = MAD.jobs(labels, MAD.Profile.load(tiny, overrides), tasks=tasks, seeds=(seed,))

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of the command line's own start: no traceback, exit code 130."""
+"""Ctrl-C at any moment while the command line starts: no traceback, and exit code 130."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATE = [
     ("checkout", "torch"),
     ("installed", "torch"),
 ]
-"""Modules that are imported when every program is in the same function: typing, and libraries of a verb."""
+"""Pairs of a program and a module that it imports late: typing, and libraries of verbs."""
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def tiny(tiny_of_both) -> str:
 
 @pytest.fixture
 def fill_both(fill, fill_language):
-    """Store runs of a MAD task with these accuracies, and of the language model with these losses, a seed each."""
+    """Store one run per seed of a MAD task with these accuracies, and of the language model with these losses."""
 
     def call(label: str, accuracies=(), losses=(), **job) -> None:
         for seed, accuracy in enumerate(accuracies):
@@ -35,7 +35,7 @@ def fill_both(fill, fill_language):
 
 @pytest.fixture
 def shown(invoke, tiny):
-    """``shown(*words)``: the words of the table's rows; or, with ``whole``, all that is printed."""
+    """``shown(*words)``: the cells of the table's rows, or all output if ``whole`` is true."""
 
     def call(*words, whole=False, columns=160):
         result = invoke(table, "--profile", tiny, *words, columns=columns)

@@ -1,4 +1,4 @@
-"""A label keeps the name that was typed, its preset's or the one asked for, wherever people see it."""
+"""A label is displayed as it was typed, by its preset name, or by the name that the user gave."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
 
 @pytest.fixture
 def fill(fill_language):
-    """Store a run of the tiny profile, changed by ``overrides``; give it back."""
+    """Store a run of the profile tiny with ``overrides``, and return it."""
 
     def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), profile="tiny", precision="float32", **choices):
         loaded = LANGUAGE.Profile.load(profile, overrides)
@@ -35,7 +35,7 @@ def fill(fill_language):
 
 @pytest.fixture
 def shown(invoke):
-    """``shown(*words)``: the words of the table's rows."""
+    """``shown(*words)``: the cells of the table's rows."""
 
     def call(*words):
         output = invoke(table, *ALONE, *words, columns=160)

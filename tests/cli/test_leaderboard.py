@@ -1,4 +1,4 @@
-"""A leaderboard shows the runs of several archives, a table for each protocol."""
+"""A leaderboard shows the runs of several archives in one table per protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def archived(store, name, wanted=lambda job: True) -> str:
 
 
 def rows_of(page: str) -> list[list[tuple[str, str, str]]]:
-    """Label, first number and archives of the rows of each table."""
+    """Label, first number and archives of each row of each table."""
     tables = re.findall(r'<table class="numbers".*?</table>', page, re.S)
     bodies = [re.findall(r"<tbody.*?</tbody>", table, re.S) for table in tables]
     cells = [[re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", body, re.S) for body in table] for table in bodies]

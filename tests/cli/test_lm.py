@@ -54,7 +54,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]
 
 
 def write_inputs(folder: Path) -> None:
-    """Write profiles of both suites, of token tasks alone and of language models, and a corpus of bytes."""
+    """Write a profile of both suites, one of token tasks and one of language models, and a corpus of bytes."""
     (folder / "small_lm.yaml").write_text(PRESET)
     (folder / "profile.yaml").write_text(PROFILE)
     (folder / "mad.yaml").write_text(MAD_PROFILE)
@@ -93,13 +93,13 @@ def rows(printed: str) -> list[str]:
 
 
 def table_command(stderr: str) -> str:
-    """The command that shows a table again, as a message names it."""
+    """The command, named in a message, that shows the table again."""
     return re.search(r"again as a table: madbench (table .*)$", stderr, re.MULTILINE)[1]
 
 
 @pytest.fixture
 def both(main, trained_on_both, tmp_path) -> TrainedOnBoth:
-    """The runs, in the store of the current folder, which has the profiles and the corpus too."""
+    """The runs of the command ``BOTH``, in the current folder, which also has the profiles and the corpus."""
     folder, ended = trained_on_both
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     runs = {run.job.task: run for run in Store.open("results", create=False).runs()}
@@ -179,7 +179,7 @@ def test_torchrun_trains_both_suites_and_prints_once(here):
 
 @pytest.mark.slow
 def test_two_nodes_that_share_no_results_folder_train_one_run(here):
-    """The second node keeps nothing: the first writes the store, and the numbers are those of two processes."""
+    """The second node stores nothing. The first stores the run, with the numbers of two processes."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         endpoint = f"localhost:{probe.getsockname()[1]}"
@@ -286,7 +286,7 @@ def test_wrong_options_of_lm_are_refused_before_a_store_is_made(main, here, word
 
 
 def write_wide(folder: Path) -> None:
-    """Token files of another program: ids of a vocabulary of their own in 32 bits."""
+    """Token files of another program, with 32-bit ids."""
     ids = np.random.default_rng(0).integers(0, 90_000, 3000).astype("<u4")
     (folder / "wide").mkdir()
     ids[:2000].tofile(folder / "wide" / "train.bin")
@@ -295,7 +295,7 @@ def write_wide(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained_on_wide(tmp_path_factory) -> Path:
-    """A folder with the token files and what the Python API stored of a model on them."""
+    """A folder with the token files, and the results that the Python API stored for a model on them."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "small_lm.yaml").write_text(PRESET)
     write_wide(folder)
@@ -308,7 +308,7 @@ def trained_on_wide(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run(main, trained_on_wide, tmp_path) -> Run:
-    """The run, in the store of the current folder, which has the token files too."""
+    """The run, in the store of the current folder, which also has the token files."""
     shutil.copytree(trained_on_wide, tmp_path, dirs_exist_ok=True)
     (run,) = Store.open("results", create=False).runs()
     return run
@@ -426,7 +426,7 @@ def test_a_model_with_several_runs_must_be_named_by_id(main, here, language_run)
 
 @pytest.fixture
 def untrained(here) -> str:
-    """A file of weights of a model on the corpus that has taken no step."""
+    """A file with the weights of an untrained model on the corpus."""
     corpus = open_corpus("hens")
     job = language_job("S", corpus.digest, corpus.padded_vocab_size)
     save_weights(Path("w.safetensors"), LanguageTrial.build(job), job)

@@ -12,7 +12,7 @@ from madbench.labels import expand
 
 @pytest.fixture
 def drawn(invoke):
-    """``drawn(*words)``: the paths that the verb says it wrote."""
+    """``drawn(*words)``: the paths that the verb printed."""
 
     def call(*words):
         output = invoke(plot, "loss", *words)
@@ -24,7 +24,7 @@ def drawn(invoke):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """The figures so far: the labels of the legend, the x axis and its scale. They are drawn but not written."""
+    """The figures so far: legend labels, x axis and its scale. Nothing is written."""
     found = []
 
     def save(figure, stem):

@@ -28,7 +28,8 @@ def listed(invoke):
 
 @pytest.fixture
 def results(tmp_path):
-    """A store with four runs: two of a profile's setting, one of the baseline, one diverged at a changed setting."""
+    """A store with four runs: two under a profile, one at the baseline setting, and a diverged one at a changed
+    setting."""
     store = Store.open(tmp_path / "store")
     quick = MAD.Profile.load("quick").settings("compression")[0]
     details = {"steps_per_second": 12.34}

@@ -17,7 +17,7 @@ from madbench.errors import TrainingError
 
 @pytest.fixture
 def few_paths(monkeypatch):
-    """Paths are run on a label of 'sdpa' and one of 'fused' alone, for tests of all else."""
+    """Check only one label of path sdpa and one of path fused, for tests that are not about paths."""
     monkeypatch.setattr(module, "LABELS_OF_CHECK", ("S-pc", "R"))
 
 
@@ -33,7 +33,7 @@ def examine(invoke, tmp_path):
 
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-"""On which every path is run."""
+"""The devices on which every path is checked."""
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
-"""The runs that come with the repository are whole, and make the tables, verdicts and numbers of the
-README and the pages.
+"""The shipped runs are complete and reproduce the tables, verdicts and numbers of the README and the pages.
 
-Of a results folder with the runs of a sweep and no others, ``madbench archive`` packs them.
+``madbench archive`` packs such runs from a results folder with a single sweep.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers below zero have a true minus where people read them, and a hyphen where programs do."""
+"""Negative numbers have a minus sign in output for people and a hyphen in output for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.analysis.quantities import difference_text, signed_text
 from madbench.analysis.rendering import without_nan
 
 HYPHEN = re.compile(r"(?<![\w)\]-])-(?=\.?\d)")
-"""One that stands for a minus."""
+"""A hyphen in the place of a minus sign."""
 VERBS = {
     "compare": ["R-cg-q", "R-cg-q-12o"],
     "attribute": ["--pairs"],
@@ -34,12 +34,12 @@ FORMATS = {
     "findings --explain compression": ["terminal"],
     "findings --power": ["terminal", "markdown"],
 }
-"""On the screen every verb writes its own sentences; the other formats are made of the same tables."""
+"""The checked formats of each verb. Every verb writes its own text on the screen; other formats share their code."""
 
 
 @pytest.fixture
 def losses(fill, tiny) -> list[str]:
-    """Options that choose runs in which what the paper expects to gain loses."""
+    """Options for a store in which the labels that should gain lose."""
     for seed in range(8):
         for worse, better in (("R-cg-q-12o", "R-cg-q"), ("S-c", "S")):
             fill(better, 0.6 + seed / 1000, [seed], tasks=["compression"])

@@ -1,4 +1,4 @@
-"""``madbench new``: what it writes is a working package under its own name, and nothing is overwritten."""
+"""``madbench new`` writes a working package under its own name and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ USED = {
 
 
 def texts_by_path(folder: Path) -> dict[str, str]:
-    """The text of every file of a package by its place."""
+    """The text of every file of a package, by path."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def run_tests_of(folder: Path) -> int:
-    """Run the tests of a package in this process; their number."""
+    """Run the tests of a package in this process, and return their number."""
     count = 0
     for path in sorted((folder / "tests").glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"{folder.name}_{path.stem}", path)

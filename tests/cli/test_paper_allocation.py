@@ -1,4 +1,4 @@
-"""Parameters of section 2.6 and FLOPs of Table 5: what is counted decides, and a planted fault shows."""
+"""Parameters of section 2.6 and FLOPs of Table 5: counts decide the verdicts, and planted faults change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One claim on one store has one verdict, whichever item of its paper or command is asked."""
+"""A claim on a store has the same verdict in every item and command."""
 
 from __future__ import annotations
 

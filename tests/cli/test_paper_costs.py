@@ -1,4 +1,4 @@
-"""Costs of the papers' own sizes, as items and pages state them, are those of a dry run."""
+"""Costs at the papers' sizes that items and pages state equal those of a dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option and word of ``madbench paper`` reaches what trains the item, or what is done with it."""
+"""Every option and argument of ``madbench paper`` reaches the training of the item or its result."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ GRID = EITHER | {
         lambda given: {(job.training.epochs, job.label) for job in given.jobs} == {(3, "R"), (3, "S")},
     ),
 }
-"""By parameter of the verb its words on the command line, and whether what is trained has them."""
+"""For each parameter of the verb: its arguments on the command line, and a condition on the jobs and settings that are
+trained."""
 JOBS = EITHER | {
     "seeds": (("--seeds", "5"), lambda given: {job.seed for job in given.jobs} == {5}),
     "tasks": (("-t", "alliances"), lambda given: {job.task for job in given.jobs} == {"alliances"}),
     "words": (("training.steps=3",), lambda given: {job.training.steps for job in given.jobs} == {3}),
 }
-"""The same of an item whose runs are no grid."""
+"""The same for an item whose runs are no grid."""
 ELSEWHERE = {"context", "device", "yes", "figures", "output", "shape", "print_options", "corpus"}
 """Parameters that other tests are about: of the device, of the terminal, of figures, and of language models."""
 
@@ -69,7 +70,7 @@ def test_options_of_a_paper_reach_the_training_of_a_grid(given, name):
 
 @pytest.mark.slow
 def test_the_option_device_reaches_the_training_of_a_grid(given, monkeypatch):
-    """The machine has a GPU, which device auto would use."""
+    """The machine has a GPU, which the device auto would choose."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # computes on the GPU too
@@ -87,7 +88,7 @@ def test_options_of_a_paper_reach_the_training_of_jobs(given, name):
 
 @pytest.mark.slow
 def test_a_corpus_is_that_of_the_language_models(given, monkeypatch, tmp_path):
-    """Without one they have the default corpus, from the source files of Python."""
+    """Without the option, the default corpus is used, made of Python's source files."""
     for name in ("hens", "python"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(f"# The brown {name} sat by the mill.\n" * 4000)

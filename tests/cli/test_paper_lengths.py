@@ -1,4 +1,4 @@
-"""Figure 9 over lengths: what is trained, and what its counts decide."""
+"""Figure 9 over lengths: the trained jobs, and verdicts from counts."""
 
 from __future__ import annotations
 

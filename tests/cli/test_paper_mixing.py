@@ -1,4 +1,4 @@
-"""Learned R(1) and R(2) beside what Appendix I.3 predicts of them."""
+"""Learned mixing matrices R(1) and R(2), compared with the predictions of Appendix I.3."""
 
 from __future__ import annotations
 

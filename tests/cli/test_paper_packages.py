@@ -113,7 +113,7 @@ CLAIM = "claims:\n  - {name: large, pairs: [[R-c, S]], reach: 0.5, quantities: [
 
 @pytest.fixture
 def published(outside):
-    """The same paper with published numbers and a claim of a share of them."""
+    """The same paper with published numbers, and a claim on a share of them."""
     (outside / "t.csv").write_text(TABLE)
     (outside / "published.yaml").write_text(PUBLISHED)
     (outside / "claims.yaml").write_text(CLAIM)

@@ -1,4 +1,4 @@
-"""Settings of papers: each row is read where it takes effect, so that a fault planted there changes the verdict."""
+"""Settings of papers: each is read where it takes effect, so that a fault planted there changes the verdict."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ FAULTS = {
         lambda x, position, angles: x,
     ),
 }
-"""By the setting that has to differ: the item, its rows, and what is put in place of the code that runs."""
+"""For each setting: the item, its rows, and the replacement of code that must make it differ."""
 
 
 @pytest.mark.parametrize("setting", FAULTS)

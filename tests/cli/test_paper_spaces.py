@@ -1,4 +1,4 @@
-"""Figure 4 of the coefficients is of outputs that lie where their class says."""
+"""Figure 4 of the coefficients paper: outputs lie in the space of their class."""
 
 from __future__ import annotations
 

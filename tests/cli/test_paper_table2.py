@@ -1,4 +1,4 @@
-"""Table 2 of the HyperMLP paper: its own ranks from its own columns, and the way of ours from a label into its rows."""
+"""Table 2 of the HyperMLP paper: its ranks follow from its columns, and our labels get ranks in it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def groups(request_of) -> dict[str, list]:
 
 
 def test_the_printed_avg_rank_and_top1_follow_from_the_printed_columns(request_of):
-    """Ties share the mean of their places; one half of the last digit is printed rounded down, the others up."""
+    """Ties share the mean rank. One value that ends in half a digit is printed rounded down, the others up."""
     of_scale = groups(request_of)
     assert [len(rows) for rows in of_scale.values()] == [8, 8] and len(COLUMNS) == 16
     assert [published_mismatches(rows) for rows in of_scale.values()] == [[], []]
@@ -111,7 +111,7 @@ def hens(tmp_path) -> Path:
 
 @pytest.mark.slow
 def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
-    """As the verb does it, in this process; what was asked is stored and not asked again."""
+    """The verb is called in this process. Stored answers are not asked again."""
     asked = request_of(profile=str(tmp_path / "profile.yaml"), device="cpu")
     experiment = prepare_experiment(
         Table2().plan(asked), ExperimentOptions(device="cpu", results=asked.results, data=CorpusOptions(corpus=hens))
@@ -154,7 +154,7 @@ def test_missing_benchmarks_of_table_2_are_listed_with_their_command(request_of,
 
 @pytest.mark.slow
 def test_a_label_goes_all_the_way_to_its_rank(main, hens, tmp_path):
-    """Two labels are trained, asked, ranked and remembered; the second time nothing is trained or asked."""
+    """The second call of the command trains and evaluates nothing."""
     words = ("paper", "hypermlp", "table2", "--profile", "profile.yaml", "--corpus", "hens", "--device", "cpu", "--yes")
     ended = main(*words, "--threads", "1", "-f", "json")
     assert ended.code == 0, ended.stderr
@@ -185,7 +185,7 @@ def test_a_label_goes_all_the_way_to_its_rank(main, hens, tmp_path):
 
 @pytest.fixture
 def with_runs(tmp_path):
-    """``with_runs({label: values or None})``: stored runs of the 340M recipe, with all benchmarks of three seeds."""
+    """``with_runs({label: values or None})``: store runs of the 340M profile, with all benchmarks of three seeds."""
 
     def call(values, seeds=range(3), headings=tuple(column.heading for column in COLUMNS)) -> Store:
         store, profile = Store.open(tmp_path / "results"), LanguageProfile.load("fineweb-340m")
@@ -200,7 +200,7 @@ def with_runs(tmp_path):
 
 
 def _metrics(task: str, quality: float) -> dict[str, float]:
-    """All metrics of a task, as the harness gives several of one."""
+    """All metrics of a task, several of them as the harness gives them."""
     return {column.metric: quality for column in COLUMNS if column.task == task}
 
 

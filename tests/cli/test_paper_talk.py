@@ -1,4 +1,4 @@
-"""The talk on HyperMLP: every slide is an item, and its numbers are those of the paper but where it says otherwise."""
+"""The talk on HyperMLP: every slide has an item, and its numbers are the paper's unless the slide differs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_numbers_take_no_settings_of_training(main, tmp_path):
 
 
 def test_the_takeaways_are_trained_by_the_runs_of_table_1():
-    """A label, task and seed of both is one job."""
+    """Runs of the same label, task and seed are one job in both."""
     jobs = []
     for name, item in (("talk", "design_study"), ("hypermlp", "table1")):
         paper = load_paper(name)

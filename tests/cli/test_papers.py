@@ -1,4 +1,4 @@
-"""``madbench paper``: what it lists, asks, refuses, trains and remembers."""
+"""``madbench paper``: listings, refused options, training, and stored verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A broken operator of ours blames no paper: each item that calls it fails here, and arithmetic stays as it is."""
+"""If an operator of madbench is broken, items that call it fail here without contradicting a paper.
+
+Items of arithmetic do not change.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def operators(request: Request) -> list[str]:
 
 
 def output(label: str) -> torch.Tensor:
-    """The output of a drawn mixer of the label."""
+    """The output of a random mixer of the label."""
     mixer, x = filled_mixer(lambda: build(label, 48, 8, n_head=4, budget="paper", path="dense"))
     return mixer(x)
 

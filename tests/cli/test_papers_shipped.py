@@ -1,4 +1,4 @@
-"""Shipped evidence: ``madbench paper`` shows its verdicts, decides by its runs, and trains what is asked for alone."""
+"""Shipped evidence: ``madbench paper`` shows its verdicts, decides by its runs, and trains only on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def without_archives(monkeypatch, fresh) -> Path:
 
 @pytest.fixture
 def ship(monkeypatch, fresh):
-    """``ship(item, jobs)``: only these runs of the item's archives are shipped, with the files that ``keeps`` keeps."""
+    """``ship(item, jobs)``: ship only these runs in the item's archives, with the files that ``keeps`` accepts."""
 
     def call(item, jobs, keeps=lambda path: True):
         whole, ids = shipped.MEASURED, {job.id for job in jobs}

@@ -1,4 +1,4 @@
-"""Every verb that reads a half-filled store shows what is there, or says in a sentence why there is nothing to show."""
+"""Every verb that reads an incomplete store shows its runs, or states why there is nothing to show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_NUMBER = re.compile(r"(?i)(?<![\w/.])[-+±]?nan(?!\w)")
 
 @pytest.fixture
 def read(main, monkeypatch):
-    """``read(*words)``: what a verb prints, its figures laid out in full but not written; all of it is checked."""
+    """``read(*words)``: run a verb, check everything that it prints, and lay out its figures without writing them."""
 
     def save(figure, stem):
         figure.draw_without_rendering()
@@ -48,7 +48,7 @@ def read(main, monkeypatch):
 
 
 def reading_commands(partial: Partial, chance: random.Random, is_short: bool = False) -> Iterator[tuple[str, ...]]:
-    """The verbs that read a store, each once; the formats of their tables in turn."""
+    """The commands that read a store, each once, with formats in rotation."""
     words, (first, *others) = partial.words, partial.labels or ("hfa:C1",)
     form = iter(chance.sample(["terminal", "markdown", "latex", "html", "csv", "json"] * 2, 12))
     if words:
@@ -72,7 +72,10 @@ def reading_commands(partial: Partial, chance: random.Random, is_short: bool = F
 
 
 def of_states(store, tmp_path, states: dict[tuple[str, int, float], str], tasks=("compression",)) -> Partial:
-    """A store of two rates whose runs ended as ``states`` say by label, seed and rate; of the others there is none."""
+    """A store with two learning rates whose runs have the given ``states`` by label, seed and rate.
+
+    Other runs are missing.
+    """
     path = tmp_path / "rates.yaml"
     rates, training = [1e-3, 1e-2], {"batch_size": 16, "epochs": 2}
     path.write_text(profile_text(learning_rates=rates, model={"d_model": 64}, training=training))

@@ -15,7 +15,7 @@ from madbench.suites.language.suite import LanguageProfile
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    """Named layers need a GPU as those of an installed family may, and there is none here."""
+    """Named operators need a GPU, like those of an installed family may, and there is none."""
 
     def build(family, allocation, settings, path="auto"):
         raise TrainingError(f"{allocation.label} runs on a CUDA GPU only, and there is none here")
@@ -44,7 +44,7 @@ def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypat
 
 @pytest.mark.parametrize("profile", LanguageProfile.names())
 def test_every_profile_can_be_planned_without_a_corpus(profile, tmp_path):
-    """Profiles without a corpus of their own count with the published number of ids, and say so."""
+    """Without a corpus, the published vocabulary size is used, and a message says so."""
     loaded = LanguageProfile.load(profile)
     if loaded.corpus:
         return

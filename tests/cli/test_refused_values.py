@@ -23,7 +23,7 @@ WORDS = {
     "lm evaluate": ["S"],
     "lm export": ["S"],
 }
-"""What a verb needs besides an option."""
+"""The arguments that a verb needs besides an option."""
 
 
 def verbs(group, path=""):

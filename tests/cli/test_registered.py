@@ -19,7 +19,7 @@ LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
 """Accuracies that support the claim on the lag layout."""
 SOFTMAX = {"R-pc": 0.5, "S-pc": 0.501, "R-c": 0.4, "S-c": 0.402}
-"""Accuracies that say something of another claim, or of several."""
+"""Accuracies that affect other claims."""
 FILE = "lag.registered.json"
 LATER = {"ended": "2100-01-01T00:00:00+00:00"}
 """Details of a run that ends after the registration."""
@@ -27,7 +27,7 @@ LATER = {"ended": "2100-01-01T00:00:00+00:00"}
 
 @pytest.fixture
 def grid(store, tiny, tmp_path):
-    """``grid(text)``: writes lag.yaml in the working folder: a claim, its labels and three seeds, and ``text``."""
+    """``grid(text)``: write lag.yaml in the working folder, with a claim, its labels, three seeds and ``text``."""
 
     def call(text="claims: [lag]", labels=LABELS):
         usual = f"profile: {tiny}\nlabels: [{', '.join(labels)}]\nseeds: 0-2\n"
@@ -51,7 +51,7 @@ def fill_all(fill):
 
 @pytest.fixture
 def judged(invoke):
-    """``judged(*words)``: caption and records of what was registered."""
+    """``judged(*words)``: caption and records of the findings on the registration."""
 
     def call(*words):
         output = invoke(findings, "--registered", FILE, "-f", "json", *words)

@@ -33,7 +33,7 @@ def mtimes(results: Path) -> dict[str, int]:
 
 
 def outcomes(results: Path) -> dict[str, tuple]:
-    """Metrics, curve and status by job, which are a function of the job alone."""
+    """Metrics, curve and status by job, without values that depend on the machine."""
     store = Store.open(results, create=False)
     found = {run.job.id: (run.record.status, run.record.metrics, run.record.curve) for run in store.runs()}
     assert store.problems == []
@@ -41,7 +41,7 @@ def outcomes(results: Path) -> dict[str, tuple]:
 
 
 def test_a_label_is_trained_stored_and_tabulated(main, tiny, monkeypatch, tmp_path):
-    """The whole way in one process, so that it is fast; a worker process takes most of the time of other runs."""
+    """Training and table in one process, because starting a worker takes most of the time of other tests."""
 
     def run_here(groups, store, train, **_):
         for job in (job for group in groups for job in group):
@@ -63,7 +63,7 @@ def test_a_label_is_trained_stored_and_tabulated(main, tiny, monkeypatch, tmp_pa
 
 @pytest.fixture(scope="module")
 def trained(tiny, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
-    """The folder in which two tasks were trained, and what the command printed."""
+    """A folder with the trained runs of two tasks, and the output of the command."""
     folder = tmp_path_factory.mktemp("trained")
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     how = {"cwd": folder, "env": environment | {"COLUMNS": "120"}, "capture_output": True, "text": True, "timeout": 120}
@@ -319,7 +319,7 @@ class Interrupted:
         self.pids: set[int] = set()
 
     def begin(self) -> subprocess.Popen:
-        """Start the command and return in the middle of its training."""
+        """Start the command and return during its training."""
         before = set(self.results.glob(JOURNALS))
         process = self.start(self.folder, *self.words)
         deadline = time.monotonic() + 60
@@ -383,7 +383,7 @@ def interrupted(start, finish, tiny, tmp_path):
 def test_interruptions_of_any_kind_and_the_same_command_again_give_the_uninterrupted_numbers(
     interrupted, start, finish, tmp_path
 ):
-    """Ctrl-C, which reaches every process; SIGINT to the parent alone; a kill of the parent."""
+    """Interruptions: Ctrl-C, which reaches every process; SIGINT to the parent only; and a kill of the parent."""
     process = interrupted.begin()
     os.killpg(process.pid, signal.SIGINT)
     interrupted.assert_stopped(finish(process))

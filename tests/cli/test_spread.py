@@ -1,4 +1,4 @@
-"""Plain standard deviations, ranks and baselines, wherever results are shown."""
+"""Standard deviations, ranks and baselines in every output of results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = {
 
 @pytest.fixture
 def of_three(main, fill, tiny):
-    """A verb on ten seeds of three labels."""
+    """Run a verb on ten seeds of three labels."""
     for label, accuracies in VALUES.items():
         for seed, accuracy in enumerate(accuracies):
             fill(label, accuracy, [seed])

@@ -1,4 +1,7 @@
-"""Nothing that is read from data is imported: every reader of a folder that a stranger made, with a trap in it."""
+"""No reader of a results folder imports code that the data of a stranger names.
+
+Each reader is tried on a folder with a trap.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class Trap(NamedTuple):
 
     @property
     def is_untouched(self) -> bool:
-        """True if no trap was imported since the last question."""
+        """True if no trap was imported since the last check."""
         touched = self.mark.exists()
         self.mark.unlink(missing_ok=True)
         for name in [name for name in sys.modules if name.split(".")[0] in ("results", "runs", "beside", "inside")]:

@@ -26,7 +26,7 @@ CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """Take the place of the local executor: jobs of R fail, as does nothing else."""
+    """Replace the local executor. Jobs of R fail, and no others."""
 
     def run_jobs(groups, store, train, slots, on_event, policy, **how):
         summary = Summary()
@@ -279,7 +279,7 @@ def test_a_sweep_killed_at_any_three_moments_ends_as_an_uninterrupted_one(start,
 
 
 def is_locked(file: Path) -> bool:
-    """Asked of the kernel: trying the lock would be in the way of its owner."""
+    """True if the file is locked, according to the kernel. Trying the lock would block its owner."""
     try:
         return f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Terminals and streams as Docker, CI and shells give them: everything is printed, or an error says that it is not."""
+"""Terminals and streams as in Docker, CI and shells: everything is printed, or an error says that it is not."""
 
 from __future__ import annotations
 

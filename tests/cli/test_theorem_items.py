@@ -1,4 +1,4 @@
-"""A paper's theorem names labels whose checks are about it, these say so, and they decide it."""
+"""Theorem items of papers: checks on their labels cover every statement and decide the verdict."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def checks_by_label(command: str) -> dict[str, list[Check]]:
 
 
 def statements(text: str) -> set[tuple[str, str]]:
-    """The statements that a text names: ``Lemmas 1 to 3, Theorem B.2`` are Lemma 1, 2 and 3, and Theorem B.2."""
+    """The numbered statements that a text names.
+
+    ``Lemmas 1 to 3, Theorem B.2`` names Lemma 1, 2 and 3, and Theorem B.2.
+    """
     named = set()
     for kind, numbers in STATEMENT.findall(text):
         first, _, last = numbers.partition(" to ")
@@ -124,7 +127,7 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
 
 
 def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
-    """Theorem 2.1 is of ReLU after L2Norm, in token-wise and context-wide form."""
+    """Theorem 2.1 is about ReLU after L2Norm, in token-wise and context-wide form."""
     assert all(label.startswith("R-") for label in load_paper("hypermlp").item("theorem2.1").labels)
 
 

@@ -1,4 +1,4 @@
-"""Damaged stores are named by ``validate --store``, and no verb hangs, breaks off or shows an altered number."""
+"""``validate --store`` names damage, and no verb hangs, crashes or shows an altered number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TrialOf:
 
 @pytest.fixture
 def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> Path:
-    """A store with some of everything: runs, weights, measurements, a checkpoint, a corpus, an index, journals."""
+    """A store with runs, weights, measurements, a checkpoint, a corpus, an index and journals."""
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.0)
     root = store.root
     fill(["S", "R-cg-q-12o"], seeds=(0, 1, 2))
@@ -141,7 +141,7 @@ def test_options_that_have_no_effect_are_refused(main):
 
 
 def damage(path: Path, other: Path, rng: random.Random) -> str:
-    """Do something to a file; return what."""
+    """Damage a file at random, and return a description."""
     content = path.read_bytes() or b"\0"
     place = rng.randrange(len(content))
 

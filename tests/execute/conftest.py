@@ -27,7 +27,7 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def slurm(fake, monkeypatch, tmp_path):
-    """A Slurm that runs every job at once on this machine; gives the folder of its jobs."""
+    """A fake Slurm that runs every job at once on this machine. Returns the folder of its jobs."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, sys.path)]))
     jobs, programs = tmp_path / "jobs", tmp_path / "bin"
     jobs.mkdir()

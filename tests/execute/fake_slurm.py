@@ -1,9 +1,9 @@
-"""sbatch, srun, sacct, scancel and scontrol of a Slurm with one node and no queue, as far as submitit uses them.
+"""A fake of sbatch, srun, sacct, scancel and scontrol with one node and no queue, with the parts that submitit uses.
 
-The first argument says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
-``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended. While there is a file ``hold``, jobs do
-not start, and have the state that it says. While there is a file ``refusal``, sbatch fails with the text in it, and
-while there is a file ``limit``, with more jobs than it says that have not ended.
+The first argument chooses the command. ``FAKE_SLURM`` is the folder of jobs. A job has one folder per task, with the
+file ``pid`` of its process group, ``requeue`` if it has to start again, and ``state`` if it has ended. If there is a
+file ``hold``, jobs do not start and have the state in this file. If there is a file ``refusal``, sbatch fails with its
+text. If there is a file ``limit``, sbatch fails if more jobs than its number have not ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_alive(name):
 
 
 def run(task, script):
-    """Run the script like slurmd, and again after the job was requeued."""
+    """Run the job script like slurmd, and again after a requeue."""
     job_id, _, index = task.partition("_")
     environment = os.environ | {"SLURM_JOB_ID": job_id, "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
     if index:
@@ -66,7 +66,7 @@ def run(task, script):
 
 
 def note(task, name, text):
-    """Write a file of a job that others may read meanwhile."""
+    """Write a file of a job atomically, because others may read it."""
     half = JOBS / task / f"{name}.{os.getpid()}"
     half.write_text(text)
     half.replace(JOBS / task / name)

@@ -1,8 +1,8 @@
-"""A training run that costs nothing: it counts steps, keeps a checkpoint, and misbehaves as its job's setting says.
+"""A fake training run, which counts steps, keeps a checkpoint, and fails as the setting of its job says.
 
-As a program, ``fake_sweep.py ROOT JOBS PIDS [GRACE]``, it runs a sweep of such jobs in two slots; with GRACE they do
-not respond. There is a file ``PIDS.stopping`` once the sweep is told to stop, and its jobs go on from their tenth step
-once there is a file ``PIDS.go``.
+As a program, ``fake_sweep.py ROOT JOBS PIDS [GRACE]`` runs a sweep of such jobs in two slots. With GRACE, the jobs do
+not respond to signals. The file ``PIDS.stopping`` appears once the sweep has to stop. The jobs wait at their tenth step
+for the file ``PIDS.go``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def alone(jobs: list[Job]) -> list[list[Job]]:
 
 
 def pairs() -> list[list[Job]]:
-    """Groups of two jobs: both finish; one fails and one diverges; both finish; one raises."""
+    """Four groups of two jobs: in the first and third both finish, in the second one fails and one diverges, in the
+    fourth one raises an error."""
     endings = {2: {"status": "failed", "error": "no gradient"}, 3: {"status": "diverged"}, 7: {"trouble": "raise"}}
     jobs = [make_job(seed, steps=3, **endings.get(seed, {})) for seed in range(8)]
     return [jobs[first : first + 2] for first in range(0, 8, 2)]
@@ -62,7 +63,7 @@ def expected(job: Job) -> Record:
 
 
 def train(jobs, works, report):
-    """Train the jobs side by side, each a step in turn."""
+    """Train the jobs step by step in turn."""
     records = {}
     if len(jobs) > 1 and any(job.setting.get("trouble") == "too large together" for job in jobs):
         raise MemoryError
@@ -90,7 +91,7 @@ def train_in_turn(jobs, works, report):
 
 
 def train_one(job, work, report):
-    """Yield after each step, and at last a record."""
+    """Train one job. Yields None after each step and finally a record."""
     setting = job.setting
     checkpoint = work / "checkpoint"
     if "pids" in setting:

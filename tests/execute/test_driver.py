@@ -21,7 +21,7 @@ from madbench.store.runs import KEEP, Store, StoreBusyError
 
 
 class Desk:
-    """A backend in this process: each ``poll`` does one group; some machines are lost, some say nothing."""
+    """A backend in this process. Each ``poll`` runs one group. Some machines are lost, some send nothing."""
 
     def __init__(self, capacity=4, shares_folder=False, losses=(), silent=(), interrupt_at=None):
         self.size = capacity
@@ -158,7 +158,7 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
     "trouble", ["raise", "memory slots", "sys.exit", "out of memory", "torch out of memory", "lost GPU"]
 )
 def test_one_job_of_a_group_fails_alone_unless_its_process_is_unsound(fake, store, trouble, monkeypatch):
-    """Out of memory, or with a lost GPU."""
+    """The failures are running out of memory and losing a GPU."""
     monkeypatch.setattr(fake, "LOST_GPUS", [])
     jobs = [fake.make_job(0, trouble=trouble), fake.make_job(1)]
     outcome = work(Assignment(jobs, fake.train, Policy(), None), lambda *_: None)

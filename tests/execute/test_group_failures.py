@@ -20,7 +20,8 @@ TROUBLES = {
 
 @pytest.fixture
 def group(fake):
-    """``group(trouble)``: a job of one step, one of four that has the trouble after two, and one of five."""
+    """``group(trouble)``: three jobs: one of one step, one of four steps that fails after two in the given way, and one
+    of five."""
 
     def make(trouble, **how):
         return [
@@ -34,7 +35,7 @@ def group(fake):
 
 @pytest.fixture
 def run(fake, store):
-    """``run(jobs, **how)``: one group of them in one slot; gives the summary and the events."""
+    """``run(jobs, **how)``: run one group in one slot. Returns the summary and the events."""
 
     def call(jobs, train=fake.train, listen=lambda event: None, **how):
         events = []

@@ -24,7 +24,7 @@ from waiting import wait_until
 
 HERE = Path(__file__).parent
 WAITING = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"]
-"""What says how threads wait for each other."""
+"""The environment variables that decide how threads wait."""
 
 
 def run_jobs(jobs, store, train, **how) -> Summary:
@@ -298,7 +298,7 @@ class Sweep:
         self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env=environment)
 
     def release(self) -> None:
-        """Let the jobs go on beyond the step at which they are held."""
+        """Let the jobs continue beyond the step at which they wait."""
         Path(f"{self.pids_file}.go").touch()
 
     def workers(self) -> set[int]:

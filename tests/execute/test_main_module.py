@@ -1,4 +1,4 @@
-"""Jobs that are started by scripts of every kind, in folders with files of every name."""
+"""Jobs started from every kind of script, in folders with files of any name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ IN_EXECUTOR = f"""{SWEEP}{POOL}
 
 @pytest.fixture
 def python(tmp_path):
-    """``python("-", input=program)``: an interpreter in an empty folder, and how it ended."""
+    """``python("-", input=program)``: run an interpreter in an empty folder, and return the ended process."""
 
     def call(*words, **how):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}

@@ -28,21 +28,21 @@ ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", 
 
 
 class Queue:
-    """A Slurm that starts nothing, and what drivers make of it."""
+    """A fake Slurm that starts no job, with functions that act as drivers."""
 
     def __init__(self, fake, slurm, store):
         self.fake, self.slurm, self.store, self.locks = fake, slurm, store, ExitStack()
         (slurm / "hold").write_text("PENDING")
 
     def group(self, *seeds, train=None, policy=Policy()):
-        """The group that a driver hands to its backend after it locked these jobs."""
+        """The group of jobs that a driver submits after locking them."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         works = [self.locks.enter_context(self.store.lock(job)).absolute() for job in jobs]
         locks = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
         return LockedGroup(locks, Assignment(jobs, train or self.fake.train, policy, works))
 
     def driver(self, *groups, **options):
-        """The backend of a driver that has just handed over these groups."""
+        """The backend of a driver that has submitted these groups."""
         with slurm_executor(SlurmConfig(**options)).keywords["connect"](self.store) as backend:
             backend.submit(groups)
         return backend
@@ -56,14 +56,14 @@ class Queue:
             (self.slurm / name / "state").write_text(state)
 
     def end(self, name, seeds, **result):
-        """The Slurm job ends well, and leaves a result."""
+        """End a Slurm job successfully, with a result."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         records = [self.fake.expected(job) for job in jobs]
         self.folder(name).write_outcome(jobs, WorkerResult(records, **result))
         self.enter("COMPLETED", name)
 
     def names(self):
-        """The Slurm jobs that there have been."""
+        """The ids of all Slurm jobs so far."""
         return sorted(path.name for path in self.slurm.iterdir() if path.is_dir())
 
     def states(self):
@@ -73,7 +73,7 @@ class Queue:
         return SlurmFolder(self.store.root / "slurm", name)
 
     def folders(self):
-        """The Slurm jobs of which something is left to take over."""
+        """The ids of the Slurm jobs whose folders are left."""
         return sorted(path.name for path in (self.store.root / "slurm").iterdir() if path.is_dir())
 
 
@@ -265,7 +265,7 @@ def test_a_running_group_that_is_partly_stored_is_taken_over(queue):
 
 @pytest.mark.slow
 def test_a_member_without_a_record_is_submitted_alone(queue):
-    """The group gave a result without this member, as if it had run out of memory."""
+    """The group has a result without this member, as if it had run out of memory."""
     queue.driver(queue.group(0, 1))
     queue.kill_driver()
     queue.end("1000", [0], error="out of memory")
@@ -325,7 +325,7 @@ def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_al
 
 
 def test_jobs_that_a_driver_submits_later_are_taken_over(queue):
-    """Another driver may be killed while this one has been at work for long."""
+    """Another driver may be killed while this one is already working."""
     first = queue.group(0)
     backend = queue.driver(first)
     queue.driver(queue.group(1))
@@ -350,7 +350,7 @@ def test_a_folder_with_an_invalid_call_is_ignored(queue, call):
 
 
 class Mark:
-    """A pickle of it makes a file where it is loaded."""
+    """An object whose pickle creates a file when it is loaded."""
 
     def __init__(self, path):
         self.path = path
@@ -398,7 +398,7 @@ def test_a_tampered_call_is_neither_imported_nor_run(queue, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_only_slurm_jobs_of_the_sweep_s_name_are_cancelled(queue):
-    """The ids in a results folder may be those of any Slurm job of its reader."""
+    """An id in a foreign results folder may be that of an unrelated Slurm job of the user."""
     queue.driver(queue.group(0), sbatch={"job-name": "thesis"})
     queue.kill_driver()
     group = queue.group(0)
@@ -466,7 +466,7 @@ def test_jobs_of_a_killed_driver_are_trained_once_and_not_cancelled(fake, slurm,
 
 
 def test_a_checkpoint_is_written_even_if_its_temporary_file_is_deleted(fake, store, monkeypatch):
-    """A lock clears what killed processes have half written, and a Slurm job may be alive."""
+    """Locking a folder deletes temporary files of killed processes, but a Slurm job may still be writing."""
     from madbench import files
 
     path = store.root / "work" / "x" / "checkpoint"

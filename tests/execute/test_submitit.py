@@ -63,7 +63,7 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
 
 
 class FakeClock:
-    """A clock that only ``sleep`` moves."""
+    """A clock that moves only in ``sleep``."""
 
     def __init__(self):
         self.now = 0.0

@@ -55,7 +55,7 @@ def test_the_time_left_is_estimated_from_tokens_not_from_jobs():
 
 
 def test_the_time_left_after_a_resume_uses_only_the_speed_of_this_sweep():
-    """98 of 100 jobs are stored and one has a checkpoint at 80%: what remains are 20 + 100 of 10,000 tokens."""
+    """98 of 100 jobs are stored and one has a checkpoint at 80%. What remains is 20 + 100 of 10,000 tokens."""
     state = SweepState({str(i): 100.0 for i in range(100)})
     for i in range(98):
         state.apply(skipped(str(i)), 0.0)

@@ -1,4 +1,4 @@
-"""Jobs under torchrun: those of a group train one by one, each ends by itself, and all processes stop together."""
+"""Jobs under torchrun: the jobs of a group train one after another, and all processes stop together."""
 
 from __future__ import annotations
 

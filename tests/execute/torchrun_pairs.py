@@ -1,6 +1,7 @@
-"""What the processes under test run: groups of two fake jobs through ``train_distributed``.
+"""The program of the torchrun tests: groups of two fake jobs, trained by ``train_distributed``.
 
-``torchrun_pairs.py ROOT STEPS``; without steps the groups of ``fake_sweep.pairs``. The first process prints progress.
+``torchrun_pairs.py ROOT STEPS``: without steps, the groups are those of ``fake_sweep.pairs``. The first process prints
+progress.
 """
 
 from __future__ import annotations

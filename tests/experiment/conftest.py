@@ -14,7 +14,7 @@ from madbench.text.options import CorpusOptions
 
 @pytest.fixture
 def both(tmp_path, monkeypatch):
-    """A folder with a profile and a corpus; makes an experiment of both suites there."""
+    """Make experiments of both suites in a folder with a profile and a corpus."""
     from madbench.text.options import PrepareOptions
     from madbench.text.prepare import prepare as prepare_text
 

@@ -19,7 +19,7 @@ from madbench.training import devices
 
 
 class StandIn:
-    """An executor that stores at once what ``give`` says, and remembers its calls."""
+    """An executor that stores the records from ``give`` at once, and remembers its calls."""
 
     def __init__(self):
         self.calls = []

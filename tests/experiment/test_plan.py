@@ -1,4 +1,4 @@
-"""From a grid to a plan: rows, jobs, and what is refused."""
+"""From a grid to a plan: rows, jobs and refused settings."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import mean_over
 
 ARROWS = 2.5
-"""Their place between bars and marks."""
+"""The z-order of the arrows at cut intervals, between bars and marks."""
 
 
 @pytest.fixture
@@ -27,15 +27,20 @@ def laid_out():
 
 @pytest.fixture
 def without_layout(request, monkeypatch):
-    """Leave the panels of a figure where they are, of a test that is not about places: a layout takes most of the
-    time of a figure."""
+    """Skip the layout of figures in tests that do not check positions.
+
+    The layout takes most of the time of a figure.
+    """
     if not {"laid_out", "ticks"}.intersection(request.fixturenames):
         monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda engine, figure: None)
 
 
 @pytest.fixture
 def scores():
-    """``scores({(label, column): [value of seed 0, of seed 1, ...]})``; NaN diverged, None is not done yet."""
+    """``scores({(label, column): [value of seed 0, of seed 1, ...]})``: a frame of scores.
+
+    NaN stands for a diverged seed, None for a seed without a run.
+    """
 
     def call(values, ceiling=100.0):
         rows = []
@@ -58,7 +63,10 @@ def scores():
 
 @pytest.fixture
 def points():
-    """``points(axes, marker, face)``: places of the markers; of a line with a marker at its end, that end."""
+    """``points(axes, marker, face)``: the positions of the markers.
+
+    For a line with a marker at its end, the position of that end.
+    """
 
     def call(axes, marker=None, face=None):
         found = []
@@ -79,7 +87,7 @@ def points():
 
 @pytest.fixture
 def arrows():
-    """``arrows(axes)``: where intervals are longer than the axis."""
+    """``arrows(axes)``: the positions of the arrows at intervals that are longer than the axis."""
 
     def call(axes):
         found = [one for one in axes.collections if isinstance(one, PathCollection) and one.get_zorder() == ARROWS]

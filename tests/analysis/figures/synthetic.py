@@ -1,4 +1,4 @@
-"""Frames of every figure, with seeds that differ, runs that diverged or are missing, and labels as asked."""
+"""Frames for every figure with the given labels. Seeds differ, and some runs diverged or are missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLES = {"vocab_size": (256, 512, 1024, 8192), "num_train_examples": (800, 1
 
 
 def frame_of(name: str, rows: list[dict]) -> pd.DataFrame:
-    """The rows with the columns of the figure of this name; what they lack is NaN, 0 or empty."""
+    """A frame of ``rows`` with the columns of the figure. Missing values are NaN, 0 or empty."""
     columns = FIGURES[name].columns
     empty = {column: {str: "", int: 0}.get(kind, math.nan) for column, kind in columns.items()}
     return pd.DataFrame([empty | {"protocol": PROTOCOL} | row for row in rows])[list(columns)].astype(columns)

@@ -1,4 +1,4 @@
-"""The frames that figures draw have the numbers, intervals, references and notes of the tables."""
+"""Frames for figures have the numbers, intervals, references and notes of the tables."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def test_the_best_answer_without_context_is_a_row_without_a_label(scores):
 
 @pytest.fixture
 def stored():
-    """``stored(rows)``: collected frame and records of ``(id, label, seed, setting, rate, status, accuracies)``."""
+    """``stored(rows)``: a frame of collected jobs and their records.
+
+    A row is ``(id, label, seed, setting, rate, status, accuracies)``.
+    """
 
     def call(rows, split="validation", name="token_accuracy"):
         collected, records = [], {}
@@ -215,7 +218,10 @@ def test_the_front_holds_just_what_nothing_dominates(points):
 
 @pytest.fixture
 def collected():
-    """``collected([(changes, label, accuracies by seed), ...])``; None is a job to do, "diverged" a diverged one."""
+    """``collected([(changes, label, accuracies by seed), ...])``: collected jobs.
+
+    None stands for a job without a run, "diverged" for a diverged one.
+    """
 
     def call(rows):
         jobs = []

@@ -138,7 +138,10 @@ ENDS = {"S": (0.0, 100.0), "R": (100.0, 0.0)}
 
 
 def loss(runs, seconds=2.0):
-    """``loss({(label, seed, status): [loss of every evaluation]})``, which is 0.1 higher on validation text."""
+    """``loss({(label, seed, status): [loss of every evaluation]})``: a frame of losses.
+
+    Validation losses are 0.1 higher.
+    """
     rows = [
         {"id": f"{label}{seed}", "label": label, "seed": seed, "status": status, "evaluation": i, "step": 10 * i}
         | {"tokens": 640 * i, "seconds": (seconds + seed) * i, "train_loss": value, "validation_loss": value + 0.1}

@@ -44,7 +44,7 @@ def overlaps(boxes: list[Bbox], others: list[Bbox]) -> np.ndarray:
 
 @functools.cache
 def make_figure(name, labels, count, width, **choices):
-    """A figure of so many tasks, made once for all tests, which change nothing of it but its resolution."""
+    """A figure with ``count`` panels, cached for all tests. Tests change only its resolution."""
     frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
     return FIGURES[name].draw(frame, layout=Layout(width), **choices)
 

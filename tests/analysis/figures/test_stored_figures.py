@@ -43,12 +43,12 @@ def fill(store):
 
 @pytest.fixture
 def data(store):
-    """``data(...)``: what figures draw of a selection."""
+    """``data(...)``: the data for figures of a selection of stored runs."""
     return lambda **choices: Selection(results=store.root, **choices).select()
 
 
 def frames_and_reasons(data):
-    """The frames of the figures that can be drawn, and why the others cannot."""
+    """The frames of the figures that can be drawn, and for each other figure the reason why it cannot."""
     frames, reasons = {}, {}
     for name in FIGURES:
         try:

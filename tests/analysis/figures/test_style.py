@@ -1,4 +1,4 @@
-"""Every label has its own color and marker in a figure, and colors differ to every eye."""
+"""Every label has its own colour and marker in figures, and colours differ for every kind of colour vision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.usefixtures("without_layout")
 TABLE = synthetic.TABLE
 PROTAN = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
 DEUTAN = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
-"""Linear RGB as protanopes and deuteranopes see it: Machado, Oliveira and Fernandes, 2009, severity 1."""
+"""Matrices from linear RGB to the RGB that protanopes and deuteranopes see (Machado, Oliveira and Fernandes, 2009,
+severity 1)."""
 LMS = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566]]
 LMS += [[0.0883024619, 0.2817188376, 0.6299787005]]
 LAB = [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099]]

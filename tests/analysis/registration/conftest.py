@@ -33,24 +33,24 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def file(whole, tmp_path) -> Path:
-    """A copy of the file of that registration, without its runs."""
+    """A copy of the registration file, without its runs."""
     return Path(shutil.copy(whole / "lag.registered.json", tmp_path))
 
 
 @pytest.fixture
 def filled(whole, tmp_path) -> Path:
-    """The file of the registration in a copy of that folder."""
+    """The registration file in a copy of the folder ``whole``, with all runs."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return tmp_path / "lag.registered.json"
 
 
 @pytest.fixture
 def judged(whole):
-    """``judged()``: :func:`judge` of what is wholly stored."""
+    """``judged()``: :func:`judge` on the registration with all its runs."""
     return lambda: judge(whole / "lag.registered.json")
 
 
 @pytest.fixture
 def judged_again(filled):
-    """``judged_again()``: :func:`judge` of the copy."""
+    """``judged_again()``: :func:`judge` on the copy of the registration."""
     return lambda: judge(filled)

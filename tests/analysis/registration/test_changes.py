@@ -1,4 +1,4 @@
-"""Values and claims that are others than the registered ones are named, and make verdicts provisional."""
+"""Values and claims that differ from the registered ones are named, and make verdicts provisional."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from registrations import LABELS, write_registration
 
 @pytest.fixture(scope="module")
 def loaded(whole):
-    """The registration in ``whole``, and its experiment."""
+    """The registration in the folder ``whole``, and its experiment."""
     found, results = load_registration(whole / "lag.registered.json", whole / "results")
     return found, results
 
@@ -43,7 +43,7 @@ def papers(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 def with_threshold(content: dict, name: str, value) -> dict:
-    """The content of a registration by an installation in which the value of a dotted name was another one."""
+    """The content of a registration made where the value ``name`` (a dotted name) was ``value``."""
     content = copy.deepcopy(content)
     *outer, last = name.split(".")
     functools.reduce(dict.__getitem__, outer, content["thresholds"])[last] = value
@@ -51,7 +51,7 @@ def with_threshold(content: dict, name: str, value) -> dict:
 
 
 def with_claim(content: dict, **changes) -> dict:
-    """The content of a registration by an installation in which the first claim was another one."""
+    """The content of a registration made where the first claim had other fields."""
     first, *others = content["claims"]
     assert set(changes) <= set(first)
     return content | {"claims": [first | changes, *others]}
@@ -81,7 +81,7 @@ OTHERS = {
     "published.R-cg-q.mad_average": 10.0,
     "quantities.lag": [MAD_AVERAGE, LOSS],
 }
-"""By name of a value that decides: another value of it."""
+"""For each value that verdicts depend on: a different value."""
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from registrations import GAINS, LATER, judge, write_grid
 
 @pytest.fixture
 def stored(filled, tmp_path):
-    """The store of what was registered, and one job of it."""
+    """The store of the registered runs, and one registered job."""
     store = Store(tmp_path / "results")
     (job,) = (
         run.job for run in store.runs() if (run.job.label, run.job.task, run.job.seed) == ("R-12!", "compression", 1)
@@ -91,7 +91,7 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("ended", "is_early"), [(-1, True), (0, False), ("", True), ("soon", True)])
 def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(ended, is_early, stored, filled):
-    """The date of its files is the date of the import."""
+    """The modification times of files are those of the import, so they are not used."""
     store, job = stored
     registered = datetime.strptime(json.loads(filled.read_text())["registered"], "%Y-%m-%d %H:%M:%S").replace(
         tzinfo=UTC
