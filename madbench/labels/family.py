@@ -391,7 +391,7 @@ class Family(Generic[L, A]):
         return False
 
     def own_modules(self, label: L) -> Sequence[str]:
-        """The modules that compute this label besides those that the family's own module imports.
+        """The modules that compute this label but that the module of the family does not import.
 
         The digest of the label's code covers both kinds of modules (:mod:`madbench.suites.code`). Only families of
         madbench itself need this method.

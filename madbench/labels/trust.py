@@ -77,7 +77,7 @@ def _may_import(label: str) -> bool:
 
 
 def trusts_entries() -> bool:
-    """True if code to which an entry of the user, or of an installed package, refers may be imported.
+    """True if the code that entries of the user or of an installed package name may be imported.
 
     False within :func:`allow_only`.
     """

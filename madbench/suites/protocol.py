@@ -169,10 +169,10 @@ def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict
 def _by_rates(items_of_profiles: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
     """Group items whose protocols differ only in learning rates and weight decays. Keys are ids of protocols.
 
-    ``items_of_profiles`` has triples of an item, its job, and the ids of the protocols to which the item belongs. Each
-    pair of rate and decay has an id of its own. Labels are compared at equal rates and decays. There is therefore one
-    group for each set of rates and decays at which a label was trained. A group has the items at these rates of every
-    label that was trained at all of them. An item can be in several groups.
+    ``items_of_profiles`` has triples of an item, its job, and the ids of the protocols to which the item belongs. At
+    first, each pair of rate and decay is a protocol of its own. Labels are compared at equal rates and decays, so there
+    is one group for each set of rates and decays at which a label was trained. A group has the items at these rates of
+    every label that was trained at all of them. An item can be in several groups.
     """
     ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in items_of_profiles:

@@ -184,7 +184,8 @@ class EpochTraining(Training):
     def batch_sizes(self, examples: int) -> tuple[int, ...]:
         """The distinct batch sizes of an epoch of ``examples`` examples.
 
-        These are the full batch, or all examples if there are fewer, and the smaller last batch, if there is one.
+        The first is the size of a full batch, or of all examples if there are fewer. If the last batch is smaller, its
+        size is the second.
         """
         sizes = (min(self.batch_size, examples), examples % self.batch_size)
         return tuple(dict.fromkeys(size for size in sizes if size))

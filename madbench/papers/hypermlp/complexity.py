@@ -1,6 +1,6 @@
 """Table 3 of the HyperMLP paper: how the cost of a pass grows with the length, with and without sequence mixing.
 
-Also how the cost that mixing adds grows with its rank and with the length.
+The module also checks how the cost that mixing adds grows with the rank of the mixing and with the length.
 """
 
 from __future__ import annotations

@@ -98,9 +98,10 @@ class WorldMeasure(Measure):
 
 
 class FigureMeasure(WorldMeasure):
-    """The measure of a figure of learned matrices, from colliding agents without controls, with the figure's embedding.
+    """The measure of a figure of learned matrices.
 
-    For a figure of C itself, a verdict says whether the learned C of the first seed is not a multiple of the devised C.
+    It trains on colliding agents without controls, with the embedding of the figure. For a figure of C itself, a
+    verdict says whether the learned C of the first seed is not a multiple of the devised C.
     """
 
     def plan(self, request: Request) -> Experiment:
