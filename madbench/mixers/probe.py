@@ -15,8 +15,9 @@ class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
     Row t is the output of token t. In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l]
-    belongs to the slot or token l steps before row t, and L is the largest number of these. An entry is zero or False
-    for l > t and outside a window. Tensors other than ``active`` have any floating dtype. No tensor has gradients.
+    belongs to the slot or token l steps before row t, and L is the largest number of slots or tokens of a row. An entry
+    is zero or False for l > t and outside a window. Tensors other than ``active`` have any floating dtype. No tensor
+    has gradients.
     """
 
     weights: Tensor | None = None

@@ -31,8 +31,8 @@ def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | No
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """Wrap a method of ``module`` so that later calls use the parameter tensors that the module has now.
 
-    ``torch.func.functional_call`` replaces the parameters of a module only during the forward pass, and the method is
-    called again in the backward pass.
+    ``torch.func.functional_call`` replaces the parameters of a module only during the forward pass. Without this
+    wrapper, the call in the backward pass would use the module's own parameters again.
     """
     lent = dict(module.named_parameters())
 

@@ -61,9 +61,10 @@ def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """Yield slices that divide ``rows`` (N, D) into blocks. Only the first block if the tensor has no data.
+    """Yield slices that divide ``rows`` (N, D) into blocks.
 
-    Without data, only memory is measured, and all blocks need equal memory.
+    If the tensor has no data, only the first slice is yielded: the pass then serves to measure memory, and all blocks
+    need equal memory.
     """
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

@@ -46,10 +46,10 @@ class TokenLoss(nn.Module):
         self.model = cast("TokenModel", model)
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """A key of a call of the loss. Calls with equal keys and equal shapes run the same operators.
+        """A key of a call of the loss, or None if the call cannot be recorded.
 
-        A recorded call may be replayed for a call with the same key (:mod:`madbench.training.replay`). None if the call
-        cannot be recorded.
+        Calls with equal keys and equal shapes run the same operators. A recorded call may therefore be replayed for
+        them (:mod:`madbench.training.replay`).
         """
         counted = int((targets != IGNORE).count_nonzero())
         if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:

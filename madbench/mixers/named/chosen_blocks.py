@@ -26,7 +26,7 @@ def precise_heads(layer: BuiltLayer, x: Tensor, position: int, norms: Sequence[n
 
     In 16 bits, rounding would make some queries choose other blocks. Queries and keys are rotated by position, and the
     first token is at ``position``. ``norms`` are two modules, whose ``weight`` is the gain of an RMSNorm per head. If
-    it is empty, there is no norm.
+    ``norms`` is empty, there is no norm.
     """
     with without_autocast(x):
         sides = [linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]

@@ -32,8 +32,8 @@ def reference(
     ``rope`` and ``settings`` (the keyword arguments of :func:`_sequence`) are arguments of the ``DynamicMLP`` and of
     its allocation. ``rows`` are the indices of the rows to compute; None means all.
 
-    A row sees the tokens up to its own, or all tokens if ``causal`` is false. The slots of later tokens are then last;
-    in the lag layout the newest of them is first. With ``window``, a row sees only tokens at a distance below
+    A row sees the tokens up to its own, or all tokens if ``causal`` is false. Tokens after the row then have the last
+    slots, in the lag layout with the newest token first. With ``window``, a row sees only tokens at a distance below
     ``window``.
     """
     w = {name: value.double() for name, value in parameters.items()}

@@ -34,9 +34,10 @@ class Mamba3(Recurrent):
     """The named operator Mamba-3 (SISO): a state-space model with rotated keys and queries, and two writes per token.
 
     The equations are in the docstring of this module. ``Dims.key`` is the state size N, and ``Dims.value`` is the
-    head's width P. A token's product B x^T is written at this token and at the next one, but the functions that compute
-    recurrences write each key once. It is therefore written in the token's row with the sum of both weights. This row
-    must not read the weight of the next token, so its score with its own key is given separately (``Dynamics.own``).
+    head's width P. A token's product B x^T is written at this token, and with another weight at the next token. The
+    functions that compute recurrences write each key only once. The product is therefore written in the token's own
+    row, with the sum of both weights. The output of this row must not include the second weight, so the score of the
+    row with its own key is given separately (``Dynamics.own``).
     """
 
     heavy: bool = False

@@ -53,11 +53,11 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare an output row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in x (eq. 41).
+    """Check that an output row, multiplied by the norm of its hidden scores, is linear in the last token (eq. 41).
 
-    x is the last token, B(X) maps it to its hidden scores, D_s is the diagonal matrix that selects the active slots,
-    and W(2) maps activations to the output. Values and slopes are compared within a cell, for one head. Return the
-    largest relative difference.
+    The product must equal x B(X) D_s W(2). x is the last token, B(X) maps it to its hidden scores, D_s is the diagonal
+    matrix that selects the active slots, and W(2) maps activations to the output. Values and slopes are compared within
+    a cell, for one head. Return the largest relative difference.
     """
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)

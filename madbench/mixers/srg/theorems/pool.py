@@ -248,7 +248,7 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
 
     It is the larger of two numbers, over heads and rows: the increase of the total variation of random signed measures
     on a pool when inactive slots are removed, and the number of slots whose activity is not given by the sign of their
-    score alpha. Two tokens of the context are equal, so that atoms coincide if slots are tokens.
+    score alpha. Two tokens of the context are equal, so that pools without mixing and convolution have two equal atoms.
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
