@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 from madbench.identity.text import is_for_types
 
@@ -63,7 +63,8 @@ def untyped(tree: ast.Module) -> ast.Module:
     tree = _Untyping(casts, frozenset(_read_names(tree))).visit(tree)
     used = _names(tree)
     used |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return cast(ast.Module, _ImportRemoval(used, named - used).visit(tree))
+    _ImportRemoval(used, named - used).visit(tree)  # changes the tree itself
+    return tree
 
 
 def _names(tree: ast.Module) -> set[str]:

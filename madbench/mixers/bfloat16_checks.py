@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -106,7 +106,8 @@ def bfloat16_checks(
         return evaluate(mixer, compute, x, late)
 
     def errors() -> Residual:
-        excesses, first, right = [], cast("dict[str, float]", {}), []
+        excesses, right = [], []
+        first: dict[str, float] = {}
         for number in range(INPUTS):
             mixer, x = rounded("auto", length, number)
             right.append(evaluate(mixer, mixer, x, late))
@@ -166,7 +167,8 @@ class _Narrow(TorchDispatchMode):
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
         super().__init__()
         self.axes = axes  # name of an axis, by its length
-        self.names, self.counts = names, cast("dict[str, int]", {})
+        self.names = names
+        self.counts: dict[str, int] = {}
         self.of_positions: dict[int, Tensor] = {}  # by id; keeping the tensor keeps its id unique
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

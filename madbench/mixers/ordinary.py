@@ -156,7 +156,8 @@ def _random_samples(default: Sample) -> list[Sample]:
     ``differential=v2`` hides ``lambda_init``. For each hidden setting, a further sample changes it alone. The random
     numbers are seeded by the label.
     """
-    samples, alone = [default], cast("dict[str, Any]", {})
+    samples = [default]
+    alone: dict[str, Any] = {}
     for number, budget in enumerate(COUNTINGS):
         size = replace(default.allocation.size, budget=budget)
         others = {name: _other_values(default, name, size) for name in used_settings(default.label, default.family)}
@@ -336,7 +337,8 @@ def _change(default: Sample, name: str) -> Residual | None:
     """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:
-        other = cast(Sample, _with(default, {name: value}, size))
+        other = _with(default, {name: value}, size)
+        assert other is not None  # other values are chosen so
         if other.allocation.terms != default.allocation.terms:
             change = math.inf
         elif name in traits.start_settings:

@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from madbench.config import PAPERS, short_repr
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
@@ -112,9 +112,9 @@ class Registry(Generic[T]):
         Raises ``self.error`` if the extension is broken. The message begins with ``where``.
         """
         outcome = self._outcome(name)
-        if isinstance(outcome, self.error):
+        if isinstance(outcome, MadbenchError):
             raise type(outcome)(f"{where}{outcome}" if where else str(outcome))
-        return cast(T, outcome)
+        return outcome
 
     def loadable(self) -> Iterator[tuple[str, T]]:
         """Yield the name and the object of each extension that can be loaded.
@@ -122,8 +122,8 @@ class Registry(Generic[T]):
         Each is imported only when it is reached.
         """
         for name in self.names:
-            if not isinstance(outcome := self._outcome(name), self.error):
-                yield name, cast(T, outcome)
+            if not isinstance(outcome := self._outcome(name), MadbenchError):
+                yield name, outcome
 
     def problem(self, name: str) -> str:
         """The reason why an extension cannot be used. Empty if it can be used, and for an unknown name.
@@ -132,7 +132,7 @@ class Registry(Generic[T]):
         """
         if name not in self.names:
             return self.refused.get(name, "")
-        return str(outcome) if isinstance(outcome := self._outcome(name), self.error) else ""
+        return str(outcome) if isinstance(outcome := self._outcome(name), MadbenchError) else ""
 
     def broken(self) -> dict[str, str]:
         """The extensions that are refused or cannot be loaded: name to reason.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
@@ -20,7 +20,6 @@ from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.lm_eval.measure import Tasks
-    from madbench.models.gpt import GPT
     from madbench.store.format import Measurement
 
 CACHE = "lm_eval"
@@ -195,7 +194,7 @@ def _harness_measurements(
     from madbench.lm_eval.model import HarnessModel
 
     vocabulary = trained.corpus(data).tokenizer()
-    model = HarnessModel(cast("GPT", trained.model), trained.job, vocabulary, device, questions.seq_len)
+    model = HarnessModel(trained.language_model, trained.job, vocabulary, device, questions.seq_len)
     file = cache / model.identity[:16] if cache else None
     yield from measure(model, tasks, EvaluationOptions(questions.shots, questions.limit, file))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.trained_models import TrainedModel
@@ -13,7 +13,7 @@ from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
-    from madbench.models.gpt import GPT
+    pass
 
 
 class StoredModel(HarnessModel):
@@ -40,7 +40,7 @@ class StoredModel(HarnessModel):
         vocabulary = trained.corpus(CorpusOptions(Path(corpus) if corpus is not None else None)).tokenizer()
         rows = max_batch_size if batch_size in (None, "auto") else batch_size
         super().__init__(
-            cast("GPT", trained.model), trained.job, vocabulary, resolve_device(device or "auto"), seq_len, _count(rows)
+            trained.language_model, trained.job, vocabulary, resolve_device(device or "auto"), seq_len, _count(rows)
         )
 
 

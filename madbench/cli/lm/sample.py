@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 from madbench.cli.shared import options
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
@@ -19,7 +19,7 @@ from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
-    from madbench.models.gpt import GPT
+    pass
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def sample(
         count = tokens_of_text.vocab_size
         raise no_effect(f"--top-k {top_k}", because=f"tokenizer {tokens_of_text.spec} has {count} tokens")
     ids = tokens_of_text.encode(prompt).tolist() or [tokens_of_text.end_of_text]
-    model = cast("GPT", trained.model)
+    model = trained.language_model
     new_ids = generate(
         model.to(device),
         ids,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from madbench.cli.shared.options import open_stored
 from madbench.config.options import argument, option
@@ -18,6 +18,7 @@ from madbench.suites import suite_of
 from madbench.text.options import CorpusOptions
 
 if TYPE_CHECKING:
+    from madbench.models.gpt import GPT
     from madbench.store.format import Measurement
     from madbench.text.corpus import Corpus
 
@@ -70,6 +71,11 @@ class TrainedModel:
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
         self.not_stored = ""  # the reason why a measurement could not be stored
+
+    @property
+    def language_model(self) -> GPT:
+        """The model, which was found as a language model."""
+        return cast("GPT", self.model)
 
     def measure(self, measurement: Measurement) -> None:
         """Store a measurement with the model's run. No effect if the model is not in a store.

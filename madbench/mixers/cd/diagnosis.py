@@ -62,7 +62,7 @@ def _fault(text: str) -> tuple[int, str]:
         places[last] = len(PREFIX) + position
         before, position = segment, position + len(segment) + 1
     try:
-        CdLabel(**cast("dict[str, Any]", read(text)))
+        CdLabel(**_fields_in(text))
     except BrokenRule as rule:
         return places.get(rule.segment, len(PREFIX)), rule.problem
     raise AssertionError(f"{text!r} is a label")
@@ -148,13 +148,11 @@ def nearest(text: str) -> str | None:
         if fields is None:
             return None
         wanted |= {name: value for name, value in fields.items() if not wanted.get(name)}
-    label = _mend(
-        cast("dict[str, Any]", read(PREFIX + first)) | {name: value for name, value in wanted.items() if value}
-    )
+    label = _mend(_fields_in(PREFIX + first) | {name: value for name, value in wanted.items() if value})
     if not label:
         return None
     with_preset = spell(wanted | {"rank": label.rank, "over": label.over}, first)
-    is_same = preset_of(first) and label == _mend(cast("dict[str, Any]", read(with_preset)), 0)
+    is_same = preset_of(first) and label == _mend(_fields_in(with_preset), 0)
     return with_preset if is_same else str(label)
 
 
@@ -189,3 +187,10 @@ def _mend(values: Mapping[str, Any], depth: int = 4) -> CdLabel | None:
     except BrokenRule as rule:
         changed = (_mend({**values, **change}, depth - 1) for change in rule.repairs) if depth else ()
         return next(filter(None, changed), None)
+
+
+def _fields_in(text: str) -> dict[str, Any]:
+    """The fields that the text of a label sets, by name. The syntax of the text is known to be right."""
+    fields = read(text)
+    assert fields is not None, text
+    return fields

@@ -105,10 +105,11 @@ class InteractionRow:
         A control breaks a condition of the theorem. The prediction assumes a perfect fit at the training length. Empty
         if the row is not a control.
         """
-        if not self.control:
+        world = self.world
+        if not isinstance(world, Colliding) or not world.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
-        return [cast(Colliding, self.world).control_error(length, error) for error in errors]
+        return [world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
         """The mean squared error at a length that theory gives: the largest predicted error, or else the floor.
@@ -219,7 +220,7 @@ def statement_verdicts(rows: Sequence[InteractionRow]) -> list[StatementVerdict]
     statements = []
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
-            statements += _colliding_verdicts(row)
+            statements += _colliding_verdicts(row, row.world)
         if isinstance(row.world, Plane | Pixels | Series) and row.floor(row.world.length) == 0.0:
             worst = max(max(row.errors(n)) for n in row.world.lengths)
             source = {"plane": "B.1.3", "pixels": "B.3", "series": "B.4"}[row.task]
@@ -241,8 +242,9 @@ def statement_verdicts(rows: Sequence[InteractionRow]) -> list[StatementVerdict]
     return statements
 
 
-def _colliding_verdicts(row: InteractionRow) -> list[StatementVerdict]:
-    world, name = cast(Colliding, row.world), row.name
+def _colliding_verdicts(row: InteractionRow, world: Colliding) -> list[StatementVerdict]:
+    """The verdicts on statements about the agents of ``row``, which are in ``world``."""
+    name = row.name
     if world.control:
         sources = {"without_itself": "against eq. 4 without j = i", "distinct": "Remark D.1, Appendix D.2"}
         holds = row.verdict.startswith("fits L*")
@@ -291,7 +293,7 @@ def _expressiveness_verdict(
     task: str, able: Sequence[InteractionRow], unable: Sequence[InteractionRow]
 ) -> StatementVerdict:
     length = able[0].world.length
-    floor = min(cast(float, row.floor(length)) for row in unable)
+    floor = min(floor for row in unable if (floor := row.floor(length)) is not None)
     holds = all(max(row.errors(length)) < floor for row in able)
     holds &= all(row.verdict == "at its floor or above" for row in unable)
     text = " learns what ".join(", ".join(row.label for row in side) for side in (able, unable)) + " cannot"

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,11 +51,9 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
             for side in ("q", "k"):
                 whole = getattr(d, side)
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
-                pair = (
-                    forms.scores(replace(d, length=None, **cast("dict[str, Any]", {side: value})))
-                    for value in (part, whole - part)
-                )
-                residuals.append(relative(cast(Tensor, sum(pair)), forms.scores(d)))
+                changes: list[dict[str, Any]] = [{side: part}, {side: whole - part}]
+                first, second = (forms.scores(replace(d, length=None, **change)) for change in changes)
+                residuals.append(relative(first + second, forms.scores(d)))
             return torch.stack(residuals).max()
 
         yield Check("V5 linear", "Scores are bilinear in the features.", source, samples.largest(bilinear), 1e-12)

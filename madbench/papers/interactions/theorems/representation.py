@@ -62,11 +62,12 @@ def representation() -> Iterator[Check]:
         return abs(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts]).max()
 
     def width() -> float:
-        generator, nearest = np.random.default_rng(0), cast(Any, math.inf)
+        generator, nearest = np.random.default_rng(0), math.inf
         for _ in range(20):
             vectors = generator.normal(size=(8, 7))
             inverse = np.linalg.pinv(vectors)
-            nearest = min(nearest, np.linalg.norm(np.eye(8) - vectors @ inverse @ inverse.T @ vectors.T, 2))
+            difference = np.eye(8) - vectors @ inverse @ inverse.T @ vectors.T
+            nearest = min(nearest, float(np.linalg.norm(difference, 2)))
         return 1 - nearest
 
     def compressed() -> float:
