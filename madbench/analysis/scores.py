@@ -303,9 +303,10 @@ def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
 
 
 def _repeat_scores(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """A frame of scores with the scores of each row repeated for every row that this row represents.
+    """A copy of the frame of scores that also has the rows that :func:`without_alike_rows` left out.
 
-    ``alike`` has the names of the rows that each row represents, as :func:`without_alike_rows` returns them.
+    Such a row gets the scores of the row that represents it. ``alike`` has, by the name of each row in ``scores``, the
+    names of the rows that it represents, as :func:`without_alike_rows` returns them.
     """
     places: list[int] = []
     labels: list[str] = []

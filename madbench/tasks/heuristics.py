@@ -85,9 +85,10 @@ class _Rules:
         return cls(setting, np.unique(others[others != IGNORE]), usual, is_another)
 
     def right(self, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The number of correctly answered questions per position, (T,).
+        """The expected number of questions that the rule answers correctly at each position, (T,).
 
-        If k ids are equally common, each counts 1 / k.
+        If the most common id is one of k equally common ids, a question that has one of them as its answer counts
+        1 / k. If the inputs show none of ``answers``, every question without a fixed answer counts 1 / ``num_answers``.
         """
         is_usual = self.usual != IGNORE
         right = np.where(is_usual, (targets == self.usual).sum(axis=0), 0.0)

@@ -168,8 +168,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
     """Check ``saved``, the state of a trial (``trial.state``) from a checkpoint, and return it.
 
-    Raises ``ValueError`` if ``saved`` is no dictionary or lacks a name, or if a value has another type than the trial's
-    own value. In place of any value, a state dict of the model is accepted too.
+    ``saved`` must be a dictionary with the names of ``trial.state``. Each value must have the type of the trial's own
+    value, or be a state dict with the names and shapes of the model's. Otherwise an error is raised.
     """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")

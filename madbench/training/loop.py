@@ -196,6 +196,9 @@ def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphSt
 class GroupLoop:
     """The training loop of a group. Its members take their steps together until all of them are over.
 
+    After an interruption, some members may be ahead of others. They wait until the others have caught up. In the
+    methods, ``live`` are the members that do not wait: all that have taken the lowest number of steps.
+
     If an evaluation or a call of ``finish`` raises an error for one of several members, the other members train on. The
     first such error is raised after all members are over. ``StoreError`` is raised at once.
     """
@@ -247,9 +250,9 @@ class GroupLoop:
             raise self.errors[0]
 
     def end(self, over: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
-        """Call ``finish`` for the members ``over``, and take them out of the group.
+        """Take the members ``over``, which are over, out of the group, and call :attr:`finish` for each of them.
 
-        ``live`` are the members at the lowest step. They include those in ``over``.
+        ``live`` are the members that do not wait for others. They include those in ``over``.
         """
         seconds = self.watch.lap() / len(live)
         for member in live:
@@ -264,8 +267,8 @@ class GroupLoop:
     def remove(self, gone: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
         """Take the members ``gone`` out of the group, and write checkpoints of the other members in ``live``.
 
-        ``live`` are the members at the lowest step. Without these checkpoints, a killed and resumed run would repeat
-        steps in a group of another size, with other rounding.
+        ``live`` are the members that do not wait for others. Without these checkpoints, a killed and resumed run would
+        repeat steps in a group of another size, with other rounding.
         """
         self.group, self.step = [member for member in self.group if member not in gone], None
         left = [member for member in live if member not in gone]
@@ -275,7 +278,7 @@ class GroupLoop:
             self.save(left)
 
     def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
-        """Take step ``now`` of the members at the lowest step, ``live``.
+        """Take step ``now`` of the members ``live``, and the same step of copies of the members that wait for them.
 
         Return the learning rate and the gradient norm of each member of :attr:`stacked`, in two lists.
         """

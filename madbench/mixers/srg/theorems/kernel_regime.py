@@ -105,8 +105,8 @@ def stability(mixer: DynamicMLP, x: Tensor) -> float:
     """The number of rows whose active slots change although no hidden score moves by the row's margin (Lemma D.11).
 
     The margin of a row is its smallest absolute hidden score. All parameters move along random directions, in growing
-    steps. If no row stays within its margin, or no row beyond its margin changes its active slots, nothing is measured:
-    the result is then the number of all rows.
+    steps. Rows are counted for each head, and again after each step. If no row stays within its margin, or no row
+    beyond its margin changes its active slots, nothing is measured: the result is then the number of all rows.
     """
     parameters, generator = [*mixer.parameters()], torch.Generator().manual_seed(0)
     start = _selecting_scores(mixer, x)
