@@ -51,6 +51,7 @@ from madbench.suites import suite_of
 from madbench.suites.code import PARTS, package_code
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
+from madbench.training.options import LoopOptions
 
 KEPT = ROOT / "build" / "equal_code"
 HAS_DIGESTS = b'"package_code"'
@@ -283,8 +284,8 @@ def executed_functions(jobs: Sequence[Job], details: Mapping[str, Any], corpora:
         try:
             for work in (works := [Path(folder, job.id) for job in jobs]):
                 work.mkdir()
-            threads = details.get("threads", 1)
-            train_with(DETAIL in details, jobs, works, stop, threads=threads, stacking="always", corpora=corpora)
+            options = LoopOptions(threads=details.get("threads", 1), stacking="always")
+            train_with(DETAIL in details, jobs, works, stop, corpora=corpora, options=options)
         except StopTraining:
             pass
         finally:

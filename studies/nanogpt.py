@@ -44,6 +44,7 @@ from madbench.suites.language.trial import ROWS_PER_EVALUATION
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
 from madbench.training.loop import train
+from madbench.training.options import LoopOptions
 
 CODES = ("nanoGPT", "madbench")
 CHECKOUT_FILES = ("train.py", "model.py", "configurator.py")
@@ -153,7 +154,7 @@ def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder
             on_step(completed=event["progress"]["step"])
 
     store = Store.open(folder)
-    training = functools.partial(train, corpora={corpus.digest: corpus}, micro_batch=options.batch)
+    training = functools.partial(train, corpora={corpus.digest: corpus}, options=LoopOptions(micro_batch=options.batch))
     run_jobs([[job]], store, training, on_event=show, threads_per_slot=options.threads)
     record = store.read(job.id).record
     if record.status != "finished":

@@ -50,14 +50,14 @@ Letter("u", "readout gain",
     Insertion(f"{SRG}/budget.py", "TERMS", "'registers'",
         '"readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),'),
     Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.__init__", "self._draw()", """\
-gain = torch.empty(allocation.vo_width)
-self.readout_gain = nn.ParameterDict({"p": gain}) if label.readout_gain else None"""),
+self.readout_gain = nn.Parameter(torch.empty(allocation.vo_width)) if label.readout_gain else None
+self.starts_at_zero += ["readout_gain"] if label.readout_gain else []"""),
     Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.read_out", "self.head_gate", """\
 if self.readout_gain is not None:
-    o = o * (1 + self.readout_gain["p"]).to(o.dtype)"""),
-    Insertion(f"{SRG}/reference.py", "_sequence", "outputs.append(o)", """\
-if label.readout_gain:
-    o = (1 + w["readout_gain.p"]) * o"""),
+    o = o * (1 + self.readout_gain).to(o.dtype)"""),
+    Insertion(f"{SRG}/reference.py", "_Row.readout", "self.label.head_gate", """\
+if self.label.readout_gain:
+    o = (1 + w["readout_gain"]) * o"""),
 ]  # fmt: skip
 """The edits of a letter: its row and its field, its parameters, the operator, and the reference."""
 LETTER_ON_SCORES = [
@@ -69,9 +69,9 @@ Letter("u", "soft cap",
     Insertion(f"{SRG}/block_attention.py", "weights", "mixer.sink", """\
 if mixer.label.soft_cap:
     h = torch.tanh(h)"""),
-    Insertion(f"{SRG}/reference.py", "_sequence", "hidden.append(z)", """\
-if label.soft_cap:
-    z = torch.tanh(z)"""),
+    Insertion(f"{SRG}/reference.py", "_Row.activations", "self.n_head", """\
+if self.label.soft_cap:
+    hidden = [torch.tanh(z) for z in hidden]"""),
 ]  # fmt: skip
 """The edits of a letter that acts on scores, but none of the paths that compute only the letters that they know."""
 TESTS_OF_LETTERS = [

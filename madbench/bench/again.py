@@ -29,6 +29,7 @@ from madbench.store.runs import Run, Store
 from madbench.suites import size_of, suite_of
 from madbench.text.corpus import Corpus
 from madbench.training.loop import train
+from madbench.training.options import LoopOptions
 
 ONEDNN_IS_FASTER = products.onednn_is_faster
 """The function that chooses oneDNN or MKL for large matrix products in this process. :func:`train_with` replaces it.
@@ -247,18 +248,19 @@ def repeat(
         details = group[0].record.details
         by_machine[details.get("threads", 1), DETAIL in details].append([run.job for run in group])
     for (threads, uses_onednn), jobs in by_machine.items():
-        training = functools.partial(train_with, uses_onednn, threads=threads, stacking="always", corpora=corpora)
+        options = LoopOptions(threads=threads, stacking="always")
+        training = functools.partial(train_with, uses_onednn, corpora=corpora, options=options)
         run_jobs(jobs, store, training, on_event, slots=slots, threads_per_slot=threads)
     return [RepeatedRun(_with_curve(run), store.read(run.job.id).record) for group in groups for run in group]
 
 
-def train_with(uses_onednn: bool, *arguments: Any, **options: Any) -> list[Record]:
+def train_with(uses_onednn: bool, *arguments: Any, **further: Any) -> list[Record]:
     """Train in a worker, with or without oneDNN for large matrix products. The records name the library that was used.
 
     The other arguments and the result are those of :func:`madbench.training.loop.train`.
     """
     vars(products)["onednn_is_faster"] = ONEDNN_IS_FASTER if uses_onednn else lambda: False
-    return train(*arguments, **options)
+    return train(*arguments, **further)
 
 
 def rows_by_task(repeats: Iterable[RepeatedRun]) -> list[dict[str, Any]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from madbench.config import convert, short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError, no_effect
 from madbench.execute.base import Executor
+
+if TYPE_CHECKING:
+    from madbench.training.options import LoopOptions
 
 Compile = Literal["never", "auto", "always"]
 """The choices of ``--compile``."""
@@ -97,6 +100,18 @@ class RunOptions:
     """The GPUs that the slots take in turn, as values of CUDA_VISIBLE_DEVICES. See :class:`MachineOptions`."""
     executor: Executor | None = None
     """The executor that trains the jobs on other machines. None to train them on this machine."""
+
+    def for_loop(self) -> LoopOptions:
+        """The options of the training loop, without a folder for measurements and a number of threads."""
+        from madbench.training.options import LoopOptions
+
+        return LoopOptions(
+            micro_batch=self.micro_batch,
+            compile=self.compile,
+            keep_weights=self.keep_weights,
+            cuda_graph=not self.no_cuda_graph,
+            stacking="measured" if self.group is None else "always",
+        )
 
     def check(self, device: str) -> None:
         """Raise ``ConfigError`` for an option that has no effect on ``device``, under torchrun, or with another option.

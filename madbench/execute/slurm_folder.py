@@ -48,6 +48,7 @@ from madbench.jobs import Job, Record
 from madbench.store.format import DamagedRunError, encode, read_run
 from madbench.suites import job_from_dict
 from madbench.text.manifest import Manifest
+from madbench.training.options import LoopOptions
 
 _ID = re.compile("[0-9]+(_[0-9]+)?")
 
@@ -223,7 +224,8 @@ def _decode_train(encoded: Mapping[str, Any]) -> Train:
 def _encode_setting(name: str, value: Any) -> Any:
     """One keyword argument of the training function as JSON. Text, numbers, booleans and None are unchanged.
 
-    Paths, corpora and mappings become JSON objects. Raises ``ConfigError``, which mentions ``name``, for other values.
+    Paths, corpora, mappings and the options of the training loop become JSON objects. Raises ``ConfigError``, which
+    mentions ``name``, for other values.
     """
     from madbench.text.corpus import Corpus
 
@@ -234,10 +236,12 @@ def _encode_setting(name: str, value: Any) -> Any:
     if isinstance(value, Corpus):
         cache = None if value.cache is None else str(value.cache)
         return {"corpus": asdict(value.manifest), "folder": str(value.folder), "cache": cache}
+    if isinstance(value, LoopOptions):
+        return {"options": {key: _encode_setting(key, item) for key, item in vars(value).items()}}
     if isinstance(value, Mapping):
         return {"mapping": {key: _encode_setting(name, item) for key, item in value.items()}}
     problem = f"{name} is an object of {type(value).__name__}, which Slurm jobs cannot be told"
-    raise ConfigError(f"{problem}; expected numbers, text, paths, corpora and mappings of these")
+    raise ConfigError(f"{problem}; expected numbers, text, paths, corpora, LoopOptions and mappings of these")
 
 
 def _decode_setting(value: Any) -> Any:
@@ -250,4 +254,6 @@ def _decode_setting(value: Any) -> Any:
 
         cache = None if value["cache"] is None else Path(value["cache"])
         return Corpus(Path(value["folder"]), from_mapping(Manifest, value["corpus"], "the corpus"), cache)
+    if "options" in value:
+        return LoopOptions(**{key: _decode_setting(item) for key, item in value["options"].items()})
     return {key: _decode_setting(item) for key, item in value["mapping"].items()}

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import settings_of
 from madbench.errors import no_effect
@@ -20,6 +20,9 @@ from madbench.store.html import html_table
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
+
+if TYPE_CHECKING:
+    from madbench.training.options import LoopOptions
 
 SPEEDS = "speed"  # folder in the results for measurements of this machine
 
@@ -154,20 +157,15 @@ class Experiment(TableRows):
         store = Store.open(self.results, create=bool(unfinished)) if is_first() else Store(self.results)
         corpora_of_rows = (row.protocol.corpus for row in self.rows)
         corpora = {corpus.digest: corpus.absolute() for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
-        training = functools.partial(
-            train,
-            device=self.device,
-            corpora=corpora,
-            micro_batch=options.micro_batch,
-            compile=options.compile,
-            keep_weights=options.keep_weights,
-            cuda_graph=not options.no_cuda_graph,
-            stacking="measured" if options.group is None else "always",
-            measurements=self.results.absolute() / SPEEDS,
-        )
+        training = functools.partial(train, device=self.device, corpora=corpora)
         if executor is not None:
+            training = functools.partial(training, options=self._loop_options(options))
             return executor(groups_of(self.jobs, options.group or 1), store, training, on_event=on_event, policy=policy)
         return self._train_here(unfinished, store, training, on_event, policy, options)
+
+    def _loop_options(self, options: RunOptions, threads: int | None = None) -> LoopOptions:
+        """The options of the training loop, which stores measured step times in the results folder."""
+        return replace(options.for_loop(), measurements=self.results.absolute() / SPEEDS, threads=threads)
 
     def _unfinished(self, policy: Policy) -> list[Job]:
         """The jobs that are to be trained: those without a run, and those whose stored run the policy replaces."""
@@ -211,7 +209,7 @@ class Experiment(TableRows):
             total += run_jobs(
                 groups,
                 store,
-                functools.partial(training, threads=chosen.per_job),
+                functools.partial(training, options=self._loop_options(options, chosen.per_job)),
                 on_event=on_event,
                 policy=replace(policy, max_failures=failures_left),
                 slots=at_once,

@@ -16,6 +16,8 @@ from madbench.errors import BudgetError
 from madbench.mixers import Size
 
 T = TypeVar("T")
+CONV_TAPS = 4
+"""Taps of a short convolution, unless a named layer has another number. The last tap applies to the current token."""
 WIDE_MODEL = 256
 WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time unless d_vo is a multiple of this
 

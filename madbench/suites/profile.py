@@ -457,6 +457,12 @@ def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str,
     return changed
 
 
+def check_task(task: str, tasks: Sequence[str], where: str = "") -> None:
+    """Raise ``ConfigError`` if ``tasks``, those of a suite, lack ``task``. The message begins with ``where``."""
+    if task not in tasks:
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, tasks)}")
+
+
 def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
     """Raise ``ConfigError`` for an override of ``tasks.TASK...`` whose task is not in ``tasks``."""
     for override in overrides:

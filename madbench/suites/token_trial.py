@@ -16,7 +16,7 @@ from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
 from madbench.suites.epoch_trial import EpochTrial
-from madbench.suites.tokens import LARGEST_COEFFICIENT, TokenJob, schedule, setting_of
+from madbench.suites.tokens import LARGEST_COEFFICIENT, TokenJob, TokenSuite, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -97,7 +97,7 @@ class TokenTrial(EpochTrial[TokenJob]):
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.setting = setting_of(self.job)
-        self.take(load_data(self.job, self.device), self.setting.input_len, schedule(self.job))
+        self.take(load_data(self.job, self.device), self.setting.input_len, TokenSuite.schedule(self.job))
         self.is_published = self.job.fidelity == "published"
         self.judge = "test" if self.is_published else "validation"
         if self.is_published:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from madbench.config import Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -19,7 +19,7 @@ from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
 from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
@@ -186,88 +186,9 @@ class TokenProfile(Profile[ModelConfig]):
         return changes
 
 
-def plan(
-    labels: Iterable[str],
-    profile: TokenProfile,
-    *,
-    suite: str,
-    tasks: Iterable[str],
-    seeds: Sequence[int] = (0,),
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    precision: Precision = "float32",
-) -> Plan[TokenJob]:
-    """Plan jobs of token tasks, without duplicates.
-
-    They are in the order label, task, setting, learning rate, weight decay, seed. Raises ``LabelError``,
-    ``ConfigError`` or ``BudgetError`` if a job could not be trained.
-    """
-    chosen = list(tasks)
-
-    def planned(profile: TokenProfile, labels: Sequence[str]) -> list[TokenJob]:
-        runs: list[PlannedRun[TrainingConfig]] = []
-        for task in chosen:
-            runs_of_task = profile.runs(task, precision)  # reports a fault of the task first
-            source = task_source(task)
-            runs += [
-                PlannedRun(task, setting, setting["seq_len"], training, source) for setting, training in runs_of_task
-            ]
-        return with_steps(plan_jobs(suite, labels, profile, runs, budget, fidelity), size)
-
-    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
-
-
-def canonical(job: TokenJob) -> TokenJob:
-    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
-    setting, model = setting_of(job), job.model
-    is_published = job.fidelity == "published"
-    training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
-    batched: list[Split] = ["train", "test"] if is_published else ["train"]  # the test batch affects published scores
-    batch_size = min(training.batch_size, max(map(setting.count, batched)))
-    stop_accuracy = training.stop_accuracy if training.stop_accuracy <= 1 else NEVER
-    return canonical_job(
-        job,
-        model.d_model,
-        setting.seq_len,
-        redraws=is_published and setting.model == "language_model",
-        is_shorter=setting.input_len < setting.seq_len,
-        model=dataclasses.replace(model, mlp_width=model.inner_width),
-        training=dataclasses.replace(training, batch_size=batch_size, stop_accuracy=stop_accuracy),
-    )
-
-
-def schedule(job: TokenJob) -> Schedule:
-    """The learning-rate schedule of a job. The rate is constant in the published fidelity."""
-    config = job.training
-    if job.fidelity == "published":
-        rate = config.learning_rate
-        config = dataclasses.replace(config, warmup_steps=0, min_learning_rate=rate, lr_decay_steps=0)
-    return config.schedule(config.total_steps(setting_of(job).num_train_examples), divides_last=True, matched=job.steps)
-
-
 def setting_of(job: Job) -> TaskSetting:
     """The task setting of a job."""
     return make_setting(job.task, job.setting, f"setting of {job.task}")
-
-
-def size(job: TokenJob) -> JobSize:
-    """The size of a job: its parameters, steps, tokens and FLOPs."""
-    setting, config = setting_of(job), job.training
-    mixers = solve_mixers(job, setting.seq_len)
-    cost = job.model.cost(mixers, setting.input_len, setting.vocab_size, setting.model == "autoencoder")
-    judged = setting.count("validation" if job.fidelity == "corrected" else "test")
-    examples = setting.num_train_examples
-    seen, epochs = config.seen(examples, job.steps)
-    return JobSize(
-        parameters=cost.parameters,
-        steps=schedule(job).steps,
-        seq_len=setting.input_len,
-        sequences_per_step=min(config.batch_size, examples),
-        flops_per_token=cost.flops_per_token,
-        trained_tokens=seen * setting.input_len,
-        evaluated_tokens=(epochs * judged + setting.num_test_examples) * setting.input_len,
-        mixers=mixers,
-    )
 
 
 class TokenSuite(Suite[TokenProfile, TokenJob]):
@@ -284,15 +205,88 @@ class TokenSuite(Suite[TokenProfile, TokenJob]):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    canonical = staticmethod(canonical)
-    schedule = staticmethod(schedule)
-    size = staticmethod(size)
     budgets = tuple(BUDGETS)
 
-    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]) -> Plan[TokenJob]:
-        tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
-        chosen: dict[str, Any] = {**options, "tasks": tasks, "suite": self.name}
-        return plan(labels, profile, **chosen)
+    def plan(  # type: ignore[override]  # takes no corpus, because the suite reads no text
+        self,
+        labels: Iterable[str],
+        profile: TokenProfile,
+        *,
+        tasks: Iterable[str] | None = None,
+        seeds: Sequence[int] = (0,),
+        fidelity: Fidelity = "corrected",
+        budget: Budget = "strict",
+        precision: Precision = "float32",
+    ) -> Plan[TokenJob]:
+        """Plan jobs of token tasks, without duplicates.
+
+        They are in the order label, task, setting, learning rate, weight decay, seed. Raises ``LabelError``,
+        ``ConfigError`` or ``BudgetError`` if a job could not be trained.
+        """
+        chosen = list(self.usual_tasks() if tasks is None else tasks)
+
+        def planned(profile: TokenProfile, labels: Sequence[str]) -> list[TokenJob]:
+            runs: list[PlannedRun[TrainingConfig]] = []
+            for task in chosen:
+                runs_of_task = profile.runs(task, precision)  # reports a fault of the task first
+                source = task_source(task)
+                runs += [
+                    PlannedRun(task, setting, setting["seq_len"], training, source)
+                    for setting, training in runs_of_task
+                ]
+            return with_steps(plan_jobs(self.name, labels, profile, runs, budget, fidelity), self.size)
+
+        return drop_ineffective_overrides(profile, labels, seeds, planned, self.canonical)
+
+    def canonical(self, job: TokenJob) -> TokenJob:
+        """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
+        setting, model = setting_of(job), job.model
+        is_published = job.fidelity == "published"
+        training = job.training.canonical(lambda training: self.schedule(dataclasses.replace(job, training=training)))
+        batched: list[Split] = (
+            ["train", "test"] if is_published else ["train"]
+        )  # the test batch affects published scores
+        batch_size = min(training.batch_size, max(map(setting.count, batched)))
+        stop_accuracy = training.stop_accuracy if training.stop_accuracy <= 1 else NEVER
+        return canonical_job(
+            job,
+            model.d_model,
+            setting.seq_len,
+            redraws=is_published and setting.model == "language_model",
+            is_shorter=setting.input_len < setting.seq_len,
+            model=dataclasses.replace(model, mlp_width=model.inner_width),
+            training=dataclasses.replace(training, batch_size=batch_size, stop_accuracy=stop_accuracy),
+        )
+
+    @staticmethod
+    def schedule(job: TokenJob) -> Schedule:
+        """The learning-rate schedule of a job. The rate is constant in the published fidelity."""
+        config = job.training
+        if job.fidelity == "published":
+            rate = config.learning_rate
+            config = dataclasses.replace(config, warmup_steps=0, min_learning_rate=rate, lr_decay_steps=0)
+        return config.schedule(
+            config.total_steps(setting_of(job).num_train_examples), divides_last=True, matched=job.steps
+        )
+
+    def size(self, job: TokenJob) -> JobSize:
+        """The size of a job: its parameters, steps, tokens and FLOPs."""
+        setting, config = setting_of(job), job.training
+        mixers = solve_mixers(job, setting.seq_len)
+        cost = job.model.cost(mixers, setting.input_len, setting.vocab_size, setting.model == "autoencoder")
+        judged = setting.count("validation" if job.fidelity == "corrected" else "test")
+        examples = setting.num_train_examples
+        seen, epochs = config.seen(examples, job.steps)
+        return JobSize(
+            parameters=cost.parameters,
+            steps=self.schedule(job).steps,
+            seq_len=setting.input_len,
+            sequences_per_step=min(config.batch_size, examples),
+            flops_per_token=cost.flops_per_token,
+            trained_tokens=seen * setting.input_len,
+            evaluated_tokens=(epochs * judged + setting.num_test_examples) * setting.input_len,
+            mixers=mixers,
+        )
 
     def batch_sizes(self, job: TokenJob) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
-from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
+from madbench.training.measured import MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import GroupMember, Stopwatch
+from madbench.training.options import LoopOptions
 from madbench.training.replay import ReplayStack, ReplayStep, can_replay
 from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
@@ -41,38 +42,24 @@ def train(
     *,
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,
-    micro_batch: int | None = None,
-    compile: Compile = "never",
-    keep_weights: bool = False,
-    cuda_graph: bool = True,
-    stacking: Literal["never", "measured", "always"] = "never",
-    measurements: Path | None = None,
-    threads: int | None = None,
+    options: LoopOptions = LoopOptions(),
 ) -> list[Record]:
     """Train and evaluate jobs. A job resumes from the checkpoint in its work folder, if that is intact.
 
-    Jobs train one after another. With ``stacking``, jobs whose tensors have equal shapes can train together in common
-    steps, on tensors with a leading axis over jobs. Such a job sees the same data in the same order as a job that
-    trains alone. Its numbers differ by rounding only, and its checkpoint has the same format.
+    Jobs train one after another. With ``options.stacking``, jobs whose tensors have equal shapes can train together in
+    common steps, on tensors with a leading axis over jobs. Such a job sees the same data in the same order as a job
+    that trains alone. Its numbers differ by rounding only, and its checkpoint has the same format.
 
     Args:
         jobs: the jobs to train.
         works: one work folder per job, for its checkpoint. If the weights of a finished run are kept, they are written
             to ``keep/weights.safetensors`` in this folder. No other process may use the folder meanwhile.
         report: called a few times per second with a job and its progress. If it raises ``StopTraining``, checkpoints
-            are written and training stops. If there are several jobs, a :class:`madbench.jobs.TrainingCallbacks` also
-            gets the record of each job when this job ends.
+            are written and training stops. A :class:`madbench.jobs.TrainingCallbacks` also gets the record of each of
+            several jobs when the job ends.
         device: a torch device name.
         corpora: the corpora of language jobs, by digest.
-        micro_batch: sequences of a job that go through the model at once; gradients are accumulated over micro-batches.
-        compile: train through ``torch.compile``. ``auto``: only if measured steps are faster
-            (:mod:`madbench.training.measured`). Evaluations are not compiled, because there are few.
-        keep_weights: keep the weights even if the suite keeps none. This changes no number of the run.
-        cuda_graph: on a GPU, launch each step as one CUDA graph if one process trains the run.
-        stacking: train jobs of equal shapes in common steps. ``measured``: only if measured steps are faster.
-        measurements: folder in which measured step times are stored and looked up.
-        threads: number of CPU threads. By default the number that this process has; a resumed run on the CPU uses at
-            most the number with which it began.
+        options: how the jobs train.
 
     Returns: One record per job, ``finished`` or ``diverged``. On the CPU, a resumed run gives the numbers of an
         uninterrupted run with as many threads, bit for bit. Threads, micro-batches, processes and stacking change the
@@ -84,38 +71,46 @@ def train(
         TrainingError: a checkpoint belongs to another job or version, or a corpus is not that of its job.
     """
     records: dict[str, Record] = {}
-    make_step = functools.partial(step_of, cuda_graph=cuda_graph)
+    make_step = functools.partial(step_of, cuda_graph=options.cuda_graph)
 
     def finish(compiled: bool, member: GroupMember, details: Mapping[str, Any]) -> None:
         try:
             if len(jobs) > 1:  # other members may take long, and be interrupted
                 member.save(seconds=0)
         finally:  # a full disk may still have room for the record
-            records[member.job.id] = member.record({"compiled": compiled, **details}, keep_weights)
+            records[member.job.id] = member.record({"compiled": compiled, **details}, options.keep_weights)
             if len(jobs) > 1 and isinstance(report, TrainingCallbacks):
                 report.ended(member.job, records[member.job.id])
 
     def train_group(members: Sequence[GroupMember]) -> None:
         group = members[0].group if can_stack else []
         is_stacked, was_stacked = len(members) > 1, len(group) > 1
-        if is_stacked and stacking == "measured" and not was_stacked:
-            is_stacked = is_faster(members, make_step, measurements)
+        if is_stacked and options.stacking == "measured" and not was_stacked:
+            is_stacked = is_faster(members, make_step, options.measurements)
         elif is_stacked and (problem := why_not(_at_lowest_step(members), make_step)):
             is_stacked, members[0].warning = False, f"{len(members)} jobs cannot train as one: {problem}"
         for stack in [members] if is_stacked else [[member] for member in members]:
             for member in stack:
                 if not member.is_over and not {*member.group} <= {each.job.id for each in stack}:
                     member.warn_of_group(len(stack))
-            compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
+            compiled = not is_stacked and is_compiled(options.compile, stack[0], make_step, options.measurements)
             make = functools.partial(make_step, compile=compiled)
             GroupLoop(stack, make, functools.partial(finish, compiled)).run()
 
     folders = {job.id: work for job, work in zip(jobs, works)}
-    can_stack = stacking != "never" and compile == "never" and world.size() == 1
-    with _threads(threads):
+    can_stack = options.stacking != "never" and options.compile == "never" and world.size() == 1
+    with _threads(options.threads):
         for group in groups_of(jobs, len(jobs) if can_stack else 1):
             members = [
-                GroupMember(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch, threads)
+                GroupMember(
+                    job,
+                    folders[job.id],
+                    functools.partial(report, job),
+                    device,
+                    corpora,
+                    options.micro_batch,
+                    options.threads,
+                )
                 for job in group
             ]
             for same in _by_group(members):

@@ -28,7 +28,7 @@ def trained(monkeypatch, language_run):
         def __call__(self, groups, store, train, *, on_event, policy, **how):
             jobs = [job for group in groups for job in group]
             self.jobs = [job for job in jobs if not policy.reason_to_skip(store.status(job))]
-            self.train, self.policy = train.keywords, policy
+            self.train, self.policy = train.keywords | vars(train.keywords["options"]), policy
             summary = Summary()
             for job in self.jobs:
                 usual = Record("finished", metrics, curve if job.suite == LANGUAGE.name else [], {"budget_ratio": 1.0})

@@ -19,6 +19,7 @@ from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from madbench.text.prepare import prepare
 from madbench.training.loop import train
+from madbench.training.options import LoopOptions
 from sample_jobs import language_job
 from small_profiles import counts, profile_text, with_setting
 from stored_samples import RECORD
@@ -47,7 +48,11 @@ def trained(tmp_path_factory) -> Store:
     jobs = MAD.jobs(["S", "R-12o!"], profile, tasks=tasks, seeds=(0, 1))
     together = MAD.jobs(["S"], profile, tasks=("compression",), seeds=(2, 3))
     store = Store.open(folder / "results")
-    run_here([*([job] for job in jobs), together], store, functools.partial(train, threads=1, stacking="always"))
+    run_here(
+        [*([job] for job in jobs), together],
+        store,
+        functools.partial(train, options=LoopOptions(threads=1, stacking="always")),
+    )
     return store
 
 
@@ -139,7 +144,7 @@ def test_a_language_model_is_trained_again_on_the_corpus_that_is_named(tmp_path,
     (tmp_path / "text" / "a.txt").write_text("The brown hen sat by the mill. " * 60)
     corpus, store = prepare([str(tmp_path / "text")], tmp_path / "corpus"), Store.open(tmp_path / "results")
     job = language_job("S", corpus.digest, corpus.padded_vocab_size)
-    run_here([[job]], store, functools.partial(train, threads=1, corpora={corpus.digest: corpus}))
+    run_here([[job]], store, functools.partial(train, corpora={corpus.digest: corpus}, options=LoopOptions(threads=1)))
     ended = main("again", store.root, "--share", 1, "--corpus", tmp_path / "corpus")
     assert rows(ended.stdout)["language_model"][:3] == ["1", "1", "0"]
 

@@ -7,6 +7,7 @@ import functools
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,17 @@ from madbench.execute.worker import Assignment
 from madbench.jobs import Record
 from madbench.text.corpus import imagined_corpus
 from madbench.training.loop import train
+from madbench.training.options import LoopOptions
 
 
 def test_a_slurm_call_survives_encoding_with_all_training_settings(fake, tmp_path):
     jobs, works = [fake.make_job(seed, steps=3, at=0.5) for seed in range(2)], [tmp_path / "a", tmp_path / "b"]
     corpus = dataclasses.replace(imagined_corpus(300), folder=tmp_path, cache=tmp_path / "cache")
-    settings = {"device": "cpu", "corpora": {corpus.digest: corpus}, "micro_batch": None, "keep_weights": True}
-    settings |= {"stacking": "measured", "measurements": Path("/speed"), "threads": 2}
+    settings: dict[str, Any] = {
+        "device": "cpu",
+        "corpora": {corpus.digest: corpus},
+    }
+    settings["options"] = LoopOptions(keep_weights=True, stacking="measured", measurements=Path("/speed"), threads=2)
     given = Assignment(jobs, functools.partial(train, **settings), Policy(time_limit=7.5), works, ["my:a.B"])
     back = assignment_of(json.loads(encode_call(given, False, {}, "madbench")))
     assert back.jobs == jobs and back.works == works and back.policy == given.policy

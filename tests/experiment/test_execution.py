@@ -29,7 +29,14 @@ class StandIn:
         jobs = [job for group in groups for job in group]
         trained = jobs if policy.redo else store.missing(jobs)
         self.calls.append(
-            {"groups": groups, "jobs": jobs, "trained": trained, "policy": policy, "train": train.keywords, **how}
+            {
+                "groups": groups,
+                "jobs": jobs,
+                "trained": trained,
+                "policy": policy,
+                "train": train.keywords | vars(train.keywords["options"]),
+                **how,
+            }
         )
         summary = Summary()
         for job in trained:

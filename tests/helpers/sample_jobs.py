@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from madbench.labels import family_identity, family_of
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 from madbench.tasks import make_setting
+from madbench.text.corpus import Corpus
+from madbench.training.options import LoopOptions
 
 
 def mixer_settings(label: str, **settings: Any) -> dict[str, Any]:
@@ -60,9 +62,13 @@ def language_job(
 def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
     """Train and evaluate one job in the folder ``work``, and return its record.
 
-    ``report`` is called with each progress report. ``how`` has further arguments of
-    :func:`madbench.training.loop.train`.
+    ``report`` is called with each progress report. ``how`` is as in :func:`loop_arguments`.
     """
     from madbench.training.loop import train
 
-    return train([job], [work], lambda _, progress: report(progress), **how)[0]
+    return train([job], [work], lambda _, progress: report(progress), **loop_arguments(**how))[0]
+
+
+def loop_arguments(*, device: str = "cpu", corpora: Mapping[str, Corpus] | None = None, **options: Any) -> Any:
+    """The keyword arguments of :func:`madbench.training.loop.train` with these fields of ``LoopOptions``."""
+    return {"device": device, "corpora": corpora, "options": LoopOptions(**options)}

@@ -16,7 +16,7 @@ from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import suite_of
-from madbench.suites.language.suite import LANGUAGE, LanguageProfile, size
+from madbench.suites.language.suite import LANGUAGE, LanguageProfile
 from madbench.text.corpus import imagined_corpus
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o", "Mamba-3", "mLSTM", "MLA", "PaTH")
@@ -83,7 +83,7 @@ def test_the_wikitext_profile_has_the_parameters_of_table_3(label, positions, co
     profile = LanguageProfile.load("wikitext", [f"model.positions={positions}"])
     corpus = types.SimpleNamespace(digest="none", padded_vocab_size=50304)
     [job] = LANGUAGE.jobs([label], profile, corpus=corpus, budget="paper")
-    assert size(job).parameters == count
+    assert LANGUAGE.size(job).parameters == count
     with torch.device("meta"):
         model = suite_of(job).Trial.build(job)
     assert sum(parameter.numel() for parameter in model.parameters()) == count

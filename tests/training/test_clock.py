@@ -9,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from madbench.suites import token_trial
 from madbench.training import loop, member
+from madbench.training.options import LoopOptions
 
 
 @pytest.fixture
@@ -68,6 +69,6 @@ def test_members_of_a_group_share_the_seconds_of_their_steps(clock, make_job, tm
     works = [tmp_path / job.id for job in jobs]
     for work in works:
         work.mkdir()
-    records = loop.train(jobs, works, lambda *_: None, stacking="always")
+    records = loop.train(jobs, works, lambda *_: None, options=LoopOptions(stacking="always"))
     assert sorted(clock.rows) == [(step, 2.0 * step, 8.0) for step in (4, 4, 8, 8, 12, 12)]
     assert [(record.details["group"], record.details["seconds"]) for record in records] == [(2, 24.0), (2, 24.0)]

@@ -13,7 +13,7 @@ from madbench.training.graphs import WARM_UP, GraphStep
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
-from sample_jobs import train_job
+from sample_jobs import loop_arguments, train_job
 
 ROUNDING = dict(rel=1e-4, abs=1e-5)
 
@@ -35,7 +35,7 @@ def losses(tmp_path):
         works = [tmp_path / f"{job.id}-{len(list(tmp_path.iterdir()))}" for job in jobs]
         for work in works:
             work.mkdir()
-        records = loop.train(jobs, works, lambda *_: None, **how)
+        records = loop.train(jobs, works, lambda *_: None, **loop_arguments(**how))
         rows = [
             [value for row in record.curve for name, value in row.items() if name.endswith("loss") or "norm" in name]
             for record in records

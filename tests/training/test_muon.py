@@ -19,6 +19,7 @@ from madbench.training import loop
 from madbench.training.checkpoints import NAME
 from madbench.training.cost import peak_memory_bytes
 from madbench.training.optimizer import make_adamw, make_optimizer, muon_parameters
+from madbench.training.options import LoopOptions
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -155,7 +156,9 @@ def test_seeds_train_one_after_another_with_their_own_numbers_and_a_warning(make
     works, reports = [tmp_path / "0", tmp_path / "1"], []
     for work in works:
         work.mkdir()
-    together = loop.train(jobs, works, lambda _, progress: reports.append(progress), stacking="always")
+    together = loop.train(
+        jobs, works, lambda _, progress: reports.append(progress), options=LoopOptions(stacking="always")
+    )
     for job, record in zip(jobs, together):
         assert record.metrics == train(job).metrics
     assert any("2 jobs cannot train as one" in report.get("warning", "") for report in reports)

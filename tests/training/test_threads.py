@@ -11,6 +11,7 @@ from madbench.jobs import StopTraining
 from madbench.training import loop
 from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
+from madbench.training.options import LoopOptions
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +97,7 @@ def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads
         in_threads(threads)
         with pytest.raises(StopTraining):
             loop.train([job], [work], lambda job, progress: stop(progress))
-    records = loop.train(jobs, works, lambda *_: None, stacking="always")
+    records = loop.train(jobs, works, lambda *_: None, options=LoopOptions(stacking="always"))
     assert [record.details["threads"] for record in records] == [1, 2]
     assert all("group" not in record.details for record in records)
 

@@ -16,6 +16,7 @@ from madbench.store.runs import Store
 from madbench.text.corpus import open_corpus
 from madbench.training import loop
 from madbench.training.distributed import is_first
+from madbench.training.options import LoopOptions
 
 RANK = os.environ["RANK"]
 
@@ -38,7 +39,9 @@ def main(corpus_folder: str, root: str, mode: str) -> None:
     store = Store.open(results) if is_first() else Store(results)
     corpus = open_corpus(corpus_folder, tokenizer="bytes")
     job = make_job(corpus)
-    bound = functools.partial(train, corpora={corpus.digest: corpus}, micro_batch=2, mode=mode, results=results)
+    bound = functools.partial(
+        train, corpora={corpus.digest: corpus}, options=LoopOptions(micro_batch=2), mode=mode, results=results
+    )
 
     def on_event(event):
         events.append([event["event"], event.get("progress", {}).get("step")])

@@ -14,9 +14,8 @@ from typing import ClassVar
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size
 from madbench.mixers.cd.grammar import CdLabel
-from madbench.mixers.ranks import RankAllocation
+from madbench.mixers.ranks import CONV_TAPS, RankAllocation
 
-CONV_TAPS = 4
 LOW_RANK = 16  # rank of dg
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
+from madbench.mixers.named.parts import Part, Taps
 from madbench.mixers.named.widths import Dims, equal_or_wider
+from madbench.mixers.ranks import CONV_TAPS
 
 if TYPE_CHECKING:
     from torch import Tensor

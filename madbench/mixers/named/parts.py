@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from madbench.mixers.ranks import CONV_TAPS
+
 if TYPE_CHECKING:
     from madbench.mixers.named.widths import Dims
-
-CONV_TAPS = 4
-"""Taps of a short convolution, unless its declaration has another number. The last tap applies to the current token."""
 
 Init = Literal["rates", "rates from zero", "steps", "zeros", "ones"]
 """Names of initial values of a vector. :func:`madbench.mixers.named.layer.draw` defines them."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.linear_maps import weight_of
-from madbench.mixers.srg.budget import CONV_TAPS
+from madbench.mixers.ranks import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 
@@ -144,9 +144,9 @@ def step(mixer: DynamicMLPLike, x: Tensor, cache: Cache | None = None, slide: bo
 
 
 def has_sdpa_steps(label: SrgLabel) -> bool:
-    """True if torch's own attention computes the decoding steps of a label that are without prepared weights.
+    """True if torch's own attention computes the decoding steps of a label, unless it has prepared weights.
 
-    :mod:`madbench.mixers.srg.step_weights` explains prepared weights.
+    See :mod:`madbench.mixers.srg.step_weights`.
     """
     return not label.not_on_scores(LETTERS_OF_SDPA)
 

@@ -15,7 +15,7 @@ from madbench.mixers.linear_maps import call, check_weights, project
 from madbench.mixers.probe import Probe
 from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
-from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.budget import ADAPTER_OUTPUTS, SrgAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.maps import Maps, maps, probe
@@ -89,8 +89,8 @@ class DynamicMLP(nn.Module):
         lambda_init: initial factor of the second softmax of D. DIFF V2 (``allocation.differential``) has none: its
             factor is sigmoid(x_t w_lambda) per head, without a bias. w_lambda starts as the weights of gates do, so
             that the factor starts near 1/2. Both softmaxes of a head share its key and value.
-        position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code, with
-            which the table row of a position depends on the length of the whole input.
+        position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code. The row
+            of a position then depends on the length of the whole input.
         register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. If False, slot l of row t of T
             is, in the lag layout, the token (t - l) mod T, so that the last row equals that of the causal mixer. A
@@ -180,6 +180,7 @@ class DynamicMLP(nn.Module):
             self._adapter(d_model, thin, cast(int, allocation.r_v)) if label.adapter else (None, None)
         )
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if label.adapter else (None, None)
+        self.starts_at_zero = [f"{name}.weight" for name in ADAPTER_OUTPUTS] if label.adapter else []
         has = allocation.terms.__contains__
         self.contrast = Contrast(allocation.qk_width, lambda_init) if has("contrast") else None
         self.contrast_gate = nn.Linear(d_model, self.n_head, bias=False) if has("contrast_gate") else None
@@ -195,20 +196,25 @@ class DynamicMLP(nn.Module):
     def reset_parameters(self) -> None:
         """Initialize all parameters again. With the same seed the values equal those of a new mixer.
 
-        Weights are drawn from N(0, 0.02^2), and gains of norms are set to one. The diagonals p of R(1) and R(2), all
-        biases, and the second factors of adapters are set to zero.
+        Weights are drawn from N(0, 0.02^2), in the order of the parameters. Gains of norms start at one. Biases start
+        at zero, and so do the parameters that a module names in ``starts_at_zero``: the diagonals p of R(1) and R(2),
+        and the second factors of adapters.
         """
         redraw_parts(self)
         self._draw()
 
     def _draw(self) -> None:
-        for name, parameter in self.named_parameters():
-            if name.endswith((".bias", ".p", "_up.weight")):
-                nn.init.zeros_(parameter)
-            elif name.endswith("_norm.weight"):
-                nn.init.ones_(parameter)
-            else:
-                nn.init.normal_(parameter, std=0.02)
+        zeros: set[Tensor | None] = {getattr(module, "bias", None) for module in self.modules()}
+        for module in self.modules():
+            zeros.update(module.get_parameter(name) for name in getattr(module, "starts_at_zero", ()))
+        for module in self.modules():
+            for parameter in module.parameters(recurse=False):
+                if isinstance(module, nn.RMSNorm):
+                    nn.init.ones_(parameter)
+                elif parameter in zeros:
+                    nn.init.zeros_(parameter)
+                else:
+                    nn.init.normal_(parameter, std=0.02)
 
     @staticmethod
     def _adapter(inputs: int, rank: int, outputs: int) -> tuple[nn.Linear, nn.Linear]:
@@ -278,8 +284,8 @@ class DynamicMLP(nn.Module):
         scores depend on absolute positions, because a gate follows RoPE or ``rope`` is ``mispaired``.
 
         Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. Weights are
-        prepared once, and again after they were changed in place. Such a change is not noticed if the weights were
-        created in ``torch.inference_mode()``. With gradients every step copies the memory and reads the weights.
+        prepared once, and again after a change in place (which torch does not count for tensors of
+        ``torch.inference_mode()``). With gradients every step copies the memory and reads the weights.
         """
         return decoding.step(self, x, cache, slide)
 

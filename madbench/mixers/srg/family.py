@@ -12,7 +12,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
-from madbench.mixers.srg.budget import GROUPS, SrgAllocation, solve
+from madbench.mixers.srg.budget import ADAPTER_OUTPUTS, GROUPS, SrgAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
     ALIASES,
@@ -197,7 +197,7 @@ class SrgFamily(Family[SrgLabel, SrgAllocation]):
             shorter_settings=("position_rows",),
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
-            keeps_init=("v_up", "o_up") if label.adapter else (),
+            keeps_init=ADAPTER_OUTPUTS if label.adapter else (),
             has_even_heads=label.rope,
             stacked_path="dense",
             is_replayable=True,

@@ -7,7 +7,8 @@ HyperMLP paper in their order.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -63,6 +64,46 @@ def _sequence(
     ``DynamicMLP`` and of its allocation.
     """
     query_heads = 2 * n_head if label.base in "GD" else n_head
+    p = _project(w, label, n_head, x, rope, rope_order, rotated)
+    contrast = x.new_zeros(())
+    if "contrast.q1" in w:
+        first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
+        contrast = torch.exp(first) - torch.exp(second) + lambda_init
+    table_row = 0
+    if position_rows == "from_end" and label.has_mixing and label.layout == "position":
+        table_row = w["mix1.A" if label.mix1 else "mix2.A"].shape[1] - len(p.register_keys) - len(x)
+    outputs = []
+    for t in rows:
+        slots = _slots(label, t, len(x), len(p.register_keys), register_place, causal, window, table_row)
+        row = _Row(w, label, n_head, p, x[t], t, slots, contrast, lambda_init)
+        hidden = [row.hidden_scores(head) for head in range(query_heads)]
+        o = torch.cat([row.readout(head, row.activations(head, hidden)) for head in range(n_head)])
+        outputs.append(row.output(o))
+    return torch.stack(outputs)
+
+
+@dataclass(frozen=True)
+class _Projections:
+    """Queries, keys and values of one sequence. A head has ``d_qk`` columns of q and k, and ``d_vo`` columns of v."""
+
+    q: Tensor
+    unturned_q: Tensor
+    """Queries without RoPE, which score the registers."""
+    k: Tensor
+    v: Tensor
+    register_keys: Tensor
+    register_values: Tensor
+    w_o: Tensor
+    """The output map, (D, heads * d_vo)."""
+    d_qk: int
+    d_vo: int
+
+
+def _project(
+    w: dict[str, Tensor], label: SrgLabel, n_head: int, x: Tensor, rope: str, rope_order: str, rotated: int
+) -> _Projections:
+    """Queries x W_q M1(x), keys K(X) and values V(X): convolution, projection, QK norm, RoPE and QK gate."""
+    query_heads = 2 * n_head if label.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if label.conv else x
     v_in = convolve(x, w["v_conv.weight"]) if label.conv else x
     w_v, w_o = w["v.weight"], w["o.weight"]
@@ -71,91 +112,135 @@ def _sequence(
         w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
     d_qk, d_vo = q.shape[1] // query_heads, w_o.shape[1] // n_head
-    if label.qk_norm:
-        q = torch.cat([_normalized(q_h, w["q_norm.weight"]) for q_h in q.split(d_qk, dim=1)], dim=1)
-        k = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in k.split(d_qk, dim=1)], dim=1)
-    gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
-    unturned = q * gate
-    if label.rope:
-        turned = q if rope_order == "before_gate" else unturned
-        rotated = rotated or d_qk
-        q = torch.cat([_turn(q_h, rope, rotated) for q_h in turned.split(d_qk, dim=1)], dim=1)
-        k = torch.cat([_turn(k_h, rope, rotated) for k_h in k.split(d_qk, dim=1)], dim=1)
-        q = q * gate if rope_order == "before_gate" else q
-    else:
-        q = unturned
     register_keys, register_values = k[:0], v[:0]
     if label.registers:
         register_keys, register_values = w["registers"] @ w["k.weight"].T, w["registers"] @ w_v.T
-        if label.qk_norm:
-            of_heads = register_keys.split(d_qk, dim=1)
-            register_keys = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in of_heads], dim=1)
-    is_v2 = "contrast_gate.weight" in w
-    if is_v2:  # both sets of query heads read the same keys
+    if label.qk_norm:
+        q = _each_head(q, d_qk, lambda q_h: _normalized(q_h, w["q_norm.weight"]))
+        k = _each_head(k, d_qk, lambda k_h: _normalized(k_h, w["k_norm.weight"]))
+        if label.registers:
+            register_keys = _each_head(register_keys, d_qk, lambda k_h: _normalized(k_h, w["k_norm.weight"]))
+    gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
+    unturned = q * gate
+    if label.rope:
+        width = rotated or d_qk
+        turned = _each_head(q if rope_order == "before_gate" else unturned, d_qk, lambda q_h: _turn(q_h, rope, width))
+        k = _each_head(k, d_qk, lambda k_h: _turn(k_h, rope, width))
+        q = turned * gate if rope_order == "before_gate" else turned
+    else:
+        q = unturned
+    if "contrast_gate.weight" in w:  # DIFF V2: both sets of query heads read the same keys
         k, register_keys = (torch.cat((each, each), dim=1) for each in (k, register_keys))
     k, register_keys = (for_each_head(each, d_qk, query_heads) for each in (k, register_keys))
     v, register_values = (for_each_head(each, d_vo, n_head) for each in (v, register_values))
-    if label.base == "D" and not is_v2:
-        first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
-        contrast = torch.exp(first) - torch.exp(second) + lambda_init
-    longer = 0  # table rows before those of this input
-    if position_rows == "from_end" and label.has_mixing and label.layout == "position":
-        longer = w["mix1.A" if label.mix1 else "mix2.A"].shape[1] - len(register_keys) - len(x)
-    rows_of_output = []
-    for t in rows:
-        # row(l): the registers, then the tokens in the order of their slots; or the registers after the tokens
-        seen = t + 1 if causal else len(x)
-        seen = min(seen, window) if window and label.layout == "lag" else seen
-        order = [(t - lag) % len(x) for lag in range(seen)] if label.layout == "lag" else list(range(seen))
-        slots = len(register_keys) + seen
-        visible = [slot for slot, i in enumerate(order) if not window or abs(t - i) < window]
-        order = [order[slot] for slot in visible]
-        is_first = register_place == "first"  # the registers have the first slots, or those behind the tokens
-        of_registers = [slot + seen * (not is_first) for slot in range(len(register_keys))]
-        of_tokens = [slot + len(register_keys) * is_first for slot in visible]
-        visible = of_registers + of_tokens if is_first else of_tokens + of_registers
-        hidden = []
-        for head in range(query_heads):
-            columns = slice(head * d_qk, (head + 1) * d_qk)
-            z = [register_keys[:, columns] @ unturned[t, columns], k[order, columns] @ q[t, columns]]
-            z = torch.cat(z if register_place == "first" else z[::-1])
-            if label.has_softmax:
-                z = z / d_qk**0.5
-            if label.mix1:
-                z = z @ mixing_matrix(w, "mix1", head, x[t], slots, longer)[visible][:, visible]
-            hidden.append(z)
-        outputs = []
-        if label.has_softmax:
-            maps = [softmax(z, w["sink"][head] if label.sink else None) for head, z in enumerate(hidden)]
-        for head in range(n_head):
-            columns = slice(head * d_vo, (head + 1) * d_vo)
-            if label.has_softmax:
-                a = maps[head]
-            else:
-                a = hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12)
-                a = a if label.base == "L" else F.relu(a)
-            if label.base == "G":
-                a = F.softplus(hidden[n_head + head]) * a
-            if label.base == "D":
-                factor = torch.sigmoid(w["contrast_gate.weight"][head] @ x[t]) if is_v2 else contrast
-                a = a - factor * maps[n_head + head]
-            if label.mix2:
-                a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer)[visible][:, visible].T
-            values = [register_values[:, columns], v[order, columns]]
-            o = a @ torch.cat(values if register_place == "first" else values[::-1])
-            if label.exclusive and v[t, columns].any():
-                own = v[t, columns]
-                o = o - (o @ own) / (own @ own) * own
-            if label.base == "D" and not is_v2:
-                o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
-            if label.head_gate:
-                o = torch.sigmoid(w["head_gate.weight"][head] @ x[t]) * o
-            outputs.append(o)
-        o = torch.cat(outputs)
-        if "vo_gate.weight" in w:
-            o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
-        rows_of_output.append(w_o @ o)
-    return torch.stack(rows_of_output)
+    return _Projections(q, unturned, k, v, register_keys, register_values, w_o, d_qk, d_vo)
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The slots of the row of one token: those of the registers, and those of tokens in the order of the layout."""
+
+    count: int
+    """Number of slots, those that the row does not see included. R(1) and R(2) are (count, count)."""
+    visible: list[int]
+    """The slots that the row sees, registers included."""
+    tokens: list[int]
+    """The token in each visible slot that is not a register's."""
+    has_registers_first: bool
+    """True if the registers have the first slots, False if they have those behind the tokens."""
+    table_row: int
+    """The row of the mixing tables that slot 0 uses."""
+
+    def in_order(self, of_registers: Tensor, of_tokens: Tensor) -> Tensor:
+        """The rows of the visible slots, in the order of the slots."""
+        return torch.cat((of_registers, of_tokens) if self.has_registers_first else (of_tokens, of_registers))
+
+
+def _slots(
+    label: SrgLabel, t: int, length: int, registers: int, place: str, causal: bool, window: int, table_row: int
+) -> _Slots:
+    """The slots of row t of a sequence of ``length`` tokens. ``place`` is that of the registers."""
+    seen = t + 1 if causal else length
+    seen = min(seen, window) if window and label.layout == "lag" else seen
+    order = [(t - lag) % length for lag in range(seen)] if label.layout == "lag" else list(range(seen))
+    visible = [slot for slot, i in enumerate(order) if not window or abs(t - i) < window]
+    is_first = place == "first"
+    of_registers = [slot + seen * (not is_first) for slot in range(registers)]
+    of_tokens = [slot + registers * is_first for slot in visible]
+    slots = of_registers + of_tokens if is_first else of_tokens + of_registers
+    return _Slots(registers + seen, slots, [order[slot] for slot in visible], is_first, table_row)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The equations of one row of the output, that of token t."""
+
+    w: dict[str, Tensor]
+    label: SrgLabel
+    n_head: int
+    p: _Projections
+    x_t: Tensor
+    """The token, (D,)."""
+    t: int
+    slots: _Slots
+    contrast: Tensor
+    """The factor lambda of the second softmax of D. DIFF V2 has a factor per head and token instead."""
+    lambda_init: float
+
+    def hidden_scores(self, head: int) -> Tensor:
+        """h_t = (x_t W_q M1(x_t)) K(X)^T R1(x_t) of one query head, for the visible slots (S,)."""
+        p, columns = self.p, slice(head * self.p.d_qk, (head + 1) * self.p.d_qk)
+        of_registers = p.register_keys[:, columns] @ p.unturned_q[self.t, columns]
+        z = self.slots.in_order(of_registers, p.k[self.slots.tokens, columns] @ p.q[self.t, columns])
+        if self.label.has_softmax:
+            z = z / p.d_qk**0.5
+        if self.label.mix1:
+            z = z @ self._mixing("mix1", head)
+        return z
+
+    def activations(self, head: int, hidden: list[Tensor]) -> Tensor:
+        """a_t (S,) of one head, from the hidden scores of all query heads."""
+        first, second = head, self.n_head + head  # G and D have two query heads per head
+        if not self.label.has_softmax:
+            a = hidden[first] / torch.sqrt(hidden[first].square().sum() + 1e-12)
+            a = a if self.label.base == "L" else F.relu(a)
+            return F.softplus(hidden[second]) * a if self.label.base == "G" else a
+        a = self._softmax(first, hidden)
+        if self.label.base == "D":
+            is_v2 = "contrast_gate.weight" in self.w
+            factor = torch.sigmoid(self.w["contrast_gate.weight"][head] @ self.x_t) if is_v2 else self.contrast
+            a = a - factor * self._softmax(second, hidden)
+        return a
+
+    def readout(self, head: int, a: Tensor) -> Tensor:
+        """a_t R2(x_t)^T V(X) (d_vo,) of one head, without the token's own value (e), normed (D) and gated (h)."""
+        w, p, columns = self.w, self.p, slice(head * self.p.d_vo, (head + 1) * self.p.d_vo)
+        if self.label.mix2:
+            a = a @ self._mixing("mix2", head).T
+        o = a @ self.slots.in_order(p.register_values[:, columns], p.v[self.slots.tokens, columns])
+        own = p.v[self.t, columns]
+        if self.label.exclusive and own.any():
+            o = o - (o @ own) / (own @ own) * own
+        if "head_norm.weight" in w:
+            o = (1 - self.lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
+        if self.label.head_gate:
+            o = torch.sigmoid(w["head_gate.weight"][head] @ self.x_t) * o
+        return o
+
+    def output(self, o: Tensor) -> Tensor:
+        """The row o_t M2(x_t) W_o (D,), from the readouts o_t of all heads."""
+        if "vo_gate.weight" in self.w:
+            o = o * torch.sigmoid(self.w["vo_gate.weight"] @ self.x_t + self.w["vo_gate.bias"])
+        return self.p.w_o @ o
+
+    def _softmax(self, head: int, hidden: list[Tensor]) -> Tensor:
+        return softmax(hidden[head], self.w["sink"][head] if self.label.sink else None)
+
+    def _mixing(self, name: str, head: int) -> Tensor:
+        """The rows and columns of R(1) or R(2) that belong to visible slots."""
+        slots = self.slots
+        matrix = mixing_matrix(self.w, name, head, self.x_t, slots.count, slots.table_row)
+        return matrix[slots.visible][:, slots.visible]
 
 
 def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
@@ -193,6 +278,11 @@ def convolve(x: Tensor, taps: Tensor) -> Tensor:
 def _normalized(x: Tensor, gain: Tensor) -> Tensor:
     """Divide each row of x (T, K) by its root mean square, and multiply it by the gain (K,)."""
     return torch.stack([gain * row / torch.sqrt(row.square().mean() + 1e-6) for row in x])
+
+
+def _each_head(x: Tensor, width: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply ``change`` to the ``width`` columns of each head of x (T, heads * width)."""
+    return torch.cat([change(x_h) for x_h in x.split(width, dim=1)], dim=1)
 
 
 def _turn(x: Tensor, style: str, width: int) -> Tensor:

@@ -21,13 +21,13 @@ from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import InteractionRow, interaction_rows, row_name, statement_verdicts
-from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
+from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, TASKS, InteractionProfile
 from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, Measure, PlainMeasure, Request, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
-from madbench.suites.profile import check_tasks_of
+from madbench.suites.profile import check_task, check_tasks_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class WorldMeasure(Measure):
     def plan(self, request: Request) -> Experiment:
         requested_tasks = list(request.tasks or request.item.tasks)
         for task in requested_tasks:
-            check_task(task, "--task: ")
+            check_task(task, TASKS, "--task: ")
         overrides = tuple(map(_long_form, request.overrides))
         labels = expand(request.labels)
         seeds = parse_seeds(request.seeds or request.item.seeds)

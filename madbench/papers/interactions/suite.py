@@ -9,10 +9,10 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from madbench.config import Override, check_at_least, from_mapping
-from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
@@ -21,8 +21,8 @@ from madbench.models.shapes import Cost
 from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlanOptions, unique
-from madbench.suites.profile import Profile, changed_overrides
+from madbench.suites.planning import unique
+from madbench.suites.profile import Profile, changed_overrides, check_task
 from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class InteractionProfile(Profile[InteractionModelConfig]):
         if not self.embeddings:
             raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got an empty list")
         for task, plan in self.tasks.items():
-            check_task(task, "tasks: ")
+            check_task(task, TASKS, "tasks: ")
             for key in {"embedding", "control"} & {*plan.setting}:
                 raise ConfigError(
                     f"setting of {task}: {key!r} has no effect: the profile's {key}s say which are trained"
@@ -250,55 +250,6 @@ class InteractionProfile(Profile[InteractionModelConfig]):
         return changes
 
 
-def plan(
-    labels: Iterable[str],
-    profile: InteractionProfile,
-    *,
-    seeds: Sequence[int] = (0,),
-    tasks: Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    precision: str = "float64",
-) -> Plan[InteractionJob]:
-    """Plan jobs of the interactions suite in the order task, setting, label, ReLU layer, seed, without duplicates.
-
-    If ``labels`` is empty, the default labels of each task are planned. ``fidelity``, ``budget`` and ``precision`` have
-    no effect, because the suite has one fidelity and one budget, and the profile sets the precision.
-
-    Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
-    parts, and ``ConfigError`` for an invalid setting or an override without effect.
-    """
-    chosen = list(TASKS if tasks is None else tasks)
-
-    def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[InteractionJob]:
-        settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
-        return unique(
-            _job(profile, task, setting, label, relu)
-            for task, setting in settings
-            for label in labels or profile.plan(task).labels
-            for relu in profile.relu(task)
-        )
-
-    for task in chosen:
-        check_task(task)
-    labels = list(map(str, map(parse, labels)))
-    planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
-    _check_read(profile, labels, planned_jobs.jobs)
-    return planned_jobs
-
-
-def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> InteractionJob:
-    family = family_of(label)
-    if not profile.can_train(family):
-        able = families_that_see_all()
-        raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
-    model = profile.model_of(task, label, relu)
-    mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
-    job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
-    size(job)  # checks the heads of the label and the ranks of its budget
-    return job
-
-
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
     """Raise ``ConfigError`` if one of the following overrides of the profile has no effect on ``jobs``.
 
@@ -330,21 +281,6 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             raise ConfigError(f"{key} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
-def canonical(job: InteractionJob) -> InteractionJob:
-    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`.
-
-    The task setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
-    """
-    width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
-    training = job.training.canonical(lambda training: training.schedule(training.steps))
-    return canonical_job(job, width, length, setting={"world": setting}, training=training)
-
-
-def schedule(job: InteractionJob) -> Schedule:
-    """The learning-rate schedule of a job."""
-    return job.training.schedule(job.training.steps, divides_last=True)
-
-
 @functools.cache
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     """The width of a world's vectors, its training length, and a key of everything that affects its samples and tests.
@@ -358,12 +294,6 @@ def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
 
-def check_task(task: str, where: str = "") -> None:
-    """Raise ``ConfigError`` if the suite has no task of this name. The message begins with ``where``."""
-    if task not in TASKS:
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
-
-
 def world_of(job: Job) -> World:
     """The world of agents that a job is trained and tested on."""
     return _world(job.task, job.setting)
@@ -373,25 +303,6 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
     from madbench.papers.interactions.worlds import WORLDS
 
     return from_mapping(WORLDS[task], setting, f"setting of {task}")
-
-
-def size(job: InteractionJob) -> JobSize:
-    """The size of a job: its parameters, steps, tokens and FLOPs."""
-    world, config = world_of(job), job.training
-    width = world.vectors.shape[1]
-    mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
-    cost = job.model.cost(job.label, mixer, world.length, width)
-    return JobSize(
-        parameters=cost.parameters,
-        steps=config.steps,
-        seq_len=world.length,
-        sequences_per_step=config.batch_size,
-        flops_per_token=cost.flops_per_token,
-        trained_tokens=config.steps * config.batch_size * world.length,
-        evaluated_tokens=world.test_samples * sum(world.lengths),
-        mixers=MixerSequence((mixer,)),
-        is_causal=False,
-    )
 
 
 class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
@@ -415,13 +326,87 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
     shown_metric = ShownMetric("mse", "{:.2g}", "mse {:.2g}")
     budgets = ("strict",)
     keeps_weights = True
-    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
 
-    def plan(
-        self, labels: Iterable[str], profile: InteractionProfile, **options: Unpack[PlanOptions]
+    def plan(  # type: ignore[override]  # takes no corpus, because the suite reads no text
+        self,
+        labels: Iterable[str],
+        profile: InteractionProfile,
+        *,
+        seeds: Sequence[int] = (0,),
+        tasks: Iterable[str] | None = None,
+        fidelity: Fidelity = "corrected",
+        budget: Budget = "strict",
+        precision: str = "float64",
     ) -> Plan[InteractionJob]:
-        own: dict[str, Any] = {**options}
-        return plan(labels, profile, **own)
+        """Plan jobs of the interactions suite in the order task, setting, label, ReLU layer, seed, without duplicates.
+
+        If ``labels`` is empty, the default labels of each task are planned. ``fidelity``, ``budget`` and ``precision``
+        have no effect, because the suite has one fidelity and one budget, and the profile sets the precision.
+
+        Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for
+        its parts, and ``ConfigError`` for an invalid setting or an override without effect.
+        """
+        chosen = list(TASKS if tasks is None else tasks)
+
+        def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[InteractionJob]:
+            settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
+            return unique(
+                self._job(profile, task, setting, label, relu)
+                for task, setting in settings
+                for label in labels or profile.plan(task).labels
+                for relu in profile.relu(task)
+            )
+
+        for task in chosen:
+            check_task(task, TASKS)
+        labels = list(map(str, map(parse, labels)))
+        planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, self.canonical)
+        _check_read(profile, labels, planned_jobs.jobs)
+        return planned_jobs
+
+    def _job(
+        self, profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool
+    ) -> InteractionJob:
+        family = family_of(label)
+        if not profile.can_train(family):
+            able = families_that_see_all()
+            raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
+        model = profile.model_of(task, label, relu)
+        mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
+        job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
+        self.size(job)  # checks the heads of the label and the ranks of its budget
+        return job
+
+    def canonical(self, job: InteractionJob) -> InteractionJob:
+        """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`.
+
+        The task setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
+        """
+        width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
+        training = job.training.canonical(lambda training: training.schedule(training.steps))
+        return canonical_job(job, width, length, setting={"world": setting}, training=training)
+
+    def schedule(self, job: InteractionJob) -> Schedule:
+        """The learning-rate schedule of a job."""
+        return job.training.schedule(job.training.steps, divides_last=True)
+
+    def size(self, job: InteractionJob) -> JobSize:
+        """The size of a job: its parameters, steps, tokens and FLOPs."""
+        world, config = world_of(job), job.training
+        width = world.vectors.shape[1]
+        mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
+        cost = job.model.cost(job.label, mixer, world.length, width)
+        return JobSize(
+            parameters=cost.parameters,
+            steps=config.steps,
+            seq_len=world.length,
+            sequences_per_step=config.batch_size,
+            flops_per_token=cost.flops_per_token,
+            trained_tokens=config.steps * config.batch_size * world.length,
+            evaluated_tokens=world.test_samples * sum(world.lengths),
+            mixers=MixerSequence((mixer,)),
+            is_causal=False,
+        )
 
     def tasks(self) -> Sequence[str]:
         return TASKS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
-from madbench.papers.interactions.suite import InteractionJob, schedule, world_of
+from madbench.papers.interactions.suite import INTERACTIONS, InteractionJob, world_of
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 
@@ -35,7 +35,7 @@ class InteractionTrial(Trial[InteractionJob]):
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.agents, config = world_of(self.job), self.job.training
-        self.schedule = schedule(self.job)
+        self.schedule = INTERACTIONS.schedule(self.job)
         self.steps, self.row_every = config.steps, max(1, config.steps // ROWS)
         self.batch_shape = (min(config.batch_size, self.micro_batch or config.batch_size), self.agents.length)
         self.symbols, self.values = self._data("train", self.agents.length)

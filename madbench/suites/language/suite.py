@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from madbench.config import TASKS, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -19,7 +19,7 @@ from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.language.columns import COLUMNS, LOSS, LOSSES, STEPS, steps_column, steps_name
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
 from madbench.suites.training import Schedule, Training
@@ -107,43 +107,6 @@ class LanguageProfile(Profile[GPTConfig]):
         return changed_overrides("training", vars(job.training), vars(self.training_config(job.training.precision)))
 
 
-def plan(
-    labels: Iterable[str],
-    profile: LanguageProfile,
-    *,
-    corpus: Corpus,
-    seeds: Sequence[int] = (0,),
-    tasks: Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    precision: Precision = "float32",
-) -> Plan[LanguageJob]:
-    """Plan jobs of the language suite in the order label, seed, without duplicates.
-
-    Raises ``BudgetError`` if no ranks of a label meet the budget. ``tasks`` and ``fidelity`` have no effect, because
-    the suite has one task and one fidelity.
-    """
-    setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
-
-    def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[LanguageJob]:
-        run = PlannedRun(TASK, setting, profile.model_config().seq_len, profile.training_config(precision))
-        return with_steps(plan_jobs(NAME, labels, profile, [run], budget), size)
-
-    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
-
-
-def canonical(job: LanguageJob) -> LanguageJob:
-    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
-    model = replace(job.model, mlp_width=job.model.inner_width)
-    training = job.training.canonical(lambda training: schedule(replace(job, training=training)))
-    return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
-
-
-def schedule(job: LanguageJob) -> Schedule:
-    """The learning-rate schedule of a job."""
-    return job.training.schedule(job.training.steps, matched=job.steps)
-
-
 def sequences_per_step(job: LanguageJob) -> int:
     """The number of windows of ``seq_len`` tokens in one optimizer step of a job."""
     return job.training.tokens_per_step // job.model.seq_len
@@ -161,32 +124,6 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
         share = 2 * (seq_len + 1) / sum(counts.values())
         resplit = f", or with --validation {share:.2g}" if shorter == "val" and share < 0.5 else ""
         raise ConfigError(f"corpus {str(corpus.folder)!r}: {error}{resplit}") from None
-
-
-def size(job: LanguageJob) -> JobSize:
-    """The size of a job: its parameters, steps, tokens and FLOPs."""
-    config, seq_len = job.training, job.model.seq_len
-    mixers, steps = solve_mixers(job, seq_len), schedule(job).steps
-    cost = job.model.cost(mixers, job.setting["vocab_size"])
-    return JobSize(
-        parameters=cost.parameters,
-        steps=steps,
-        seq_len=seq_len,
-        sequences_per_step=sequences_per_step(job),
-        flops_per_token=cost.flops_per_token,
-        trained_tokens=steps * config.tokens_per_step,
-        evaluated_tokens=math.ceil(steps / config.eval_every) * 2 * config.eval_sequences * seq_len,
-        mixers=mixers,
-    )
-
-
-def check_processes(job: LanguageJob, processes: int) -> None:
-    """Raise ``ConfigError`` if the number of processes does not divide the number of windows in an optimizer step."""
-    if (count := sequences_per_step(job)) % processes:
-        raise ConfigError(
-            f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
-            "divides it, or change training.tokens_per_step"
-        )
 
 
 class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
@@ -212,14 +149,65 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
     budgets = tuple(BUDGETS)
-    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
-    check_processes = staticmethod(check_processes)
 
-    def plan(
-        self, labels: Iterable[str], profile: LanguageProfile, **options: Unpack[PlanOptions]
+    def plan(  # type: ignore[override]  # needs a corpus, which other suites do not take
+        self,
+        labels: Iterable[str],
+        profile: LanguageProfile,
+        *,
+        corpus: Corpus | StoredCorpus,
+        seeds: Sequence[int] = (0,),
+        tasks: Iterable[str] | None = None,
+        fidelity: Fidelity = "corrected",
+        budget: Budget = "strict",
+        precision: Precision = "float32",
     ) -> Plan[LanguageJob]:
-        own: dict[str, Any] = {**options}
-        return plan(labels, profile, **own)
+        """Plan jobs of the language suite in the order label, seed, without duplicates.
+
+        Raises ``BudgetError`` if no ranks of a label meet the budget. ``tasks`` and ``fidelity`` have no effect,
+        because the suite has one task and one fidelity.
+        """
+        setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
+
+        def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[LanguageJob]:
+            run = PlannedRun(TASK, setting, profile.model_config().seq_len, profile.training_config(precision))
+            return with_steps(plan_jobs(NAME, labels, profile, [run], budget), self.size)
+
+        return drop_ineffective_overrides(profile, labels, seeds, planned, self.canonical)
+
+    def canonical(self, job: LanguageJob) -> LanguageJob:
+        """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
+        model = replace(job.model, mlp_width=job.model.inner_width)
+        training = job.training.canonical(lambda training: self.schedule(replace(job, training=training)))
+        return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
+
+    def schedule(self, job: LanguageJob) -> Schedule:
+        """The learning-rate schedule of a job."""
+        return job.training.schedule(job.training.steps, matched=job.steps)
+
+    def size(self, job: LanguageJob) -> JobSize:
+        """The size of a job: its parameters, steps, tokens and FLOPs."""
+        config, seq_len = job.training, job.model.seq_len
+        mixers, steps = solve_mixers(job, seq_len), self.schedule(job).steps
+        cost = job.model.cost(mixers, job.setting["vocab_size"])
+        return JobSize(
+            parameters=cost.parameters,
+            steps=steps,
+            seq_len=seq_len,
+            sequences_per_step=sequences_per_step(job),
+            flops_per_token=cost.flops_per_token,
+            trained_tokens=steps * config.tokens_per_step,
+            evaluated_tokens=math.ceil(steps / config.eval_every) * 2 * config.eval_sequences * seq_len,
+            mixers=mixers,
+        )
+
+    def check_processes(self, job: LanguageJob, processes: int) -> None:
+        """Raise ``ConfigError`` if the number of processes does not divide the number of windows in a step."""
+        if (count := sequences_per_step(job)) % processes:
+            raise ConfigError(
+                f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
+                "divides it, or change training.tokens_per_step"
+            )
 
     def tasks(self) -> Sequence[str]:
         return (TASK,)

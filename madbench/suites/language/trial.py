@@ -20,7 +20,7 @@ from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LanguageJob, LanguageTraining, check_processes, schedule, sequences_per_step
+from madbench.suites.language.suite import LANGUAGE, LanguageJob, LanguageTraining, sequences_per_step
 from madbench.suites.training import MICRO_BATCH_TOKENS
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
@@ -50,11 +50,11 @@ class LanguageTrial(Trial[LanguageJob]):
         if setting["corpus"] not in corpora:
             raise TrainingError(f"{self.job.label}: the corpus {setting['corpus']} of the job is not given")
         self.corpus = corpora[setting["corpus"]]
-        check_processes(self.job, processes)
+        LANGUAGE.check_processes(self.job, processes)
         self.corpus.verify()
         self.batches = Batches(self.corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
-        self.schedule = schedule(self.job)
+        self.schedule = LANGUAGE.schedule(self.job)
         self.steps, self.clip = self.schedule.steps, config.grad_clip or math.inf
         self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)
         self.batch_shape = (min(self.batches.micro_batch, count // processes), seq_len)

@@ -9,11 +9,11 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from madbench.config import TASKS as TASK_FILES
 from madbench.config import Override, from_mapping
-from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.errors import LabelError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
 from madbench.labels.budgets import COUNTINGS
@@ -23,8 +23,8 @@ from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column, ShownMetric
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
-from madbench.suites.profile import Profile, changed_overrides
+from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
+from madbench.suites.profile import Profile, changed_overrides, check_task
 from madbench.suites.training import EpochTraining, Schedule
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SignalProfile(Profile[SignalModelConfig]):
     def __post_init__(self) -> None:
         super().__post_init__()
         for task, plan in self.tasks.items():
-            check_task(task, "tasks: ")
+            check_task(task, TASKS, "tasks: ")
             self.setting(task)
             self.check_training(plan.training, f"training of {task}")
 
@@ -109,66 +109,12 @@ class SignalProfile(Profile[SignalModelConfig]):
         ]
 
 
-def plan(
-    labels: Iterable[str],
-    profile: SignalProfile,
-    *,
-    seeds: Sequence[int] = (0,),
-    tasks: Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    precision: Precision = "float32",
-) -> Plan[SignalJob]:
-    """Plan jobs of the signals suite in the order label, task, seed, without duplicates.
-
-    Raises ``LabelError`` for a label that sees only earlier tokens if the profile's mixers see all tokens. Raises
-    ``BudgetError`` if no ranks of a label meet the budget, and ``ConfigError`` for an unknown task.
-    """
-    chosen = list(TASKS if tasks is None else tasks)
-    for task in chosen:
-        check_task(task)
-
-    def planned(profile: SignalProfile, labels: Sequence[str]) -> list[SignalJob]:
-        if not profile.model_config().causal:
-            for label in labels:
-                _check_sees_all(str(parse(label)))
-        runs = [
-            PlannedRun(task, setting, _setting(task, setting).length, profile.training_config(task, precision))
-            for task in dict.fromkeys(chosen)
-            for setting in [profile.setting(task)]
-        ]
-        return with_steps(plan_jobs(NAME, labels, profile, runs, budget, fidelity), size)
-
-    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
-
-
 def _check_sees_all(label: str) -> None:
     if not getattr(family_of(label), "is_bidirectional", False):
         able = families_that_see_all()
         raise LabelError(
             f"{label} sees only earlier tokens; labels of {able} see all; model.causal=true trains it causally"
         )
-
-
-def check_task(task: str, where: str = "") -> None:
-    """Raise ``ConfigError`` for an unknown task. The message begins with ``where``."""
-    if task not in TASKS:
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
-
-
-def canonical(job: SignalJob) -> SignalJob:
-    """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
-    setting, model = setting_of(job), job.model
-    training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
-    training = dataclasses.replace(training, batch_size=min(training.batch_size, setting.num_train_examples))
-    model = dataclasses.replace(model, mlp_width=model.inner_width)
-    return canonical_job(job, model.d_model, setting.length, is_shorter=False, model=model, training=training)
-
-
-def schedule(job: SignalJob) -> Schedule:
-    """The learning-rate schedule of a job."""
-    examples = setting_of(job).num_train_examples
-    return job.training.schedule(job.training.total_steps(examples), matched=job.steps)
 
 
 def setting_of(job: Job) -> Digits | Series:
@@ -180,27 +126,6 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
     from madbench.tasks.signals import KINDS
 
     return from_mapping(KINDS[task], mapping, f"setting of {task}")
-
-
-def size(job: SignalJob) -> JobSize:
-    """The size of a job: its parameters, steps, tokens and FLOPs."""
-    setting, config = setting_of(job), job.training
-    outputs = setting.classes or setting.channels - 1
-    mixers = solve_mixers(job, setting.length)
-    cost = job.model.cost(mixers, setting.length, setting.channels, outputs)
-    seen, epochs = config.seen(setting.num_train_examples, job.steps)
-    judged = epochs * setting.num_validation_examples + setting.num_test_examples
-    return JobSize(
-        parameters=cost.parameters,
-        steps=schedule(job).steps,
-        seq_len=setting.length,
-        sequences_per_step=min(config.batch_size, setting.num_train_examples),
-        flops_per_token=cost.flops_per_token,
-        trained_tokens=seen * setting.length,
-        evaluated_tokens=judged * setting.length,
-        mixers=mixers,
-        is_causal=job.model.causal,
-    )
 
 
 class SignalSuite(Suite[SignalProfile, SignalJob]):
@@ -220,11 +145,72 @@ class SignalSuite(Suite[SignalProfile, SignalJob]):
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is explained, in percent"
     shown_metric = ShownMetric("score", "{:.1%}", "score {:.3f}")
-    canonical, schedule, size = staticmethod(canonical), staticmethod(schedule), staticmethod(size)
 
-    def plan(self, labels: Iterable[str], profile: SignalProfile, **options: Unpack[PlanOptions]) -> Plan[SignalJob]:
-        own: dict[str, Any] = {**options}
-        return plan(labels, profile, **own)
+    def plan(  # type: ignore[override]  # takes no corpus, because the suite reads no text
+        self,
+        labels: Iterable[str],
+        profile: SignalProfile,
+        *,
+        seeds: Sequence[int] = (0,),
+        tasks: Iterable[str] | None = None,
+        fidelity: Fidelity = "corrected",
+        budget: Budget = "strict",
+        precision: Precision = "float32",
+    ) -> Plan[SignalJob]:
+        """Plan jobs of the signals suite in the order label, task, seed, without duplicates.
+
+        Raises ``LabelError`` for a label that sees only earlier tokens if the profile's mixers see all tokens. Raises
+        ``BudgetError`` if no ranks of a label meet the budget, and ``ConfigError`` for an unknown task.
+        """
+        chosen = list(TASKS if tasks is None else tasks)
+        for task in chosen:
+            check_task(task, TASKS)
+
+        def planned(profile: SignalProfile, labels: Sequence[str]) -> list[SignalJob]:
+            if not profile.model_config().causal:
+                for label in labels:
+                    _check_sees_all(str(parse(label)))
+            runs = [
+                PlannedRun(task, setting, _setting(task, setting).length, profile.training_config(task, precision))
+                for task in dict.fromkeys(chosen)
+                for setting in [profile.setting(task)]
+            ]
+            return with_steps(plan_jobs(NAME, labels, profile, runs, budget, fidelity), self.size)
+
+        return drop_ineffective_overrides(profile, labels, seeds, planned, self.canonical)
+
+    def canonical(self, job: SignalJob) -> SignalJob:
+        """The canonical form of a job. See :meth:`madbench.suites.base.Suite.canonical`."""
+        setting, model = setting_of(job), job.model
+        training = job.training.canonical(lambda training: self.schedule(dataclasses.replace(job, training=training)))
+        training = dataclasses.replace(training, batch_size=min(training.batch_size, setting.num_train_examples))
+        model = dataclasses.replace(model, mlp_width=model.inner_width)
+        return canonical_job(job, model.d_model, setting.length, is_shorter=False, model=model, training=training)
+
+    def schedule(self, job: SignalJob) -> Schedule:
+        """The learning-rate schedule of a job."""
+        examples = setting_of(job).num_train_examples
+        return job.training.schedule(job.training.total_steps(examples), matched=job.steps)
+
+    def size(self, job: SignalJob) -> JobSize:
+        """The size of a job: its parameters, steps, tokens and FLOPs."""
+        setting, config = setting_of(job), job.training
+        outputs = setting.classes or setting.channels - 1
+        mixers = solve_mixers(job, setting.length)
+        cost = job.model.cost(mixers, setting.length, setting.channels, outputs)
+        seen, epochs = config.seen(setting.num_train_examples, job.steps)
+        judged = epochs * setting.num_validation_examples + setting.num_test_examples
+        return JobSize(
+            parameters=cost.parameters,
+            steps=self.schedule(job).steps,
+            seq_len=setting.length,
+            sequences_per_step=min(config.batch_size, setting.num_train_examples),
+            flops_per_token=cost.flops_per_token,
+            trained_tokens=seen * setting.length,
+            evaluated_tokens=judged * setting.length,
+            mixers=mixers,
+            is_causal=job.model.causal,
+        )
 
     def batch_sizes(self, job: SignalJob) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from madbench.models.signals import SignalLoss, SignalModel
 from madbench.suites.epoch_trial import EpochTrial
-from madbench.suites.signals.suite import SignalJob, schedule, setting_of
+from madbench.suites.signals.suite import SIGNALS, SignalJob, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks.base import SPLITS
 from madbench.text.corpus import Corpus
@@ -35,7 +35,7 @@ class SignalTrial(EpochTrial[SignalJob]):
             )
             for split in SPLITS
         }
-        self.take(data, self.setting.length, schedule(self.job))
+        self.take(data, self.setting.length, SIGNALS.schedule(self.job))
 
     @staticmethod
     def build(job: SignalJob, path: str = "auto") -> SignalModel:

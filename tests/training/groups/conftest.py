@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from madbench.training import loop
-from sample_jobs import train_job
+from sample_jobs import loop_arguments, train_job
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def together(folders):
     """``together(jobs, report)``: their records, trained as one step."""
 
     def train(jobs, report=lambda job, progress: None, stacking="always", **how):
-        return loop.train(jobs, folders(jobs), report, stacking=stacking, **how)
+        return loop.train(jobs, folders(jobs), report, **loop_arguments(stacking=stacking, **how))
 
     return train
 

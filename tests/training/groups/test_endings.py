@@ -13,6 +13,7 @@ from madbench.suites import token_trial
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
+from madbench.training.options import LoopOptions
 
 
 @pytest.mark.slow
@@ -250,7 +251,7 @@ def train_with_interruptions(jobs, folders, saved_at):
         )
         with pytest.MonkeyPatch.context() as patch, pytest.raises((StopTraining, ValueError)) as ended:
             patch.setattr(GroupMember, "save", _killed_save(step, count))
-            loop.train(left, folders(left), of_ended, stacking="always")
+            loop.train(left, folders(left), of_ended, options=LoopOptions(stacking="always"))
         assert ended.type is (ValueError if step is None else StopTraining)
     return records
 

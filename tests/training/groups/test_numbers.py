@@ -19,7 +19,7 @@ from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
-from sample_jobs import mad_job
+from sample_jobs import loop_arguments, mad_job
 
 AT_KINKS = dict(rel=3e-3, abs=1e-4)
 """Tolerance of the losses of a curve, and of one of a label with ReLU, at whose kink a rounding error grows."""
@@ -100,10 +100,10 @@ def test_the_loss_of_a_group_computes_logits_only_for_counted_targets(make_job, 
 def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
     jobs = [tiny.make_job(corpus, seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-2), (1, 3e-3))]
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}  # parts of unequal size; gradients are clipped
-    stacked = loop.train(jobs, folders(jobs), lambda *_: None, stacking="always", **how)
+    stacked = loop.train(jobs, folders(jobs), lambda *_: None, **loop_arguments(stacking="always", **how))
     for work in folders(jobs):
         (work / NAME).unlink()
-    separate = loop.train(jobs, folders(jobs), lambda *_: None, **how)
+    separate = loop.train(jobs, folders(jobs), lambda *_: None, **loop_arguments(**how))
     for record, expected in zip(stacked, separate):
         assert record.details["group"] == 2 and "group" not in expected.details
         for row, wanted in zip(untimed(record.curve), untimed(expected.curve), strict=True):

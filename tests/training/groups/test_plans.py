@@ -12,6 +12,7 @@ from group_numbers import assert_same_numbers
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
+from madbench.training.options import LoopOptions
 from madbench.training.stack import groups_of, shape_of
 
 
@@ -116,7 +117,7 @@ def test_measuring_step_times_does_not_change_the_results(three, folders, alone,
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)
     for share in (0, math.inf):  # never faster, always faster
         monkeypatch.setattr(measured, "FASTER", share)
-        records = loop.train(three, folders(three), lambda *_: None, stacking="measured")
+        records = loop.train(three, folders(three), lambda *_: None, options=LoopOptions(stacking="measured"))
         for job, record in zip(three, records):
             assert ("group" in record.details) == (share > 0)
             assert_same_numbers(record, alone(job))

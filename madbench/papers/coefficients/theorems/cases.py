@@ -9,10 +9,10 @@ from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.mixers.cd import parts
-from madbench.mixers.cd.budget import CONV_TAPS
 from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, LONGER, SampleMixers, is_positive
+from madbench.mixers.ranks import CONV_TAPS
 from madbench.papers.coefficients.theorems.lemmas import equal_keys
 
 PAIRED, KEY_WIDTH = 24, 8  # number of queries and keys in rank checks, and n
