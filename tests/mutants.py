@@ -42,7 +42,10 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 
 def bugs(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
-    """A node, the name of one of its fields and the value that makes it wrong; of annotations and texts none."""
+    """Possible bugs of a syntax tree: a node, the name of a field, and a wrong value.
+
+    Annotations and strings are left out.
+    """
     ignored = {id(part) for node in ast.walk(tree) for part in _without_effect(node)}
     for node in ast.walk(tree):
         if id(node) in ignored:
@@ -58,14 +61,14 @@ def bugs(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
 
 
 def _without_effect(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node that decide nothing while a program runs."""
+    """The parts of a node without effect at run time."""
     for name in ("annotation", "returns"):
         if (part := getattr(node, name, None)) is not None:
             yield from ast.walk(part)
 
 
 def plant(source: str, number: int) -> tuple[str, str]:
-    """The source with the bug of that number, and the line that it changed, before and after."""
+    """The source with bug number ``number``, and the changed line before and after."""
     tree = ast.parse(source)
     node, field, wrong = list(bugs(tree))[number]
     before = ast.unparse(copy.deepcopy(node))
@@ -74,7 +77,7 @@ def plant(source: str, number: int) -> tuple[str, str]:
 
 
 def run(folder: Path, tests: list[str], timeout: float | None) -> tuple[bool, float]:
-    """Return True if the tests pass there, and their seconds. Tests that do not end in time fail."""
+    """Return True if the tests pass in the copy, and their seconds. Tests that exceed the time limit fail."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--slow", *tests]
     began = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Mappings and YAML become settings, with errors that name place, key and the nearest right answer."""
+"""Mappings and YAML become settings. Errors name the place, the key and the nearest valid value."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_mapping_becomes_the_dataclass():
 
 
 def test_zero_has_one_sign(tmp_path):
-    """Else one job would have two ids."""
+    """Otherwise one job would have two ids."""
     outer = from_mapping(Outer, {"name": "a", "rate": -0.0, "weights": {"x": "-0e0"}}, "file.yaml")
     assert [str(value) for value in (outer.rate, outer.weights["x"])] == ["0.0", "0.0"]
     assert str(TrainingConfig(weight_decay=-0.0).weight_decay) == "0.0"
@@ -243,7 +243,7 @@ def test_settings_are_the_values_by_key_and_no_key_is_given_twice():
 
 
 def test_overrides_are_equal_if_their_texts_are():
-    """Rows and tables tell changes apart by their texts, also those with values that have no hash."""
+    """Rows and tables distinguish overrides by their texts, also those with values that have no hash."""
     one, other = (Override.parse(f"a=[{text}]") for text in ("1, 2", "1,2"))
     assert one == Override.of("a", [1, 2]) and hash(one) == hash(Override.of("a", [1, 2]))
     assert one.value == other.value and one != other

@@ -30,7 +30,7 @@ LANGUAGE = "madbench/suites/language"
 
 
 class Insertion(NamedTuple):
-    """An edit of a file: ``text`` before a part of its syntax tree, which may move, be wrapped or change around it."""
+    """An edit of a file: ``text`` is inserted before a part of the syntax tree, which may move or change around it."""
 
     path: str
     scope: str
@@ -112,7 +112,7 @@ def names_of(node: ast.AST) -> list[str]:
 
 
 def mentions(part: ast.AST, expression: str) -> bool:
-    """True if the part has the expression, outside of statements within it."""
+    """True if the part contains the expression, outside of nested statements."""
     nodes = [part]
     for node in nodes:
         nodes += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.stmt)]
@@ -156,7 +156,7 @@ class Clone:
 
     @property
     def edited(self) -> set[str]:
-        """The files that are not what they were."""
+        """The files that differ from the original."""
         after = contents(self.root)
         return {name for name, content in self.before.items() if after.get(name) != content}
 
@@ -165,7 +165,10 @@ class Clone:
         return contents(self.root).keys() - self.before.keys()
 
     def run(self, *words: str) -> str:
-        """The output of ``python ...`` in the copy. It must end with the exit code 0: ``verify`` if no check fails."""
+        """Run ``python ...`` in the copy and return the output.
+
+        It must exit with 0, as ``verify`` does if no check fails.
+        """
         environment = os.environ | {
             "PYTHONPATH": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -350,7 +353,7 @@ OPTIONS = [
 
 
 def test_an_option_costs_its_declaration_its_type_and_its_use(clone):
-    """Verbs and functions that train have it, and hand it on, although they do not name it."""
+    """Verbs and functions that train have the option and pass it on, although they do not name it."""
     clone.edit(OPTIONS)
     assert clone.edited == {insertion.path for insertion in OPTIONS} and not clone.added
     for verb in (("run",), ("sweep",), ("lm", "train")):

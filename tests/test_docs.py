@@ -1,4 +1,4 @@
-"""The README and the pages say what is so: code blocks are run or read, and links lead to what is there."""
+"""The README and the pages are right: code blocks are run or parsed, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ VERBS = typer.main.get_command(app).commands
 
 @pytest.fixture(autouse=True, scope="module")
 def own_mixer(tmp_path_factory):
-    """The README's module, in the file and folder where its commands look for it."""
+    """The README's module, in the file and the folder where its commands expect it."""
     (code,) = {code for _, _, code in BLOCKS if "class MyMixer" in code}
     folder = tmp_path_factory.mktemp("own")
     (folder / "my_mixers.py").write_text(code)

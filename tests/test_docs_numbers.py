@@ -1,4 +1,4 @@
-"""The check of numbers and verdicts in the text of pages, and the blocks that are made again.
+"""The check of numbers and verdicts in pages, and the generated blocks.
 
 ``tests/cli/test_measured.py`` applies it to the pages.
 """
@@ -22,7 +22,7 @@ R-cg-q  26.7 ±0.4    contradicted
 
 
 def unprinted(sentence: str, mark: str = "madbench x") -> list[str]:
-    """The numbers and verdicts of a sentence that the text :data:`PRINTED` does not have."""
+    """The numbers and verdicts of a sentence that do not occur in the text :data:`PRINTED`."""
     found = checked.unprinted(f"{sentence} <!-- numbers: {mark} -->", lambda command, form: PRINTED)
     return [message.partition(":")[0] for message in found]
 

@@ -1,4 +1,4 @@
-"""The example packages, installed by pip, take part in every verb without a change to madbench; the notebook runs."""
+"""The example packages, installed by pip, work with every verb, and the example notebook runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def call(tmp_path, installed, server):
 
 
 def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
-    """S/R/G beside it: rows, contrasts and curves of both stand in the same tables and figures."""
+    """Labels of S/R/G appear in the same tables and figures."""
     assert "feature map" in call("explain", "lin:elu-g") and "gate" in call("explain", "lin:elu", "lin:elu-g")
     assert "lin:elu" in call("explain", "--cost", "lin:elu", "S", "--d-model", "16")
     assert "2 labels, none with a failed check" in call("verify", "lin:elu", "lin:elu-g")

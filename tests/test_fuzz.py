@@ -1,4 +1,4 @@
-"""Random input of users, with fixed seeds, gives our error or a result, in bounded time and memory."""
+"""Random user input, with fixed seeds, gives an error of madbench or a result, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ TEXTS = ["", "[", "{", "{[a]: 1}", "&a [*a]", "&a {b: *a}", "1" * 5000, "2024-13
 
 
 def bounded(cases: Iterable[Callable[[], object]]) -> int:
-    """Call each; only errors of ours are allowed, each of a few thousand characters. Give their number."""
+    """Call each case.
+
+    Only errors of madbench are allowed, of at most a few thousand characters. Returns their number.
+    """
     errors, before = 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for i, case in enumerate(cases):
         started = time.process_time()
@@ -118,7 +121,7 @@ def test_two_thousand_random_overrides_raise_only_our_errors(suite, tmp_path):
 
 
 def files(rng: random.Random, count: int) -> Iterator[str]:
-    """Shipped YAML files, and a grid, with a few places changed."""
+    """Shipped YAML files and a grid, with a few random changes."""
     grid = "labels: [S, R-c]\nseeds: 0-2\nset: {training.epochs: 3}\nvary: {model.d_model: [32, 64]}\nmode: product\n"
     shipped = [grid, *(path.read_text() for path in sorted(config.TASKS.rglob("*.yaml")))]
     shipped += [path.read_text() for path in available_sets().values()]

@@ -52,7 +52,7 @@ jobs = st.builds(
 
 
 def flat(mapping: dict, prefix: str = "") -> dict:
-    """Every leaf of a nested mapping, with its type: 1, 1.0 and True differ."""
+    """Every leaf of a nested mapping with its type, so that 1, 1.0 and True differ."""
     leaves = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
@@ -63,7 +63,7 @@ def flat(mapping: dict, prefix: str = "") -> dict:
 
 
 def variations() -> list[Job]:
-    """``JOB`` with exactly one field changed, for every field there is."""
+    """Copies of ``JOB`` with exactly one changed field, for every field."""
     changed = []
     for name, value in dataclasses.asdict(JOB).items():
         if not isinstance(value, dict):
@@ -169,7 +169,7 @@ def test_a_training_needs_positive_counts(name):
 
 
 def stored_job(make, **changes) -> StoredJob:
-    """The job JOB with changed plain values, as an index has it."""
+    """The job ``JOB`` with other plain values, as read from an index."""
     values = {name: value for name, value in JOB.to_dict().items() if name not in ("label", "seed")}
     return StoredJob.from_values(values | changes, JOB.label, JOB.seed, make)
 

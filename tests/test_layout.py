@@ -1,4 +1,4 @@
-"""Imports go one way, from rooms that know more to those that know less; none is hidden in a function to go back."""
+"""Imports go one way in the list of rooms, and no import is hidden in a function to avoid this rule."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROOMS = [
     {"report"},
     {"cli"},
 ]
-"""Each may import itself and those before it."""
+"""The rooms in order. Each may import itself and those before it."""
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 
@@ -58,7 +58,7 @@ MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 @functools.cache
 def imported(path: Path) -> set[str]:
-    """The modules that a module imports: those of its functions included, and those for annotations alone."""
+    """The modules that a module imports, also in functions and for annotations."""
     modules = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "madbench":
@@ -107,7 +107,7 @@ def test_modules_have_no_circular_imports():
 
 @pytest.mark.slow
 def test_no_module_outside_a_papers_folder_imports_it():
-    """Rooms above may import ``madbench.papers`` itself. One paper may build on another."""
+    """Other rooms may import ``madbench.papers`` itself. One paper may build on another."""
     papers = {path.parent.name for path in PACKAGE.glob("papers/*/paper.yaml")}
     known = {}
     for name, path in MODULES.items():
@@ -209,7 +209,7 @@ ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__
 
 
 def text_of(path: Path) -> str:
-    """The texts of a module that are no docstrings, or all of another file."""
+    """The string literals of a module without docstrings, or the whole text of another file."""
     content = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         return content
@@ -221,9 +221,10 @@ def text_of(path: Path) -> str:
 
 @functools.cache
 def modules_in_texts(path: Path) -> set[str]:
-    """The modules that a file names in a text, such as ``madbench.suites.mad.trial:MadTrial``.
+    """The modules that strings in a file name, such as ``madbench.suites.mad.trial:MadTrial``.
 
-    A name that goes on with a variable (``f"madbench.mixers.srg.kernels.{kind}"``) stands for all modules of a folder.
+    A name that continues with a variable (``f"madbench.mixers.srg.kernels.{kind}"``) stands for all modules of a
+    folder.
     """
     found = set()
     for name in re.findall(r"\bmadbench(?:\.\w+)+\.?", text_of(path)):
@@ -235,7 +236,7 @@ def modules_in_texts(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_every_module_is_imported_by_a_verb_or_the_api():
-    """A comparison or a calibration that no verb uses stands in ``studies/``, outside the wheel."""
+    """Comparisons and calibrations that no verb uses belong in ``studies/``, outside the wheel."""
     waiting = [name for name in MODULES if re.fullmatch(ROOTS, name)]
     for path in (*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("entry_points.txt")):
         waiting += modules_in_texts(path)
@@ -250,7 +251,7 @@ def test_every_module_is_imported_by_a_verb_or_the_api():
 
 
 def test_the_command_line_has_one_module_per_verb():
-    """Code of several verbs is in ``cli/shared``, and code of one verb alone in a folder of its name."""
+    """Code of several verbs is in ``cli/shared``. Code of a single verb is in a folder of its name."""
     from madbench.cli import ALL_VERBS
     from madbench.cli.lm import VERBS
 
@@ -284,7 +285,7 @@ def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored_without
 
 
 ASKS = re.compile(r"_?(is|has|are|may|can|needs|shows|keeps|with|was)_")
-"""The start of the name of a truth value."""
+"""The prefixes of names of truth values."""
 MAY_MULTIPLY = re.compile(r"""["'\])}] \* [a-z(]|[a-z)] \* f?["'\[({]""")
 """A text, list or tuple before or after ``*``, in formatted code."""
 
@@ -310,7 +311,7 @@ def is_text_or_sequence(node: ast.expr) -> bool:
 
 @pytest.mark.slow
 def test_no_text_or_list_is_multiplied_by_a_truth_value():
-    """``if`` says what ``"text" * is_shown`` and ``[x] * bool(y)`` leave to be worked out."""
+    """``if`` is clearer than ``"text" * is_shown`` and ``[x] * bool(y)``."""
     for path in (file for folder in (PACKAGE, EXAMPLES, STUDIES) for file in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         nodes = ast.walk(ast.parse(text)) if MAY_MULTIPLY.search(text) else ()
@@ -460,7 +461,7 @@ def test_every_name_that_is_imported_from_madbench_exists():
 
 
 def test_no_module_changes_the_working_folder():
-    """A path is handed on instead: relative paths of the user would change their meaning."""
+    """Otherwise relative paths of the user would change their meaning. A path is passed on instead."""
     assert [path for path in PACKAGE.rglob("*.py") if "chdir(" in path.read_text(encoding="utf-8")] == []
 
 
@@ -471,7 +472,7 @@ def handed_on(call: ast.Call) -> list[str]:
 
 
 def test_no_call_passes_on_more_than_three_options_one_by_one():
-    """They are handed on as one value, such as ``RunOptions``, so that a new option is in no such list."""
+    """Options are passed on as one value, such as ``RunOptions``, so that a new option needs no such list."""
     source = "f(a, slots=slots, threads=options.threads, group=None, device=resolve(device))"
     assert handed_on(cast(ast.Call, ast.parse(source, mode="eval").body)) == ["slots", "threads"]
     long = []

@@ -1,4 +1,4 @@
-"""The example notebook, with what its cells gave, and as a page of the documentation."""
+"""The example notebook, with the outputs of its cells, and as a page of the documentation."""
 
 from __future__ import annotations
 

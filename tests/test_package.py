@@ -41,7 +41,7 @@ def test_the_lock_has_the_versions_of_the_constraints(locked):
 
 
 def test_the_lock_file_has_the_declared_dependencies(locked):
-    """.ci/lock makes it anew."""
+    """``.ci/lock`` makes the lock file again."""
 
     def split(requirement: str) -> tuple[str, str]:
         name, extras, rest = re.match(r"([\w.-]+)(\[.*?\])?(.*)", requirement.partition(";")[0].strip()).groups()

@@ -1,4 +1,4 @@
-"""The wheel is the same bytes each time, and works without the checkout, for a user who is not root too."""
+"""Building the wheel is reproducible, and the wheel works without the checkout, also for a user who is not root."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ for line in sys.stdin.read().splitlines():
 
 
 def without_checkout(*paths: Path) -> dict[str, str]:
-    """An environment in which Python finds madbench in ``paths``, and all else where this process does."""
+    """Environment variables with which Python finds madbench in ``paths``, and other packages as in this process."""
     libraries = [sysconfig.get_paths()["purelib"], *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     places = [str(path) for path in paths] + [path for path in libraries if Path(path).resolve() != ROOT]
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER")}
@@ -66,7 +66,7 @@ def build(source: Path, folder: Path, epoch: str = "1700000000") -> Path:
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory) -> Path:
-    """The sources of the wheel as in another clone: with other times, other permissions, and leftovers."""
+    """The sources of the wheel as in another clone: with other times and permissions, and with leftover files."""
     copy = tmp_path_factory.mktemp("clone")
     for name in SOURCES:
         shutil.copytree(ROOT / name, copy / name, copy_function=shutil.copyfile)
@@ -85,7 +85,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """A folder with the wheel alone."""
+    """A folder with only the installed wheel."""
     site = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(site)
@@ -168,7 +168,7 @@ def test_an_exported_folder_opens_with_the_wheel_and_transformers(installed, tmp
 
 
 def docker_steps() -> tuple[list[str], dict[str, str]]:
-    """The RUN lines of the Dockerfile, and what ENV, USER, WORKDIR and ENTRYPOINT say."""
+    """The RUN lines of the Dockerfile, and the values of ENV, USER, WORKDIR and ENTRYPOINT."""
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     words = dict(line.split(" ", 1) for line in lines if line.split(" ")[0] in ("ENV", "USER", "WORKDIR", "ENTRYPOINT"))
     return [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")], words
@@ -176,7 +176,7 @@ def docker_steps() -> tuple[list[str], dict[str, str]]:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder that any user may enter, in the place of the image's root."""
+    """A folder that any user may enter, in place of the image's root."""
     with tempfile.TemporaryDirectory(prefix="madbench-image-") as name:
         os.chmod(name, 0o755)
         yield Path(name)
@@ -224,7 +224,7 @@ def test_the_steps_of_the_dockerfile_give_a_program_for_a_user_who_is_not_root(r
 
 
 def python_of_anyone() -> str:
-    """An interpreter of this version that another user may start; skips where there is none."""
+    """An interpreter of this version that another user may start. Skips if there is none."""
     version = "python{}.{}".format(*sys.version_info)
     for path in filter(None, (sys.executable, shutil.which(version, path="/usr/local/bin:/usr/bin"))):
         folders = [Path(path).resolve(), *Path(path).resolve().parents]

@@ -15,7 +15,8 @@ from sample_jobs import language_job
 
 @pytest.fixture
 def make_folder(tmp_path):
-    """``make_folder(label, **settings)``: the folder of a model with weights so large that every path has an effect."""
+    """``make_folder(label, **settings)``: the exported folder of a model with weights large enough that every path
+    matters."""
     from madbench.huggingface.export import export
 
     def make(label: str = "S-p", n_layer: int = 2, seq_len: int = 12, positions: str = "none", **mixer: Any):

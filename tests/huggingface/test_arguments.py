@@ -1,4 +1,4 @@
-"""Every argument of the exported model is heeded, is harmless, or is refused."""
+"""Every argument of the exported model has an effect, is harmless, or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder whose job or weights were changed does not load; what ``save_pretrained`` writes does."""
+"""A folder whose job or weights were changed does not load. One written by ``save_pretrained`` does."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_trained_copy_has_digests_of_its_own(make_folder, tmp_path, dtype):
 
 
 def test_the_configuration_of_an_open_model_claims_no_digests(make_folder, tmp_path):
-    """Another program may save it beside weights of its own."""
+    """Another program may save this configuration beside weights of its own."""
     model = open_model(make_folder())
     model.config.save_pretrained(tmp_path / "config")
     assert not json.loads((tmp_path / "config" / "config.json").read_text()).get("digests")

@@ -1,4 +1,4 @@
-"""The part of a file that its digest covers: what it leaves out, and what it tells apart."""
+"""The normal form of a file for digests: what it leaves out and what it keeps."""
 
 from __future__ import annotations
 

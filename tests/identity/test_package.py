@@ -18,7 +18,7 @@ MEMORIZATION = ("mad", "memorization", "")
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of the package, which digests are of."""
+    """A copy of the package. Digests are computed from the copy."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
     with package.files_of(home):

@@ -1,4 +1,4 @@
-"""The normal form of code: what it leaves out, and what it tells apart."""
+"""The normal form of code: what it leaves out and what it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of budgets, and the tables that must know every budgeted quantity."""
+"""The rules of budgets, and the tables that need an entry for every budgeted quantity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names by which labels are shown, and that they change no identity."""
+"""Display names of labels, which change no identity."""
 
 from __future__ import annotations
 

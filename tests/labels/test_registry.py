@@ -1,4 +1,4 @@
-"""Families found by entry point, and what tells one version of them from another."""
+"""Families found by entry point, and their identities."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def forget():
-    """Find families anew, as a new process would."""
+    """Search for families again, as a new process does."""
     importlib.invalidate_caches()
     for function in (registry.REGISTRY, plugins.plugin_code, plugins.plugin_identity):
         function.cache_clear()
@@ -183,7 +183,7 @@ def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(ins
 
 @pytest.mark.parametrize("text", ["S", "cd:exp", "7"])
 def test_parse_returning_a_label_of_another_family_is_an_error(installed, text):
-    """Otherwise its text would be parsed by the other family, which does not know the label."""
+    """The other family would parse the text and does not know the label."""
     source = installed / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"num:{self.value}"', repr(text)))
     with pytest.raises(FamilyError, match=f"family 'num' .*: parse.*expected a label of this family, num:.*{text}"):

@@ -1,4 +1,4 @@
-"""Braces, files and neighborhoods."""
+"""Sets of labels: braces, files and neighbourhoods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text that names a mixer of another family is answered with that family's label."""
+"""Suggestions for text that is no label, such as the name of a mixer under another prefix."""
 
 from __future__ import annotations
 

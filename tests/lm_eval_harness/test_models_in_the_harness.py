@@ -1,4 +1,4 @@
-"""Models in lm-evaluation-harness: its numbers are those of the model, and are stored with the run."""
+"""Models in lm-evaluation-harness: scores follow from the model's likelihoods and are stored with the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = ["G-cg-q-12o", "S-p"]
 
 @pytest.fixture(autouse=True, scope="module")
 def offline(tmp_path_factory):
-    """Data sets are cached here, and none is downloaded."""
+    """Keep the cache of data sets in the test folder, and download nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
         patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
@@ -48,7 +48,7 @@ def requests_of(*arguments):
 
 
 def float64(model: StoredModel, context: str, text: str) -> tuple[float, bool]:
-    """The likelihood id by id in float64; an empty context is the end of a text."""
+    """The log-likelihood computed id by id in float64. An empty context is the end of a text."""
     encode = model.vocabulary.encode
     ids = encode(context).tolist() or [model.eot_token_id]
     gpt, total, greedy = model.model.double(), 0.0, True
@@ -167,7 +167,7 @@ def test_answers_are_cached_between_evaluations(model, hens, tmp_path, monkeypat
 
 @pytest.fixture
 def harness(hens, monkeypatch, capsys):
-    """``python -m madbench.lm_eval``, without the index of its own tasks, which takes it a minute."""
+    """Run ``python -m madbench.lm_eval`` without the harness's index of its own tasks, which takes a minute."""
     from lm_eval.tasks import TaskManager
 
     original = TaskManager.__init__
@@ -184,7 +184,7 @@ def harness(hens, monkeypatch, capsys):
 
 
 def is_measured(printed: str, hens, label: str) -> bool:
-    """True if the harness printed the bits per byte that ``measure`` gives, as far as its table has digits."""
+    """True if the harness printed the bits per byte that ``measure`` returns, to the printed digits."""
     model = StoredModel(label, str(hens / "results"), device="cpu")
     (measured,) = measure(model, Tasks(["hens_text"], hens / "tasks"))
     bits = float(printed.partition("bits_per_byte")[2].split("|")[2])

@@ -1,4 +1,4 @@
-"""Inputs of mixers."""
+"""Random inputs of mixers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(scope="session")
 def randn():
-    """Seeded float64 normal numbers; exact in float32, so that one reference serves both."""
+    """Seeded normal numbers in float64 that are exact in float32, so that one reference serves both."""
 
     def draw(*shape, seed=1):
         return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()

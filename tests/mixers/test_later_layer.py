@@ -16,7 +16,7 @@ NAMES = ("path dense", "later layer scan", *PATHS)
 
 
 def failures(label: str) -> dict[str, str]:
-    """The checks of a later layer, and of the path dense of its first layer, that fail: check to place."""
+    """The failing checks of a later layer, and of path dense of its first layer: check to the place of the error."""
     outcomes = {each.check.name: each for each in run_checks(label, names=NAMES)}
     assert {"path dense", "later layer step"} < {*outcomes}
     return {name: each.where for name, each in outcomes.items() if each.verdict != "pass"}

@@ -1,4 +1,4 @@
-"""Adapters, hooks, biases, quantized and replaced layers act on every linear map of a mixer, called or fused."""
+"""Adapters, hooks, biases, quantized and replaced layers take effect on every linear map of a mixer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_forward_and_backward_hooks_of_projections_fire(label, kind):
 
 
 def changed_layer(layer: nn.Linear, how: str) -> nn.Module:
-    """The layer with an output that is larger by one, or by its input's first number."""
+    """The layer with an output that is larger by one, or by the first number of its input."""
     if how == "bias":
         layer.bias = nn.Parameter(torch.ones(layer.out_features))
         return layer

@@ -1,4 +1,4 @@
-"""Checks at an ordinary size hold for labels of every family, and find faults that small mixers do not show."""
+"""Checks at an ordinary size pass for labels of every family, and find faults that small sizes do not show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MORE = (
     *("R-12!", "G-pcgka-q-12", "cd:exp-0.95hk1-pow-g", "cd:elu-se", "hfa:9w-p!", "hfa:L1+2w-p-q", "hfa:C1+2"),
     *("ha:5s", "ha:C5a", "ha:2+3us-p-q"),
 )
-"""Labels that the tests of every check of a label leave out."""
+"""Labels that are not in the tests of all checks of a label."""
 
 
 @pytest.mark.parametrize("label", [*FEW, *(pytest.param(label, marks=pytest.mark.slow) for label in MORE)])
@@ -56,7 +56,7 @@ def wrong_gradient_of_wide_keys(monkeypatch):
 
 
 def wrong_gradient_of_keys_of_softmax(monkeypatch):
-    """The keys behind row 128, where the third block begins, have 1% too much."""
+    """Make gradients of keys after row 128, where the third block begins, 1% too large."""
     sound = softmax._gradients
 
     def gradients(*how):

@@ -24,7 +24,7 @@ def mixer_and_input(label, **settings):
 
 
 def read(weights, v):
-    """Rows of the values (B, H, T, C) that the weights by lag read."""
+    """The output of weights by lag applied to the values (B, H, T, C)."""
     o = torch.zeros_like(v)
     for t in range(v.shape[2]):
         for lag in range(t + 1):

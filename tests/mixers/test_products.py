@@ -20,7 +20,7 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 @pytest.fixture
 def fast(monkeypatch):
-    """oneDNN counts as faster on any processor."""
+    """Pretend that oneDNN is faster on this processor."""
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
 
 
@@ -55,7 +55,7 @@ def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_
     "change", [lambda x: x, lambda x: x.T.contiguous().T, lambda x: torch.cat((x, x), 1)[:, : x.shape[1]]]
 )
 def test_products_are_exact_and_fast_in_any_memory_layout(fast, change):
-    """With the slow kernels the three products would take seconds."""
+    """With slow kernels, the three products would take seconds."""
     x, weight, cotangent = (
         change(random_normal(*size, seed=seed)) for seed, size in enumerate([(4096, 128), (352, 128), (4096, 352)])
     )
@@ -262,7 +262,7 @@ def test_the_counter_of_torch_counts_the_same_operations(fast, outputs):
 @needs_onednn
 @pytest.mark.parametrize("is_part", [False, True])
 def test_batches_of_products_equal_those_in_float64(fast, is_part, monkeypatch):
-    """Also for factors and results that are parts of larger tensors, as those of tiles are."""
+    """Tested also for factors and results that are views of larger tensors, as in tiles."""
     monkeypatch.setattr(products, "LEAST_PRODUCTS", 30 * 50 * 70)
     left, right, total = random_normal(3, 30, 51), random_normal(3, 52, 70, seed=1), random_normal(3, 30, 71, seed=2)
     left, right, total = left[..., :50], right[:, 1:51], total[..., :70]

@@ -20,9 +20,9 @@ from madbench.mixers.ranks import Payment, Side, last_that_fits, match_budget
 SETS = [*(f"@{name}" for name in available_sets()), "~G-cg-q-12o", "~R-c-v", "~D-p", "~cd:gdn", "~ha:3-p"]
 SIZES = [(16, 2, 8), (64, 4, 128), (96, 3, 256), (256, 4, 64), (300, 5, 77), (768, 12, 1024), (8, 8, 4)]
 DIGESTS = {"": "f9032b920f1b02a3", "cd": "bc07de6771ff68d9", "ha": "c5e26526e9a250d6", "hfa": "762aa070ef89cfb9"}
-"""Digest of the ranks, or of the error, of every label of ``SETS`` at every size under both budgets, by family.
+"""A digest, by family, of the ranks (or errors) of every label of ``SETS`` at every size under both budgets.
 
-An edited set changes a digest; the ranks of a label never change, because runs are stored under its name.
+Editing a set changes a digest. The ranks of a label must never change, because runs are stored under its name.
 """
 
 

@@ -1,4 +1,4 @@
-"""The mixers of a model's blocks as a sequence, by a family of one file whose blocks have different mixers."""
+"""The mixers of a model's blocks as a sequence, tested with a family whose blocks have different mixers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that the first layer of a label hands to later ones: in every pass of a model, and alone."""
+"""Values that the first layer of a label hands to later ones, in every pass of a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTH = 7
 
 @pytest.fixture(params=["RWKV-7", "S-p/2xRWKV-7"])
 def model(request):
-    """A model of several layers, in float64 and with weights that show."""
+    """A model of several layers, in float64 and with large weights."""
     return model_with_random_weights(request.param, 3)
 
 

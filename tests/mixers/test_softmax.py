@@ -1,4 +1,4 @@
-"""Softmax attention by blocks: float64 loops, derivatives, what is kept, and recordings."""
+"""Softmax attention in blocks: float64 loops, derivatives, saved tensors, and recordings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def small_blocks(monkeypatch):
 
 
 def heads(batch, heads, length, width, seed, dtype=torch.float64):
-    """(B, H, T, C) as a projection has it: a part of each token's row."""
+    """A tensor (B, H, T, C) laid out as by a projection: a part of each token's row."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(batch, length, heads * width + 3, generator=generator, dtype=torch.float64).to(dtype)
     return rows[..., 3:].unflatten(-1, (heads, width)).transpose(1, 2)
@@ -41,7 +41,7 @@ def inputs(shape, dtype=torch.float64):
 
 
 def loops(q, k, v, window=0, sink=None):
-    """Row by row, key by key."""
+    """Softmax attention by loops over rows and keys."""
     rows = []
     sinks = [0.0] * (q.shape[0] * q.shape[1]) if sink is None else sink.flatten().exp()
     for of_q, of_k, of_v, of_sink in zip(*(x.flatten(0, 1) for x in (q, k, v)), sinks):

@@ -166,7 +166,7 @@ def test_traits_of_another_kind_or_of_unknown_settings_are_refused(install_examp
 
 
 class Named(nn.Module):
-    """A matrix that happens to be called p, as the diagonals of S/R/G are."""
+    """A mixer with a matrix that is called p, like the diagonals of S/R/G."""
 
     def __init__(self):
         super().__init__()
@@ -195,7 +195,10 @@ def test_traits_of_a_family_decide_the_group_of_a_parameter_not_its_name():
             self.qk_gate, self.out_norm = nn.Linear(D, D), nn.LayerNorm(D)
 
     def groups(traits):
-        """Tensors by group, of the mixer alone: the model has three norms of one tensor, and no gates."""
+        """The number of tensors by parameter group, of the mixer alone.
+
+        The model adds three norms of one tensor and no gates.
+        """
         rows = parameter_groups(start(lambda: attach(Gated(), traits, "mine:x"), 1))
         found = dict.fromkeys(("mixer projections", "mixer gates", "norms"), 0)
         for row in rows:

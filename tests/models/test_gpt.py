@@ -29,7 +29,7 @@ def make(label="S", vocab_size=11, d_model=16, n_layer=2, seq_len=8, n_head=2, p
 
 
 def widen(model):
-    """Weights large enough that every path through the model shows, in float64."""
+    """Set weights in float64, large enough that every path through the model matters."""
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -79,7 +79,7 @@ def test_a_model_with_a_given_swiglu_width_and_untied_output_equals_the_equation
     ("cd:id-sm-bd-cg", "none", 110_458_304), ("cd:exp-sum", "learned", 106_377_984),
 ])  # fmt: skip
 def test_the_wikitext_profile_has_the_parameters_of_table_3(label, positions, count):
-    """The paper: 110M of the first, and of 8 layers of the second 14M fewer than it says."""
+    """The paper states 110M parameters for the first model, and for 8 layers of the second 14M fewer than it has."""
     profile = LanguageProfile.load("wikitext", [f"model.positions={positions}"])
     corpus = types.SimpleNamespace(digest="none", padded_vocab_size=50304)
     [job] = LANGUAGE.jobs([label], profile, corpus=corpus, budget="paper")

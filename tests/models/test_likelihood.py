@@ -34,7 +34,8 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def requests():
-    """Contexts and continuations of many lengths: of one id, longer than the window, with and without shared parts."""
+    """Contexts and continuations of many lengths: single ids, longer than the window, and with or without shared
+    parts."""
     rng = random.Random(0)
 
     def ids(count: int) -> list[int]:
@@ -142,7 +143,7 @@ def test_every_target_of_a_window_comes_once():
 
 
 class MeanOfPrefix(nn.Module):
-    """Sums over the prefix, divided by the length of the input: causal, but not independent of what is behind a row."""
+    """Prefix sums divided by the length of the input: causal, but dependent on the length."""
 
     def __init__(self, d_model: int):
         super().__init__()

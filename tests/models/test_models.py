@@ -27,7 +27,7 @@ def tokens(length=8, batch=3, vocab_size=11):
 
 
 def widen(model):
-    """Weights large enough that every path through the model shows."""
+    """Set weights large enough that every path through the model matters."""
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -48,7 +48,7 @@ def gelu(x):
 
 
 def encode(model, ids):
-    """The backbone written out: x + layer(RMSNorm(x)) for mixer, SwiGLU, mixer, SwiGLU."""
+    """The backbone computed explicitly: x + layer(RMSNorm(x)) for mixer, SwiGLU, mixer, SwiGLU."""
     w = model.state_dict()
     x = w["backbone.embedding.weight"][ids]
     for index in range(4):
@@ -107,14 +107,14 @@ def test_the_language_model_is_causal(label):
     [("S", 1, True), ("R-g!", 1, True), ("R-12o!", 1, False), ("S-p", 1, False), ("S", 2, False)],
 )
 def test_one_layer_without_positions_is_blind_to_the_order_of_earlier_tokens(label, n_layer, blind):
-    """A second layer is not: the causal prefix of each earlier row tells it apart."""
+    """A model with a second layer is not: earlier rows differ by their causal prefixes."""
     model, ids = widen(make(MadModel, label, n_layer=n_layer)), tokens(batch=1)
     shuffled = ids[:, [4, 2, 6, 0, 1, 3, 5, 7]]
     assert torch.allclose(model(shuffled)[:, -1], model(ids)[:, -1]) == blind
 
 
 def test_parameters_of_both_models_at_the_published_size_equal_hand_counts():
-    """d 128, vocabulary 16: S has 4 d^2; SwiGLU 3 d 352; a norm a layer, one before the readout."""
+    """d 128, vocabulary 16: S has 4 d^2, SwiGLU 3 d 352; one norm per layer, and one before the readout."""
     d, vocabulary = 128, 16
     backbone = vocabulary * d + 2 * (4 * d * d + 3 * d * 352) + 4 * d
     head = d * vocabulary + vocabulary

@@ -1,4 +1,4 @@
-"""RMSNorm in blocks of rows against its equation, and where it is not taken."""
+"""RMSNorm in blocks of rows equals its equation, and is not used where it cannot be."""
 
 from __future__ import annotations
 

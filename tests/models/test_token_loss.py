@@ -1,4 +1,4 @@
-"""The loss in parts against the loss of all logits: its value, every gradient, autocast, compilation, memory."""
+"""The loss computed in parts equals that of all logits: value, gradients, autocast, compilation and memory."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_only_the_gradients_that_are_needed_are_computed():
 
 
 def test_the_loss_in_parts_under_autocast_is_as_near_to_float64():
-    """Gradients of the matrix are summed over the parts in float32, so that many parts cost no precision."""
+    """Gradients of the matrix are summed over parts in float32, so that many parts do not reduce precision."""
     exact, targets = inputs()
     _, expected = loss_and_gradients(plain(*exact, targets), exact)
     errors = {}
@@ -185,7 +185,7 @@ def test_below_the_limit_the_loss_is_bit_for_bit_that_of_the_models_logits():
 
 @pytest.mark.slow
 def test_a_step_at_the_vocabulary_of_gpt2_keeps_no_logits(monkeypatch):
-    """12 windows of 1,024 tokens, on tensors without data: all logits at once are 2.5 GB, and several of them."""
+    """Computed on tensors without data: 12 windows of 1,024 tokens, whose logits would be 2.5 GB."""
     vocab_size = 50304
     job = language_job("S", vocab_size=vocab_size, model=GPTConfig(n_layer=2), training=LanguageTraining())
     parts = peak_memory_bytes(job, 12)

@@ -1,4 +1,4 @@
-"""The fixtures that call verbs, for the tests of papers."""
+"""Fixtures that call commands, for the tests of papers."""
 
 from command_line import invoke, main, refuse, store
 

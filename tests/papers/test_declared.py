@@ -1,4 +1,4 @@
-"""The items of every paper are whole, and their states follow from their verdicts."""
+"""The declared items of every paper are complete, and their states follow from their verdicts."""
 
 from __future__ import annotations
 

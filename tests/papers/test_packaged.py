@@ -1,4 +1,4 @@
-"""Papers of installed packages, and the example."""
+"""Papers of installed packages, tested with the example package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One registry holds each kind of extension: what is true of one kind is true of all."""
+"""The registry of every kind of extension behaves in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small store with everything a report has to show, and its page, made once."""
+"""A small store with everything that a report shows, and its page, made once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PageCell(NamedTuple):
 
 
 class Parsed(HTMLParser):
-    """A page as a reader without a browser has it: its tables, its text, its ids and its data."""
+    """A report page parsed without a browser: its tables, text, ids and data."""
 
     def __init__(self, html: bytes):
         super().__init__()
@@ -116,7 +116,7 @@ def profile(tmp_path_factory) -> str:
 
 
 def accuracy_of(job) -> float:
-    """0.5 for S, 0.1 more with a convolution, a point a seed, and less with the second learning rate."""
+    """The accuracy of a job: 0.5 for S, 0.1 more with a convolution, 0.01 per seed, and less with the second rate."""
     return 0.5 + 0.1 * ("c" in job.label) + job.seed / 100 - 0.2 * (job.training.learning_rate > 1e-3)
 
 
@@ -158,7 +158,7 @@ def fill_language(language_run):
 
 @pytest.fixture(scope="session")
 def selected(profile):
-    """``selected(store, *labels)``: the results that a report is made of."""
+    """``selected(store, *labels)``: the results for a report."""
 
     def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Results:
         name = profile if tasks is None or set(tasks) & set(TASKS) else None
@@ -178,7 +178,7 @@ def store(tmp_path_factory, fill, fill_language) -> Store:
 
 @pytest.fixture(scope="session")
 def page_file(store, selected) -> Path:
-    """The whole page, with its figures, which take some seconds."""
+    """The report page with its figures, which take some seconds."""
     path = store.root / "report.html"
     path.write_bytes(report_page(selected(store)).render("madbench report", "today"))
     return path
@@ -186,7 +186,7 @@ def page_file(store, selected) -> Path:
 
 @pytest.fixture(scope="session")
 def page(store, selected) -> ReportPage:
-    """The page without its figures."""
+    """The report page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FIGURES, lambda chosen: [])
         return report_page(selected(store))
@@ -199,7 +199,10 @@ def parsed(page) -> Parsed:
 
 @pytest.fixture(scope="session")
 def parsed_of_three(tmp_path_factory, fill, fill_language, selected) -> Parsed:
-    """The page, without its figures, of three seeds on the MAD tasks: the first chooses a rate for the others."""
+    """The parsed page, without figures, of three seeds on the MAD tasks.
+
+    The first seed chooses a rate for the others.
+    """
     made = Store.open(tmp_path_factory.mktemp("of_three") / "results")
     fill(made, seeds=(0, 1, 2))
     fill_language(made)
@@ -210,7 +213,7 @@ def parsed_of_three(tmp_path_factory, fill, fill_language, selected) -> Parsed:
 
 @pytest.fixture
 def read_page(selected, monkeypatch):
-    """``read_page(store, *labels)``: the page parsed, without its figures."""
+    """``read_page(store, *labels)``: the parsed page of these labels, without figures."""
     monkeypatch.setattr(FIGURES, lambda chosen: [])
 
     def call(store: Store, *labels: str, **choices) -> Parsed:

@@ -1,4 +1,5 @@
-"""The page in headless Chromium, opened from disk: layout, sorting, runs behind a number, keyboard, accessibility."""
+"""The report page in headless Chromium, opened from disk: layout, sorting, runs behind a number, keyboard,
+accessibility."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def browser():
 
 @pytest.fixture
 def show(browser, page_file):
-    """``show(hash, size, ...)``: the page; at the end nothing was asked of the network and nothing went wrong."""
+    """``show(hash, size, ...)``: the page in a browser. Fails if it accesses the network or logs an error."""
     contexts, wrong, asked = [], [], []
 
     def call(hash: str = "", size: str = "desktop", **choices):

@@ -1,4 +1,4 @@
-"""The commands of a report train the very jobs that they stand beside."""
+"""The commands in a report train exactly the jobs beside which they stand."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_command_for_missing_jobs_trains_exactly_these():
 
 
 def test_a_command_names_the_precision_only_where_its_profile_leaves_it_open():
-    """A ``precision=`` of one suite would decide that of another trained beside it too."""
+    """An override ``precision=`` of one suite would also apply to another suite trained by the same command."""
     rows = [plan_grid(["S-c"], tasks=["compression"], seeds=[0], profile=name).rows[0] for name in ("evening", "full")]
     fixed, is_open = (protocol_words(row, Path("results")) for row in rows)
     assert fixed == []

@@ -1,4 +1,4 @@
-"""The figures of the page."""
+"""The figures of a report page."""
 
 from __future__ import annotations
 

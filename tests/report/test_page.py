@@ -1,4 +1,4 @@
-"""The content of the page, compared with the store behind it. The page is read as HTML, without a browser."""
+"""The content of the report page, compared with the store. The page is read as HTML, without a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in columns: what is read back is what was stored."""
+"""Runs stored in the page by column are read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds archives of results/measured to archived_jobs.json: python tests/store/list_archived_jobs.py papers/talk ..."""
+"""Add archives of results/measured to archived_jobs.json: python tests/store/list_archived_jobs.py papers/talk ..."""
 
 from __future__ import annotations
 

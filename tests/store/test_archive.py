@@ -1,4 +1,4 @@
-"""Packed runs come back unchanged, without failed or damaged runs and without names of folders."""
+"""Archived runs are imported unchanged, and archives have no failed or damaged runs and no paths of the machine."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ LISTING = {"files": {"own/mixer.py": ["", "*"], "own/gone.py": ["0" * 32, "*"]},
 
 @pytest.fixture
 def coded(tmp_path, store, monkeypatch) -> str:
-    """A run that lists two files of code, of which one is here as it was."""
+    """A run that lists two files of code, of which one still exists unchanged."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mixer.py").write_text("scale = 2  # of all heads\n")
     monkeypatch.chdir(tmp_path)

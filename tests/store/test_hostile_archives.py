@@ -1,4 +1,4 @@
-"""Archives of a stranger: one sentence, in bounded memory, time and disk."""
+"""Malicious archives end in a one-line error, with bounded memory, time and disk space."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def header(name: str = NAME, size: int = 0, kind: bytes = tarfile.REGTYPE, **fie
 
 
 def patched(block: bytes, place: int, new: bytes) -> bytes:
-    """A header with other bytes and a right checksum."""
+    """A tar header with changed bytes and a right checksum."""
     block = block[:place] + new + block[place + len(new) :]
     total = sum(block[:148]) + 8 * 32 + sum(block[156:])
     return block[:148] + b"%06o\0 " % total + block[156:]

@@ -1,4 +1,4 @@
-"""The index answers as the folders do, whatever becomes of either."""
+"""The index agrees with the run folders, whatever happens to either."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORDS = [
 
 @pytest.fixture
 def store(tmp_path) -> Store:
-    """A store without an index, as its writer leaves it."""
+    """A store without an index, as after its runs were written."""
     store = Store.open(tmp_path / "results")
     for job in JOBS:
         store.finish(job, RECORDS[0])
@@ -47,7 +47,7 @@ def store(tmp_path) -> Store:
 
 
 def next_tick(folder: Path) -> None:
-    """Wait until the file system's clock shows another time than it shows now."""
+    """Wait until the clock of the file system has advanced."""
     path = folder / "clock"
     path.touch()
     before = path.stat().st_mtime_ns
@@ -57,14 +57,14 @@ def next_tick(folder: Path) -> None:
 
 
 def answers(store: Store) -> tuple:
-    """Everything that a table reads of the store."""
+    """Everything that a table reads from the store."""
     listed = [(run.folder, run.job, repr(run.record)) for run in store.runs(with_curves=False)]
     problems = list(store.problems)
     return listed, problems, store.missing(JOBS), sorted(store.records([job.id for job in JOBS]))
 
 
 def answers_of_files(store: Store) -> tuple:
-    """The answers of the store without its index, which is put aside."""
+    """Everything that a table reads, from the files alone: the index is put aside."""
     folder, aside = index_of(store).parent, store.root / "aside"
     if folder.exists():
         folder.rename(aside)
@@ -117,7 +117,7 @@ def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
 
 
 def test_a_run_joins_the_index_when_it_is_stored(store, monkeypatch):
-    """If there is an index; with its columns, and once its files cannot change unseen any more."""
+    """The run enters an existing index with its columns, once its files can no longer change unnoticed."""
     new = make_job(7)
     answers(store)
     with monkeypatch.context() as patch:
@@ -151,7 +151,10 @@ def test_a_run_written_in_the_current_clock_tick_is_not_yet_indexed(store, monke
 
 
 def edit_in_place(path: Path) -> None:
-    """Edit a file and keep its size and times. Only the change time of its inode differs, from the next tick on."""
+    """Edit a file but keep its size and times.
+
+    Only the change time of its inode differs, from the next clock tick on.
+    """
     next_tick(path.parent)
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(b"0.5", b"0.7").replace(b"32", b"33"))
@@ -295,7 +298,7 @@ def test_malformed_rows_with_a_right_digest_are_not_used(store, monkeypatch, col
 
 
 def test_other_programs_can_read_the_columns_of_the_index(tmp_path):
-    """Also of a run under changes of a profile, and of one whose family is not here."""
+    """Tested also for a run with overrides, and for a run whose family is not installed."""
     store = Store.open(tmp_path / "results")
     quick = MAD.Profile.load("quick")
     (usual,) = MAD.jobs(["S"], quick, tasks=["compression"], seeds=[3])
@@ -333,7 +336,7 @@ def test_an_index_of_an_earlier_version_is_rebuilt(store, monkeypatch, columns):
 
 
 def test_columns_are_out_of_date_after_a_file_of_the_package_changed(tmp_path, monkeypatch):
-    """Also if the change kept the size of the file and its time of modification."""
+    """Tested also if the change keeps the size and the modification time of the file."""
     published = tmp_path / "published.csv"
     published.write_text("S,0.5,32")
     monkeypatch.setattr("madbench.store.columns.TASKS", tmp_path)
@@ -449,7 +452,7 @@ def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store,
 
 
 def test_jobs_from_the_index_equal_the_stored_ones(store, monkeypatch):
-    """Its model and its optimizer run are made later, also in another process."""
+    """Model and training settings of the job are made only when needed, also in another process."""
     answers(store)
     names = reads(monkeypatch)
     indexed_jobs = Snapshot.open(store.root).jobs()

@@ -23,7 +23,7 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A folder of somebody else's, and what is in it."""
+    """A foreign folder and its content."""
     folder = tmp_path / "elsewhere"
     (folder / "sub").mkdir(parents=True)
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""Measurements made after training stay with their run, are read as they were written, and never change the record."""
+"""Measurements made after training stay with their run, are read back unchanged, and never change the record."""
 
 from __future__ import annotations
 

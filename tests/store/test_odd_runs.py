@@ -1,4 +1,4 @@
-"""Runs that another program wrote: the checksums are right and the content is anything."""
+"""Runs written by other programs: right checksums with arbitrary content."""
 
 from __future__ import annotations
 

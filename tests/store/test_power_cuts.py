@@ -1,4 +1,4 @@
-"""Finished work survives a power cut: a file is on the disk before it gets its name, and the name is there too."""
+"""Finished work survives a power cut: files are synced before they are renamed, and the rename is synced too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stored_samples import RECORD, make_job
 
 
 class Disk:
-    """Paths in the order in which they were synced or renamed."""
+    """Records the order in which paths are synced and renamed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.log: list[tuple[str, Path]] = []
@@ -40,7 +40,7 @@ class Disk:
         monkeypatch.setattr(Path, "rename", lambda path, target: logged_rename(path, target))
 
     def assert_named(self, path: Path) -> None:
-        """The folder of ``path`` was synced after the last rename to it."""
+        """Assert that the folder of ``path`` was synced after the last rename to it."""
         renamed = max(i for i, entry in enumerate(self.log) if entry == ("rename", path))
         assert ("sync", path.parent) in self.log[renamed:]
 

@@ -1,4 +1,4 @@
-"""The ids of the archived runs: a stored run is found again only as long as its configuration has the same id."""
+"""The ids of archived runs. A stored run is found only as long as its configuration has the same id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEASURED = Path(__file__).parents[2] / "results" / "measured"
 ARCHIVED = json.loads(Path(__file__).with_name("archived_jobs.json").read_text(encoding="utf-8"))
 """The jobs of the archives in results/measured, and a digest of the ids that they had when they were stored.
 
-A run is ``[configuration, mixer, label, seeds]``, the first two by their place in the lists before it.
+A run is ``[configuration, mixer, label, seeds]``. The first two are positions in the lists before.
 """
 
 
@@ -41,7 +41,7 @@ def test_a_configuration_has_the_id_of_its_archived_run(archive):
 
 @pytest.mark.parametrize("archive", ARCHIVED)
 def test_a_configuration_is_written_as_in_its_archived_record(archive):
-    """Although suites share a class of training, each record keeps the names and the order of its suite."""
+    """Suites share a class for training settings, but each record keeps the names and the order of its suite."""
     held = ARCHIVED[archive]
     for config in {json.dumps(config["training"]): config for config in held["configs"]}.values():
         job = job_from_dict({**config, "label": "S", "seed": 0, "family": "srg 1", "mixer": {}})

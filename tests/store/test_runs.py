@@ -1,4 +1,4 @@
-"""Results, checkpoints and claims of jobs in a results folder, also with several processes and damaged files."""
+"""Results, checkpoints and locks of jobs in a results folder, also with several processes and damaged files."""
 
 from __future__ import annotations
 

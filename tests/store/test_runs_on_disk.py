@@ -1,4 +1,4 @@
-"""A store through kills at any step, full disks and read-only ones."""
+"""A store after kills at any step, and on full and read-only disks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = ["fsync", "rename", "mkdir", "unlink", "rmdir"]
 
 
 def in_child(action) -> int:
-    """Run ``action`` in a fork of this process; the signal that ended it, or 0."""
+    """Run ``action`` in a fork of this process. Returns the signal that ended it, or 0."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -42,7 +42,7 @@ def in_child(action) -> int:
 
 
 def at_call(monkeypatch, function: str, n: int, action) -> None:
-    """Let the n-th call (from 0) of ``os.<function>`` do ``action`` instead."""
+    """Make the n-th call (from 0) of ``os.<function>`` run ``action`` instead."""
     original, calls = getattr(os, function), iter(range(10_000))
 
     def patched(*args, **kwargs):
@@ -132,7 +132,7 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
 
 
 def with_weights(store, action) -> None:
-    """Store a run with its weights; ``action`` runs before."""
+    """Store a run with its weights, and run ``action`` before."""
     with store.lock(make_job()) as work:
         action(work)
         store.finish(make_job(), RECORD)

@@ -1,4 +1,4 @@
-"""A snapshot of a store answers as the store did when it was first read."""
+"""A snapshot of a store keeps the state of its first read."""
 
 from __future__ import annotations
 

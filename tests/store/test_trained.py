@@ -1,4 +1,4 @@
-"""``madbench.load`` gives a trained model back by label, id or file."""
+"""``madbench.load`` returns a trained model by label, id or file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store(tmp_path) -> Store:
 
 
 def trained(store, job):
-    """The model of a stored run of ``job``, with weights that no seed of its would give."""
+    """The model of a stored run of ``job``, with weights that differ from all initial weights."""
     model = suite_of(job).Trial.build(job).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""The calibration counts with the test of madbench, and the test keeps the bounds that the page promises."""
+"""The calibration study uses the test of madbench, and the error rates stay within the bounds on the page."""
 
 from __future__ import annotations
 

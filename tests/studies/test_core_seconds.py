@@ -1,4 +1,4 @@
-"""The comparison of core-seconds takes turns, and divides the second commit's by the first one's."""
+"""The study of core-seconds times both commits in turns and divides the medians."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other cuts of the kernels: which are timed, and that a wrong one is not."""
+"""The study of tile sizes of kernels: the timed sizes, and that a wrong result is not timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""studies/equal_code.py: which runs are trained again, and which digests are recorded as equal."""
+"""studies/equal_code.py: the choice of runs to train again, and the digests recorded as equal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def group(label, seconds):
 
 
 def repeats(digests, metrics=(1.0, 1.0)):
-    """A stored run with one digest of its task's code, and the same job again with another."""
+    """A stored run with one digest of its task's code, and its repetition with another digest."""
     records = [
         replace(RECORD, metrics={"accuracy": value}, details={"package_code": {"task": digest, "family": "f"}})
         for digest, value in zip(digests, metrics, strict=True)
@@ -181,7 +181,7 @@ def test_changed_files_are_found_in_the_newest_commit_with_the_stored_digest(tmp
 
 
 def digests(job):
-    """The digests of the files that :func:`madbench.identity.package.files_of` names, past the cache of those here."""
+    """The digests of the files that :func:`madbench.identity.package.files_of` names, without the cache."""
     return {part: package.package_digest(*where) for part, where in code_changes.job_modules(job).items()}
 
 

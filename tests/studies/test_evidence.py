@@ -1,4 +1,4 @@
-"""studies/evidence.py: the page of measured runs is what its archives and its registration give."""
+"""studies/evidence.py: the page of measured runs equals the output for its archives and its registration."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_verdicts_of_an_archive_that_is_not_there_name_those_that_are(tmp_path):
 
 
 def finding_of(gain: float, spread: float, name: str = "mixing"):
-    """The finding of a claim on the average whose two pairs have this gain, and the samples."""
+    """The finding of a claim on the average whose two pairs have this gain, and its samples."""
     (claim,) = (claim for claim in load_claims("hypermlp") if claim.name == name)
     rng, drawn = np.random.default_rng(0), []
     for place, label in enumerate(claim.labels(range(len(claim.pairs)))):

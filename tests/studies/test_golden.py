@@ -1,4 +1,4 @@
-"""The comparison of two commits' stores finds every difference, however small."""
+"""The comparison of the stores of two commits finds every difference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def golden() -> ModuleType:
 
 
 def write_run(store: Path, job: Job, record: Record = RECORD, tensors: dict[str, torch.Tensor] = TENSORS) -> Path:
-    """A run as the package stores it."""
+    """Write a run into a store as the package does."""
     folder = store / "runs" / job.id
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -230,7 +230,7 @@ def test_two_runs_of_one_job_are_refused(golden, stores):
 
 
 def test_numbers_are_compared_as_their_stored_text(golden, stores):
-    """A comparison of text is one of bits, because the store writes the shortest text of each number."""
+    """Comparing text compares bits, because the store writes the shortest text of each number."""
     path = stores[0] / "runs" / JOBS[0].id / "record.json"
     assert golden.read_numbers(path.parent)["metric test_loss"] == "0.1"
     assert json.loads(path.read_text())["metrics"]["test_loss"] == 0.1

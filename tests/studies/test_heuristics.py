@@ -1,4 +1,4 @@
-"""studies/heuristics.py."""
+"""studies/heuristics.py: refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""studies/large_store.py: its runs are those of the real writer, and its numbers those of its own model."""
+"""studies/large_store.py: runs are written as by the store, with scores from a model of labels."""
 
 from __future__ import annotations
 

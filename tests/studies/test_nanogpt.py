@@ -1,4 +1,5 @@
-"""nanogpt.py refuses what it cannot compare, and reads what nanoGPT prints; a script stands in for nanoGPT."""
+"""studies/nanogpt.py refuses settings that it cannot compare, and reads the output of nanoGPT, for which a script
+stands in."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """``checkout(text)`` is a folder whose train.py is ``text``."""
+    """``checkout(text)``: a folder whose train.py is ``text``."""
 
     def make(text=SEEDED):
         folder = tmp_path / "checkout"
@@ -47,7 +48,7 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def error_of(capsys):
-    """``error_of(*words)``: the message that the command line ends with."""
+    """``error_of(*words)``: the error message of a command line."""
 
     def message(*words):
         with pytest.raises(SystemExit) as exit_:

@@ -1,4 +1,7 @@
-"""released_layer.py compares layers with equal weights. A plain layer with the released names replaces the release."""
+"""studies/released_layer.py compares layers with equal weights.
+
+A plain layer with the released names replaces the release.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ class HyperGLU(nn.Module):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """``checkout(factor)`` is a folder with a layer whose outputs are multiplied by a factor."""
+    """``checkout(factor)``: a folder with a layer whose outputs are multiplied by a factor."""
 
     def make(factor=1.0):
         (tmp_path / "hyperglu.py").write_text(STAND_IN.replace("FACTOR = 1.0", f"FACTOR = {factor}"))

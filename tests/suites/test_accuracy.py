@@ -13,7 +13,7 @@ from madbench.tasks import IGNORE
 
 
 class Fixed(nn.Module):
-    """Gives back the logits of the examples by their number, which is the only token of an input."""
+    """A model that returns given logits. The only token of an input is the number of its example."""
 
     def __init__(self, logits):
         super().__init__()
@@ -35,7 +35,7 @@ def score(logits, targets, *batch_size):
 
 
 def macro(pairs, classes_that_count):
-    """Mean recall over classes, in plain Python; pairs of (target, predicted)."""
+    """The mean recall over classes of pairs (target, predicted), in plain Python."""
     recalls = []
     for cls in classes_that_count:
         hits = [predicted == target for target, predicted in pairs if target == cls]
@@ -70,7 +70,8 @@ def test_scores_equal_loops_over_every_target(examples):
 
 
 def test_batch_means_of_the_reference_are_weighted_by_examples():
-    """Batches of 2 and 1 examples, a target each: losses log 2, log 4, then 0; recalls 1/2, of two classes, and 1."""
+    """Batches of 2 and 1 examples with one target each: losses log 2, log 4 and 0; recalls 1/2, over two classes,
+    and 1."""
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [99.0, 0.0]])[:, None]
     result = score(logits, torch.tensor([[0], [1], [0]]), 2)
     assert result["batch_perplexity"] == pytest.approx((2 * math.sqrt(2 * 4) + 1) / 3)

@@ -1,4 +1,4 @@
-"""The tasks that words name: a task, a suite's task, or a suite for its usual ones."""
+"""Names of tasks on the command line: a task, a task of a suite, or a suite for its usual tasks."""
 
 import pytest
 

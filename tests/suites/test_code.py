@@ -1,4 +1,4 @@
-"""The code that a record lists, and a worker that finds other code than was planned."""
+"""The code that a record lists, and workers whose code differs from that of the plan."""
 
 from __future__ import annotations
 

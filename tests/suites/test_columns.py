@@ -1,4 +1,4 @@
-"""Every column states its direction and what a difference is."""
+"""Every column states its direction and the unit of differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Matched compute: as many steps per label as have the training FLOPs of softmax attention, on their own schedule."""
+"""Budget compute: each label trains as many steps as match the training FLOPs of softmax attention, on its own
+schedule."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ PROFILE = profile_text(
     tasks=with_setting(["compression"], **{"seq_len": 8, **counts(40, 32)})
     | with_setting(["memorization"], seq_len=8, num_validation_examples=32, num_test_examples=32),
 )
-"""A few steps of two tasks, with a last batch of 8 examples."""
+"""A profile with a few steps of two tasks, and a last batch of 8 examples."""
 LABELS = ("S-p", "R-c-q", "G-cg-q-12o", "GDN", "R-12o!", "3xKDA/S-p/...")
 
 

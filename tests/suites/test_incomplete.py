@@ -1,4 +1,4 @@
-"""A suite, a profile or a trial that lacks a method says which one, before anything is trained with it."""
+"""An incomplete suite, profile or trial is refused with the missing method before any training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles that are like another one."""
+"""Profiles based on another one with the key ``like``."""
 
 from __future__ import annotations
 

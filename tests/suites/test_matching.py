@@ -35,7 +35,8 @@ def sample_labels():
 
 
 def softmax_flops(d, length):
-    """Projections 2 * 4 d^2; scores and readout of d channels, 2 * 2 d, for (length + 1) / 2 visible tokens."""
+    """FLOPs per token of softmax attention: projections 2 * 4 d^2; scores and readout of d channels, 2 * 2 d, for
+    (length + 1) / 2 tokens."""
     return 8 * d * d + 4 * d * (length + 1) / 2
 
 
@@ -43,9 +44,9 @@ AMOUNTS = {
     "flops": (lambda allocation, length: allocation.flops_per_token(length), softmax_flops),
     "state": (lambda allocation, length: allocation.state(length), lambda d, length: 2 * d * length),
 }
-"""By quantity: that of a mixer, and that of softmax attention of width d."""
+"""For each quantity: its value for a mixer, and for softmax attention of width d."""
 NEVER = {"my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
-"""Labels that match no quantity besides parameters."""
+"""Labels that can match only parameters."""
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_a_matched_mixer_is_built_with_the_parameters_of_its_allocation(quantity
 
 
 def test_a_recurrent_mixer_gets_keys_and_values_of_the_state_of_attention():
-    """N M / H numbers at N = M, so N is the root of 2 d T H."""
+    """A state has N M / H numbers with N = M, so N is the root of 2 d T H."""
     allocation = solve("cd:gdn", 96, 2, 48, "state")
     assert allocation.ranks == {"qk": 134, "vo": 136} and 134 * 136 / 2 <= 2 * 96 * 48 < 136 * 136 / 2
     kda = solve("KDA", 96, 2, 48, "state")

@@ -1,4 +1,4 @@
-"""Overrides that decide nothing: refused, or no part of the jobs of a label about which they decide nothing."""
+"""Overrides without effect are refused, or left out of the jobs of labels on which they have none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_TRAINING = (
     "weight_decays=0.1", "learning_rates=1e-2",
 )  # fmt: skip
 WITH_TRAINING = ("S", "R-12!", "G-pcg-q-1")
-"""Labels that are tried with overrides of training too, in every way; those of mixers depend on the label."""
+"""Labels tested with all overrides, also those of training. Other labels are tested with overrides of mixers."""
 WAYS = (
     {"fidelity": "corrected", "task": "memorization", "budget": "strict"},
     {"fidelity": "published", "task": "memorization", "budget": "paper"},
@@ -66,12 +66,12 @@ def plan(tiny, labels, *overrides, task="memorization", **how):
 
 
 JOBS: dict[str, Job] = {}
-"""The jobs seen by :func:`what_is_trained`, by id: a job itself is no key of a cache."""
+"""Jobs by id, for :func:`what_is_trained`. Jobs themselves cannot be keys of a cache."""
 
 
 @functools.cache
 def start_of(trial, job_id: str) -> str:
-    """A hash of the initial weights of a job in ``JOBS``, and of what its model makes of some tokens."""
+    """A hash of the initial weights of a job in ``JOBS``, and of the outputs of its model on some tokens."""
     job, digest = JOBS[job_id], hashlib.sha256()
     model = trial.build(job)
     length = setting_of(job).input_len if job.suite == "mad" else 12
@@ -84,7 +84,8 @@ def start_of(trial, job_id: str) -> str:
 
 
 def what_is_trained(job) -> tuple:
-    """All that decides a run, worked out from what trains it: weights, outputs, every step's rate and batch, judges."""
+    """Everything that decides a run, computed from the code that trains it: weights, outputs, rates, batches, and
+    evaluation."""
     JOBS[job.id] = job
     if job.suite == "language":
         config, of_run = job.training, (job.training.eval_every, job.training.eval_sequences, job.training.grad_clip)
@@ -129,7 +130,7 @@ def test_overrides_that_change_the_id_of_a_job_change_its_training(tiny, label, 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_refused_overrides_would_not_change_training(tiny, label):
-    """Seen by planning without the check."""
+    """The jobs are planned without the check."""
     (plain,) = plan(tiny, [label])
     for override in overrides_of(label):
         profile = MAD.Profile.load(tiny, [override])
@@ -217,7 +218,7 @@ def test_overriding_a_key_with_its_own_value_keeps_the_job_id(tiny, override):
     ],
 )
 def test_job_ids_never_change(labels, overrides, how, ids):
-    """Runs that were stored long ago are therefore found."""
+    """So runs that were stored long ago are found."""
     jobs = MAD.jobs(labels, MAD.Profile.load("quick", overrides), tasks=["memorization"], **how)
     assert [job.id for job in jobs] == ids
 

@@ -1,4 +1,4 @@
-"""Profiles: shipped files, own files, overrides, and errors that name file and key."""
+"""Profiles: shipped files, files of users, overrides, and errors that name file and key."""
 
 from __future__ import annotations
 

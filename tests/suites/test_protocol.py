@@ -1,4 +1,4 @@
-"""Runs of one protocol share a table; learning rates among which a seed chooses do not part them."""
+"""Runs of one protocol share a table, also with several learning rates to choose from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def jobs(labels, *overrides, tasks=("compression", "memorization")):
 
 
 def grouped(stored):
-    """The content of each protocol: its changes of the profile, its labels and its number of runs."""
+    """For each protocol: its overrides, its labels and its number of runs."""
     groups = by_protocol(MAD, stored, lambda job: job).values()
     return {
         (

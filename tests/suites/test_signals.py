@@ -1,4 +1,4 @@
-"""Images and series: what is asked, what the best answer is, jobs, and that a mixer learns them."""
+"""Images and series: data, best possible answers, jobs, and that a mixer learns them."""
 
 from __future__ import annotations
 

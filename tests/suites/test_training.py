@@ -41,7 +41,7 @@ def test_no_module_defines_training_key_or_model_key():
 
 
 def test_a_setting_that_the_shared_class_brought_to_a_suite_enters_no_id_at_its_default():
-    """The ids of stored runs have these settings of each suite, and no others."""
+    """The ids of stored runs cover these settings of each suite, and no others."""
     always = {
         "mad": "batch_size epochs learning_rate min_learning_rate precision stop_accuracy warmup_steps weight_decay",
         "language": "beta1 beta2 eval_every eval_sequences grad_clip learning_rate min_learning_rate precision steps "
@@ -92,7 +92,7 @@ def test_schedule_equality_compares_the_learning_rates(changes, is_equal):
 
 
 def test_schedules_are_equal_exactly_if_all_rates_are():
-    """The rates of all schedules of six steps, with ends that do and do not matter."""
+    """Tested with all schedules of six steps, including ends without effect."""
     schedules = [
         Schedule(6, 0.7, end, warmup_steps, decay_end)
         for end, warmup_steps, decay_end in itertools.product((0.0, 0.1, 0.7), range(8), range(1, 9))

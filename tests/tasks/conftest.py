@@ -13,13 +13,13 @@ from madbench.tasks import generate, make_setting
 
 @pytest.fixture
 def rng() -> random.Random:
-    """The stream of the loop references: Python's own, so that they share nothing with the generators."""
+    """The random generator of the loop references: Python's own, independent of the generators under test."""
     return random.Random(20240317)
 
 
 @pytest.fixture
 def draw():
-    """``draw(task, split, count, seed=0, **fields)``: a setting with ``count`` examples a split, and one split."""
+    """``draw(task, split, count, seed=0, **fields)``: a setting with ``count`` examples per split, and one split."""
 
     def draw(task, split, count, seed=0, **fields):
         counts = {f"num_{name}_examples": count for name in ("train", "validation", "test")}
@@ -31,7 +31,7 @@ def draw():
 
 @pytest.fixture
 def assert_same_means():
-    """Compare two samples of statistics, (N, S): every mean agrees within 4.5 of its standard errors."""
+    """Assert that two samples of statistics, (N, S), have equal means within 4.5 standard errors."""
 
     def assert_same_means(ours, theirs):
         ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
@@ -44,7 +44,7 @@ def assert_same_means():
 
 @pytest.fixture
 def assert_uniform():
-    """A chi-squared test of counts against equal probabilities, at about 1 false alarm in 10^5."""
+    """Assert that counts are uniform, by a chi-squared test with about 1 false alarm in 10^5."""
 
     def assert_uniform(counts):
         counts = np.asarray(counts, float)

@@ -1,4 +1,4 @@
-"""Evaluation asks for every answer of a token task, and for nothing else."""
+"""The targets of an evaluation are exactly the answers of a token task."""
 
 from __future__ import annotations
 

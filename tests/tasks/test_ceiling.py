@@ -1,4 +1,4 @@
-"""The highest accuracy that the data of a task allow."""
+"""The ceiling of a task: the highest accuracy that its data allow."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from madbench.tasks.fuzzy_in_context_recall import distinct_ids
 
 
 def draw_by_loop(rng, vocab_size, seq_len, max_key, max_value, training):
-    """Draw one sequence of T + 1 tokens and its evaluation targets before the shift, pair by pair."""
+    """Draw one sequence of T + 1 tokens and its evaluation targets, before the shift, pair by pair."""
     num_keys = (vocab_size - 1) // 2
 
     def draw_key():
@@ -46,7 +46,7 @@ def draw_by_loop(rng, vocab_size, seq_len, max_key, max_value, training):
 
 
 def motifs_of(tokens, vocab_size):
-    """Keys and values of a sequence, and its padding: key ids and value ids alternate in runs."""
+    """The keys and values of a sequence, and the length of its padding. Runs of key ids and value ids alternate."""
     num_keys = (vocab_size - 1) // 2
     padding = tokens.count(vocab_size - 1)
     runs = [tuple(run) for _, run in groupby(tokens[padding:], lambda token: token < num_keys)]
@@ -76,7 +76,7 @@ CASES = [
 
 @functools.cache
 def drawn_by_loop(setting, training):
-    """Sequences and targets; Python's own stream shares nothing with the generators."""
+    """Sequences and targets from the loop reference, with Python's own random numbers."""
     rng, sizes = random.Random(20240317), (setting.max_key_size, setting.max_value_size)
     return [draw_by_loop(rng, setting.vocab_size, setting.seq_len, *sizes, training) for _ in range(1500)]
 

@@ -1,4 +1,4 @@
-"""The best answer without context: what it scores, counted again exactly or in plain Python."""
+"""The heuristic, the best answer without context: its accuracy equals exact counts or counts in plain Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"vocab_size": 4, "seq_len": 3, "num_train_examples": 1, "num_validation
 
 @dataclass(frozen=True)
 class Echo(TaskSetting):
-    """Two shown ids, of 2 and 3, and then which of them; the other ids are never asked for."""
+    """A task that shows two of the ids 2 and 3 and then asks for one of the shown. Other ids are never answers."""
 
     heading, title = "Echo", "echo"
     roles: ClassVar = {}
@@ -47,7 +47,7 @@ class Echo(TaskSetting):
 
 @dataclass(frozen=True)
 class Whole(Echo):
-    """The same, answered at the first position from all of them."""
+    """The same task with one question at the first position, about the whole input."""
 
     model = "autoencoder"
 
@@ -58,7 +58,7 @@ class Whole(Echo):
 
 @dataclass(frozen=True)
 class Never(Echo):
-    """An id of 2 and 3, and then the other one."""
+    """A task that shows one of the ids 2 and 3 and asks for the other one."""
 
     def draw(self, rng, count, training):
         inputs = rng.integers(2, 4, size=(count, 3))
@@ -69,7 +69,7 @@ class Never(Echo):
 
 @dataclass(frozen=True)
 class Usual(Echo):
-    """The same, and after the first id always id 1."""
+    """The same task. After the first id, the answer is always id 1."""
 
     def draw(self, rng, count, training):
         inputs, targets = super().draw(rng, count, training)
@@ -79,13 +79,13 @@ class Usual(Echo):
 
 @pytest.mark.parametrize("kind", [Echo, Whole])
 def test_the_heuristic_answers_the_commonest_id_and_splits_ties(kind):
-    """Both shown are alike in half the examples, and the answer is the first; else it is a tie."""
+    """In half the examples both shown ids are equal and are the answer. Otherwise it is a tie."""
     assert heuristic_accuracy(kind(**SIZES)) == pytest.approx(0.75, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", [Echo, Whole])
 def test_the_usual_answer_is_the_heuristic_if_the_commonest_is_mostly_wrong(kind):
-    """The commonest would be right in a quarter, always the same id is in half."""
+    """The commonest id is right in a quarter of the examples, one fixed id in half of them."""
     assert heuristic_accuracy(kind(**SIZES, share=0.0)) == pytest.approx(0.5, abs=0.01)
 
 
@@ -108,7 +108,8 @@ def test_the_heuristic_accuracy_is_equal_in_two_calls():
 
 
 def expected_most(n: int, ids: int) -> float:
-    """The mean count of the most frequent of ``n`` uniform ids: of a multinomial, by generating functions."""
+    """The mean count of the most frequent of ``n`` uniform ids, of a multinomial distribution, by generating
+    functions."""
 
     def share(most: int) -> float:  # of the sequences in which none is there more often
         once = [1 / math.factorial(k) for k in range(most + 1)]
@@ -122,7 +123,8 @@ def expected_most(n: int, ids: int) -> float:
 
 @pytest.mark.parametrize("profile", ["quick", "evening"])
 def test_compression_is_known_exactly(profile):
-    """The commonest token at every position but the last, which always asks for the compression id."""
+    """The heuristic answers the commonest token except at the last position, which always asks for the compression
+    id."""
     setting = of_profile("compression", profile)
     n, ids = setting.seq_len - 1, setting.vocab_size - 1
     assert heuristic("compression", setting) == pytest.approx((expected_most(n, ids) + 1) / (n + 1), abs=0.0015)
@@ -143,7 +145,10 @@ def test_memorization_has_no_better_answer_than_a_guess(profile):
 
 
 def test_the_heuristic_of_in_context_recall_equals_an_exhaustive_count():
-    """Two keys, two values and three pairs: all maps and keys, the last key one of those shown, each as likely."""
+    """With two keys, two values and three pairs, all maps and keys are enumerated.
+
+    The last key is one of those shown.
+    """
     setting = make_setting("in_context_recall", {**SIZES, "seq_len": 6}, "test")
     right, asked = Fraction(0), Fraction(0)
     for *values, first, second in itertools.product((2, 3), (2, 3), (0, 1), (0, 1)):
@@ -163,7 +168,7 @@ def test_the_heuristic_of_in_context_recall_equals_an_exhaustive_count():
 @pytest.mark.parametrize("profile", ["quick", "evening"])
 @pytest.mark.parametrize("task", ["fuzzy_in_context_recall", "in_context_recall", "noisy_in_context_recall"])
 def test_heuristics_of_recall_tasks_equal_a_count_in_plain_python(task, profile):
-    """The commonest value so far, other than the id just read: no motif repeats one."""
+    """The heuristic is the commonest value so far, except the id just read, because no motif repeats an id."""
     setting = of_profile(task, profile)
     inputs, targets = setting.draw(np.random.default_rng(7), 3000, False)
     answers = set(np.unique(targets[targets != IGNORE]).tolist())

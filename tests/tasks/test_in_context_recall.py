@@ -42,7 +42,7 @@ def statistics(tokens, vocab_size, noise_ids):
 
 
 def asked_by_loop(tokens, used):
-    """Evaluation targets by position of the key, from the tokens alone."""
+    """Evaluation targets by the position of the key, computed from the tokens alone."""
     seen, targets = {}, []
     for key, value in zip(tokens[0::2], tokens[1::2]):
         targets += [seen.get(key, IGNORE), IGNORE]

@@ -1,4 +1,4 @@
-"""The shipped task files have the published protocol, and invalid files are refused by file and key."""
+"""Shipped task files have the published protocol, and invalid files are refused by file and key."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from madbench.tasks import IGNORE
 
 
 def draw_by_loop(rng, vocab_size, seq_len, n):
-    """The process as it is told: blanks put one by one before a random token."""
+    """Draw one sequence as described: blanks are inserted one by one before a random token."""
     groups = [[rng.randrange(vocab_size - 2)] for _ in range(n)]
     for _ in range(seq_len - 2 * n - 1):
         groups[rng.randrange(n)].insert(0, vocab_size - 2)

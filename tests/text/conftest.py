@@ -17,7 +17,7 @@ SHARE = 0.2  # fifty documents are enough for validation by whole documents
 
 @pytest.fixture
 def words(tmp_path, monkeypatch) -> list[str]:
-    """Three shards of 100 documents each and one text file; every batch holds a few documents."""
+    """Three shards of 100 documents each, and one text file. Batches are small, so that each holds a few documents."""
     monkeypatch.setattr(module, "BATCH_CHARACTERS", 2000)
     rng = random.Random(0)
     words = []

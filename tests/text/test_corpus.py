@@ -26,7 +26,7 @@ def prepared(tmp_path) -> Corpus:
 
 @pytest.fixture
 def foreign(tmp_path):
-    """nanoGPT's two files, ids in bytes."""
+    """nanoGPT's two files with ids of bytes."""
     folder = tmp_path / "shakespeare"
     folder.mkdir()
     np.frombuffer(TEXT.encode(), np.uint8).astype("<u2").tofile(folder / "train.bin")
@@ -119,7 +119,7 @@ def test_an_id_beyond_the_vocabulary_is_named_with_file_and_place(foreign):
 
 
 def mapped_files(monkeypatch) -> list[str]:
-    """The names of the token files that are read from now on."""
+    """The names of the token files that are read from now on, as they are read."""
     names, memmap = [], np.memmap
     monkeypatch.setattr(np, "memmap", lambda path, *how, **more: names.append(path.name) or memmap(path, *how, **more))
     return names

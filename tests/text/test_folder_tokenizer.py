@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face models: made here by the library that owns the format, read without network."""
+"""Tokenizers of Hugging Face models, made here by the library tokenizers and read without network."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from source_samples import only_source, reading_error
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Stand for the library ``datasets``: one dataset, ``tiny``, with the config ``small``."""
+    """A stand-in for the library ``datasets`` with one dataset, ``tiny``, with the config ``small``."""
     asked = []
     rows = [{"text": "a"}, {"text": ""}, {"text": "é"}]
 

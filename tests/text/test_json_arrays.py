@@ -1,4 +1,4 @@
-"""JSON in lines and in arrays, packed and in pieces of any size."""
+"""JSON lines and JSON arrays, compressed, and read in chunks of any size."""
 
 from __future__ import annotations
 

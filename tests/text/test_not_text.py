@@ -1,4 +1,4 @@
-"""Files that are no text are refused for what they are."""
+"""Files that are not text are refused, with the name of their format."""
 
 from __future__ import annotations
 

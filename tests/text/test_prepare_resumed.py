@@ -1,4 +1,4 @@
-"""A preparation that is interrupted, killed or out of disk resumes to the same files, or says what to do."""
+"""A corpus preparation that is interrupted, killed or out of disk resumes to the same files, or says what to do."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path)
 
 
 def fill_the_disk(monkeypatch, room: int) -> None:
-    """Let ``room`` bytes of token ids be written, and then none."""
+    """Allow ``room`` bytes of token ids to be written, and then no more."""
 
     class File(io.FileIO):
         def write(self, data):

@@ -96,7 +96,7 @@ def test_the_standard_library_is_megabytes_of_python_without_tests_and_installed
 
 
 def test_a_file_of_the_standard_library_with_two_names_is_there_once(tmp_path, monkeypatch):
-    """As ``_sysconfigdata`` of Debian's Python."""
+    """Such as ``_sysconfigdata`` in Debian's Python."""
     root = tmp_path / "python3.12"
     (root / "json").mkdir(parents=True)
     for name in ("_linked_to.py", "json/decoder.py", "os.py"):

@@ -1,4 +1,4 @@
-"""Token files of other programs are read as what they are, or refused with what they look like."""
+"""Token files of other programs are read with the detected dtype, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = np.random.default_rng(1).integers(0, 128_000, 6000)
 
 @pytest.fixture
 def write(tmp_path):
-    """``write(train, val)``: the folder of the two arrays, as they are."""
+    """``write(train, val)``: a folder with the bytes of the two arrays."""
 
     def write(train: np.ndarray, val: np.ndarray) -> Path:
         train.tofile(tmp_path / "train.bin")

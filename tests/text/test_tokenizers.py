@@ -1,4 +1,4 @@
-"""Tokenizers return every text, and their digests tell vocabularies apart."""
+"""Tokenizers decode every text to itself, and their digests distinguish vocabularies."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_pickled_tokenizer_gives_the_same_ids(tokenizer):
 
 
 def test_tokenizer_digests_have_their_recorded_values(gpt2):
-    """A corpus remembers the digest: it may change only with the ids."""
+    """A corpus stores the digest, so it may change only together with the ids."""
     assert load_tokenizer("bytes").digest.startswith("6c5edf63b1d9766c")
     assert gpt2.digest.startswith("9f6100c3c7be6f07")
 
@@ -207,13 +207,13 @@ def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
 
 
 def test_the_limit_on_word_length_does_not_change_bpe_training_on_short_words(trained):
-    """The digest is that of training without a bound."""
+    """The expected digest is from training without a limit."""
     assert trained.digest.startswith("6813bd7a31efb6a4")
 
 
 @pytest.mark.parametrize("letters_before, is_learned", [(1022, True), (1023, False)])
 def test_bpe_training_counts_pairs_only_in_the_first_1024_letters_of_a_word(letters_before, is_learned):
-    """Random letters, of which no pair is in as many places as ``qz``, the end of every word."""
+    """Each word is random letters and ``qz``, so that no other pair of letters is as frequent."""
     pytest.importorskip("tokenizers")
     letters = [*string.ascii_letters.translate({ord("q"): "", ord("z"): ""})]
     words = np.random.default_rng(0).choice(letters, (60, letters_before))

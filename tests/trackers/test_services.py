@@ -1,4 +1,4 @@
-"""The real packages, offline: what they store is read back."""
+"""The real tracking packages, offline: tracked values are read back from their files."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ print(*(job.id for job in jobs))
 
 
 NAMES = {"progress/accuracy", "curve/epoch", "curve/train_loss", "final/accuracy"}
-"""Names of the metrics, the same in every service; wandb has ``step`` beside them."""
+"""The names of metrics in every service. wandb adds ``step``."""
 ROW = "R-12o! model.mix_rank=4"
 
 
 def track(name: str, results: Path, *naming: str, **environment: str) -> list[str]:
-    """Track two jobs at a time in a process of its own, with the project and run name if given; give their ids."""
+    """Track two jobs in parallel in another process, with the project and run name if given. Returns the job ids."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
     command = [sys.executable, "-c", PROGRAM, name, str(results), *naming]
     ended = subprocess.run(
@@ -118,7 +118,7 @@ def test_wandb_stores_what_was_tracked_without_a_network(tmp_path):
 
 
 def _wandb_records(path: Path) -> dict:
-    """The records in the file of an offline run."""
+    """The records in the file of an offline run of wandb."""
     from wandb.proto import wandb_internal_pb2
 
     found = {"history": [], "summary": {}}
@@ -140,7 +140,7 @@ def _wandb_records(path: Path) -> dict:
 
 
 def _leveldb_log(content: bytes) -> Iterator[bytes]:
-    """The records of a log of LevelDB, as wandb writes it after 7 bytes of its own."""
+    """The records of a LevelDB log, as wandb writes it after 7 bytes of its own."""
     position, parts = 7, b""
     while position + 7 <= len(content):
         room = 32768 - position % 32768

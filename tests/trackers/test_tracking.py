@@ -21,7 +21,7 @@ DONE = Record("finished", {"accuracy": 0.5}, CURVE)
 
 
 class Notebook:
-    """A tracker that writes down what it is told."""
+    """A tracker that records its calls."""
 
     def __init__(self, fails_at=""):
         self.told, self.fails_at = [], fails_at

@@ -23,7 +23,8 @@ collect_ignore = ["torchrun_language.py"]  # a script of its own, which torchrun
 
 @pytest.fixture(scope="session")
 def make_job():
-    """``make_job(task=..., label=..., seed=..., fidelity=..., **training)``; 4 steps of 16 examples an epoch."""
+    """``make_job(task=..., label=..., seed=..., fidelity=..., **training)``: a job with 4 steps of 16 examples per
+    epoch."""
 
     def make(task="in_context_recall", label="R-q-12o", seed=0, fidelity="corrected", **training):
         config = TrainingConfig(**dict(learning_rate=3e-3, epochs=3, batch_size=16) | training)
@@ -36,13 +37,13 @@ def make_job():
 
 @pytest.fixture
 def train(tmp_path):
-    """``train(job)`` without reports in a folder of its own."""
+    """``train(job)``: train without reports in a separate folder."""
     return lambda job, report=lambda progress: None, **how: train_job(job, tmp_path, report, **how)
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """The module of the tiny corpus and its jobs, which other processes use too."""
+    """The module with the tiny corpus and its jobs, which other processes use too."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     return importlib.import_module("tiny_language")
 
@@ -54,9 +55,9 @@ def corpus(tiny, tmp_path):
 
 @pytest.fixture
 def train_language(corpus, tmp_path):
-    """``train_language(job, report, **how)`` in a folder that all calls share.
+    """``train_language(job, report, **how)``: train in the folder ``train_language.work``, which all calls share.
 
-    ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
+    ``train_language.weights()`` returns the weights of the last run.
     """
     from madbench.training.checkpoints import load_model
 
@@ -73,14 +74,14 @@ def train_language(corpus, tmp_path):
 
 @pytest.fixture(scope="session")
 def untimed():
-    """``untimed(curve)``: the rows of a language model's curve without what depends on the clock."""
+    """``untimed(curve)``: the rows of a language model's curve without times and speeds."""
     timings = {"seconds", "tokens_per_second", "memory_bytes"}
     return lambda curve: [{name: value for name, value in row.items() if name not in timings} for row in curve]
 
 
 @pytest.fixture(scope="session")
 def stop_at():
-    """``stop_at(*steps)``: a report that raises ``StopTraining`` at these steps, once each."""
+    """``stop_at(*steps)``: a report function that raises ``StopTraining`` at these steps, once each."""
 
     class StopAt:
         def __init__(self, *steps):

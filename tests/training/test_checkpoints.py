@@ -1,4 +1,4 @@
-"""An interrupted run ends with the numbers of an uninterrupted one; a foreign or damaged checkpoint is never used."""
+"""A resumed run ends with the numbers of an uninterrupted one. Foreign and damaged checkpoints are never used."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train, monkeypatch, stop_at):
-    """Not every step is saved: what came after the last checkpoint is done again."""
+    """Not every step is saved: steps after the last checkpoint are repeated."""
     job = make_job()
     expected = train(job)
     saved, save = [], member.save_checkpoint

@@ -1,4 +1,4 @@
-"""Everything that the loop decides or records by the clock: reports, checkpoints and seconds."""
+"""Reports, checkpoints and recorded seconds, which the training loop decides by the clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_progress_is_reported_once_more_than_a_quarter_of_a_second_has_passed(cl
 
 @pytest.mark.slow
 def test_checkpoints_begin_after_15_seconds_and_take_a_twentieth_of_the_time(clock, make_job, train):
-    """Steps take 4 s and checkpoints 2 s, so that 40 s have to pass after the first one."""
+    """Steps take 4 s and checkpoints 2 s, so 40 s pass between checkpoints."""
     clock.step, clock.saving = 4.0, 2.0
     record = train(make_job(epochs=7))
     assert clock.saved == [(4, 16.0), (15, 60.0), (26, 104.0)]

@@ -1,4 +1,4 @@
-"""Models are compiled always, never, or where the steps that are left repay it."""
+"""Models are compiled always, never, or if the remaining steps repay the compilation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def member(make_job, tmp_path):
 
 @pytest.fixture
 def times(monkeypatch):
-    """``times(alone, compiled)`` seconds of a step, as they are measured; gives a list of which were."""
+    """``times(alone, compiled)``: set the measured seconds of a step. Returns a list of the measured variants."""
 
     def set_times(alone, compiled):
         measured = []

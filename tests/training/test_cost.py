@@ -1,4 +1,4 @@
-"""Estimates against what they estimate: built models, torch's counter, a counted step and a timed run."""
+"""Estimated costs, compared with built models, torch's counter and allocator, and timed runs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_ba
 
 
 def allocated_peak(compute: Callable[[], object], trace: Path) -> int:
-    """The most bytes at once that torch's allocator gave out for a computation, by torch's own profiler."""
+    """The peak of bytes that torch's allocator gives out during a computation, by torch's profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         compute()
     profiler.export_chrome_trace(str(trace))
@@ -136,7 +136,8 @@ def allocated_peak(compute: Callable[[], object], trace: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("label, length", [("G-cg-q-12o", 256), ("S-12!", 512)])
 def test_the_estimated_memory_of_one_sequence_equals_what_torch_allocates(label, length, tmp_path, monkeypatch):
-    """Tested with tiles that keep their values for the backward pass, which is most of the memory, and without."""
+    """Tested with tiles that keep their values for the backward pass, which take most of the memory, and with tiles
+    that do not."""
     job = text_job(label, replace(MODEL, n_head=4, seq_len=length), replace(TRAINING, tokens_per_step=length))
     ids, stated = torch.zeros(1, length, dtype=torch.long), []
     for number, kept in enumerate((tiled.KEPT_NUMBERS, 0)):
@@ -176,7 +177,7 @@ def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
 
 
 def test_the_smallest_job_of_each_task_is_timed():
-    """The others have more parameters than any machine has memory for."""
+    """The other jobs have more parameters than any machine has memory for."""
     few = [f"tasks.{task}.setting.num_train_examples=8" for task in ("compression", "memorization")]
     jobs = MAD.jobs(["S"], MadProfile.load("quick", ["model.d_model=16", *few]), tasks=["compression", "memorization"])
     huge = [replace(job, model=replace(job.model, d_model=65_536, n_layer=400)) for job in jobs]

@@ -104,7 +104,7 @@ def test_auto_precision_is_bfloat16_where_the_hardware_multiplies_it(monkeypatch
 
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
-    """``groups(own, files)`` gives the quota of a process in the control groups ``own``, where these files are."""
+    """``groups(own, files)``: the CPU quota of a process in the control groups ``own``, with these files."""
 
     def quota(own, files):
         (tmp_path / "own").write_text(own)
@@ -144,7 +144,7 @@ def test_a_cpu_quota_bounds_the_cores(quota, cores, monkeypatch):
 
 
 def ticks(**cores):
-    """The text of ``/proc/stat``, from the idle ticks and all ticks of each core."""
+    """The text of ``/proc/stat`` with the given idle ticks and total ticks of each core."""
     lines = [f"{name} {total - idle} 0 0 {idle} 0 0 0 0 0 0" for name, (idle, total) in cores.items()]
     return "\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "ctxt 9"])
 

@@ -1,4 +1,4 @@
-"""Two processes of torchrun give what one gives, and stop, fail and resume together."""
+"""Two processes of torchrun give the numbers of one, and stop, fail and resume together."""
 
 from __future__ import annotations
 

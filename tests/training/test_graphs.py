@@ -1,4 +1,4 @@
-"""A step through fixed buffers gives the numbers of the plain step, captured on a GPU or not."""
+"""Training through fixed buffers equals plain steps, captured on a GPU or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDING = dict(rel=1e-4, abs=1e-5)
 
 @pytest.fixture
 def uncaptured(monkeypatch):
-    """Let steps use fixed buffers on the CPU, too."""
+    """Use fixed buffers on the CPU, too."""
     made = []
     monkeypatch.setattr(loop, "has_graphs", lambda device: True)
     monkeypatch.setattr(loop, "GraphStep", lambda stack: made.append(GraphStep(stack)) or made[-1])
@@ -29,7 +29,8 @@ def uncaptured(monkeypatch):
 
 @pytest.fixture
 def losses(tmp_path):
-    """``losses(job, **how)``: the losses of the job's curve, trained from its start, and its details."""
+    """``losses(*jobs, **how)``: the losses of the curves of jobs trained from the start, and the details of their
+    records."""
 
     def train(*jobs, **how):
         works = [tmp_path / f"{job.id}-{len(list(tmp_path.iterdir()))}" for job in jobs]
@@ -171,7 +172,7 @@ def take_steps(make_job, tmp_path, captures):
 
 @pytest.mark.slow
 def test_the_first_steps_of_a_shape_are_launched_and_later_ones_replayed(take_steps, captures):
-    """A capture itself needs a GPU. The graphs of both shapes share their memory."""
+    """Capturing itself needs a GPU. The graphs of both shapes share their memory."""
     _, step, numbers = take_steps()
     assert numbers == [WARM_UP + 1, 4 * (WARM_UP + 1) - 1] and captures == [None, "pool"]
     assert step.details == {"cuda_graph": True}

@@ -1,4 +1,4 @@
-"""An interrupted language-model run ends with the numbers of an uninterrupted one; other checkpoints are refused."""
+"""A resumed language-model run ends with the numbers of an uninterrupted one. Other checkpoints are refused."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def train(train_language):
 
 @pytest.fixture
 def every_step(monkeypatch):
-    """Reports come at every step."""
+    """Report at every step."""
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still unless a test moves it: ``clock[0]`` is the time in seconds."""
+    """A clock that stands still unless a test changes ``clock[0]``, the time in seconds."""
     now = [0.0]
     monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
     return now

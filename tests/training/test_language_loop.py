@@ -1,4 +1,4 @@
-"""A language-model run against the recipe written out by hand; divergence, records and refusals."""
+"""A language-model run equals the recipe written out by hand; divergence, records and refusals."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def train(train_language):
 
 
 def window_rows(corpus, split, starts, seq_len):
-    """Inputs and targets of the windows, cut out one by one."""
+    """Inputs and targets of the windows, extracted one by one."""
     ids = corpus.tokens(split).tolist()
     rows = torch.tensor([ids[start : start + seq_len + 1] for start in starts])
     return rows[:, :-1], rows[:, 1:]
 
 
 def mean_nats(model, inputs, targets):
-    """Mean of -log p over all targets, written out, in float64."""
+    """The mean of -log p over all targets, computed explicitly in float64."""
     logits = model(inputs).double()
     chosen = logits.gather(-1, targets[..., None])[..., 0]
     return (torch.logsumexp(logits, -1) - chosen).mean()
@@ -210,7 +210,7 @@ def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics_or_weigh
 
 
 def test_a_validation_loss_that_is_not_finite_ends_diverged(tiny, corpus, train):
-    """The first step has a finite loss, and leaves weights that are too large."""
+    """The first step has a finite loss, but makes the weights too large."""
     record = train(tiny.make_job(corpus, learning_rate=1e30, warmup_steps=0, grad_clip=0.0, eval_every=1))
     assert record.status == "diverged" and record.curve[-1]["step"] == 1
     assert math.isfinite(record.curve[-1]["step_loss"]) and not math.isfinite(record.curve[-1]["validation_loss"])

@@ -1,4 +1,4 @@
-"""A MAD run: what it learns, reports and records; where its randomness comes from; what each fidelity judges by."""
+"""A MAD run: learning, reports, records, randomness, and the evaluation of each fidelity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTS = {"train": 56, "validation": 24, "test": 24}
 
 @pytest.fixture
 def judged(monkeypatch, make_job):
-    """The splits that evaluations saw, in order."""
+    """The splits of all evaluations, in order."""
     seen, evaluate = [], token_trial.evaluate
 
     def spy(model, inputs, targets, autocast, batch_size):
@@ -39,7 +39,7 @@ def judged(monkeypatch, make_job):
 
 
 def scripted(monkeypatch, losses, accuracies, perplexities=None):
-    """Replace the scores of the evaluations, in order; return the weights that each of them saw."""
+    """Replace the scores of the evaluations, in order. Returns the weights at each evaluation."""
     weights, evaluate = [], token_trial.evaluate
 
     def fake(model, inputs, targets, autocast, batch_size):
@@ -204,7 +204,7 @@ def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics(make_job
 
 
 def test_a_validation_loss_that_is_not_finite_ends_diverged(make_job, train):
-    """The only step of the first epoch has a finite loss, and leaves weights that are too large."""
+    """The only step of the first epoch has a finite loss, but makes the weights too large."""
     record = train(make_job(label="S", learning_rate=1e38, batch_size=COUNTS["train"], epochs=5))
     assert record.status == "diverged" and len(record.curve) == 1
     assert math.isfinite(record.curve[0]["train_loss"]) and not math.isfinite(record.curve[0]["validation_loss"])

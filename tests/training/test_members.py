@@ -1,4 +1,4 @@
-"""Members of a group, and resumed runs, take the steps that they take alone and at once."""
+"""Members of a group, and resumed runs, take the steps of single uninterrupted runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multiple choice on a text: questions that say what they ask, and shares of right answers by hand."""
+"""Multiple-choice questions on a corpus, and shares of right answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_right_answer_of_a_repetition_follows_what_is_repeated_in_the_passag
 
 
 class Copier(nn.Module):
-    """A model that knows each question's answer: the logit of the next token is large where it is the answer's."""
+    """A model that knows the answers: the logit of the next token of the answer is large."""
 
     def __init__(self, asked, vocab_size: int, strength: float):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Muon for the matrices of the blocks, AdamW for the rest: which goes where, a step, a whole run, and its limits."""
+"""Muon for the matrices of the blocks and AdamW for the rest: assignment, one step, a whole run, and limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalised(matrix):
-    """Five Newton-Schulz steps of Jordan et al. (2024) in float64."""
+    """The result of five Newton-Schulz steps of Jordan et al. (2024) in float64."""
     a, b, c = COEFFICIENTS
     x = matrix.double() / matrix.double().norm()
     for _ in range(5):

@@ -1,7 +1,5 @@
-"""A training step where the data is out of the host's reach, as on a GPU; torch's meta device stands for one.
-
-There a tensor has no values: reading one raises, and so does an operation on tensors of two devices.
-"""
+"""Training steps on torch's meta device, which stands for a GPU: reading a number of a tensor, or mixing two
+devices, raises an error."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ LABELS = ("S-p", "D-c", "G-cg-q-12o", "S-pcgka-v", "cd:gla", "cd:id-sm-bd-cg", "
 
 
 class Still(torch.optim.AdamW):
-    """AdamW, whose fused kernels the meta device lacks, without its steps."""
+    """AdamW without its steps, whose fused kernels the meta device lacks."""
 
     def __init__(self, groups, fused=False, capturable=False, **how):
         super().__init__(groups, **how)
@@ -32,7 +30,7 @@ class Still(torch.optim.AdamW):
 
 @pytest.fixture(autouse=True)
 def meta(monkeypatch):
-    """The device ``meta`` as one that trains."""
+    """Treat the device ``meta`` as one that can train."""
     monkeypatch.setattr(torch.optim, "AdamW", Still)
     monkeypatch.setattr(trial, "autocast", lambda device, precision: nullcontext())
     monkeypatch.setattr(member, "device_name", lambda device: device)
@@ -40,7 +38,7 @@ def meta(monkeypatch):
 
 @pytest.fixture
 def take_steps(tmp_path):
-    """``take_steps(make_step, *jobs, **how)``: two steps of their members."""
+    """``take_steps(make_step, *jobs, **how)``: take two steps of the members."""
 
     def take(make_step, *jobs, **how):
         members = [GroupMember(job, tmp_path, lambda progress: None, "meta", **how) for job in jobs]

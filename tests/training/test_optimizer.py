@@ -1,4 +1,4 @@
-"""From a language job to its model, its optimizer and its parameters by group."""
+"""The model, the optimizer and the parameter groups of a language job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run names the processes that it waits for, and the places that trained parts of it."""
+"""Warnings on processes that a run waits for, and on the versions with which parts of it were trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published fidelity against the reference implementation's rules, each written out independently.
+"""The published fidelity equals the rules of the reference implementation, each written out independently.
 
 Rules: initial weights, norms, sinusoids, decay of every parameter, batches of an evaluation, choice of the epoch.
 """
@@ -25,7 +25,7 @@ build = token_trial.TokenTrial.build
 
 @pytest.fixture
 def wide(make_job):
-    """``wide(task, fidelity)``: a job of width 128, whose weights are many enough to measure their spread."""
+    """``wide(task, fidelity)``: a job of width 128, with enough weights to measure their spread."""
     return lambda task, fidelity: replace(
         make_job(label="G-cg-q-12o", task=task, fidelity=fidelity), model=ModelConfig(d_model=128)
     )
@@ -76,7 +76,8 @@ FIXED = ("v_up.weight", "o_up.weight")  # zero, so that adapters add nothing at 
 
 @pytest.mark.parametrize("label", EVERY_LETTER + EVERY_FAMILY)
 def test_initial_values_that_an_operator_fixes_are_equal_in_both_fidelities(label, make_job):
-    """Adapters at zero, D's lambdas, registers, taps, A, B, p, gains, the gates' biases and rates: all but weights."""
+    """The fixed values are adapters at zero, D's lambdas, registers, taps, A, B, p, gains, and the biases and rates
+    of gates."""
     ours, theirs = (
         build(replace(make_job(label=label, fidelity=one, task="memorization"), budget="paper"))
         for one in ("corrected", "published")
@@ -103,7 +104,7 @@ def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job)
 
 @pytest.mark.parametrize("kept", ["gate", "gate.weight"])
 def test_keeps_init_names_a_module_or_a_parameter(kept):
-    """Both are names of :meth:`torch.nn.Module.named_parameters` or what they begin with."""
+    """Names are those of :meth:`torch.nn.Module.named_parameters` or prefixes of them."""
     mixer = nn.Sequential()
     mixer.gate, mixer.out = nn.Linear(8, 8), nn.Linear(8, 8)
     nn.init.zeros_(mixer.gate.weight), nn.init.zeros_(mixer.out.weight)
@@ -155,11 +156,11 @@ def test_the_autoencoder_has_the_sinusoids_of_its_fidelity(make_job):
 
 
 def reference_run(job):
-    """Perplexity and accuracy of every epoch of a job, trained and judged by the reference's rules.
+    """The perplexity and the accuracy of every epoch of a job trained by the rules of the reference.
 
-    Plain AdamW over all parameters at a constant rate; per batch the accuracy of a class, averaged over the classes
-    that are a target or a prediction, and exp of the mean loss; both averaged over batches by their examples; accuracy
-    above 0.999 ends the run.
+    The optimizer is AdamW over all parameters at a constant rate. Per batch, accuracy is averaged over the classes that
+    occur as a target or a prediction, and perplexity is exp of the mean loss. Both are averaged over batches by
+    examples. An accuracy above 0.999 ends the run.
     """
     model, data, config = build(job), token_trial.load_data(job, "cpu"), job.training
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -195,7 +196,7 @@ def reference_run(job):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["in_context_recall", "compression", "memorization"])
 def test_a_published_run_equals_a_loop_with_the_rules_of_the_reference(task, make_job, train):
-    """24 test examples in batches of 16 and 8; the decay is large enough that what it acts on shows."""
+    """24 test examples in batches of 16 and 8. The decay is large enough to matter."""
     job = make_job(task=task, label="S-p", fidelity="published", weight_decay=1.0, learning_rate=1e-2, epochs=12)
     record = train(job)
     perplexities, accuracies = reference_run(job)

@@ -1,4 +1,4 @@
-"""Steps that are replayed have the bits of steps that are not, and nothing is replayed that may differ."""
+"""Replayed steps equal plain steps bit for bit, and steps that may differ are not replayed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def member(make_job, tmp_path):
 
 
 def take(step, count):
-    """Take steps; return their losses and the weights after them."""
+    """Take steps. Returns their losses and the weights after them."""
     losses = []
     for _ in range(count):
         (loss,), _ = step([1e-3])
@@ -50,12 +50,12 @@ def check_equal(first, second):
 
 
 def check_is_replayed(details):
-    """Programs of torch 2.6 have other last digits and are given up."""
+    """Assert that steps are replayed. Programs of torch 2.6 have other last digits and are discarded."""
     assert "replayed" in details or Version(torch.__version__) < Version("2.13")
 
 
 def take_together(step, count):
-    """Take steps of a stack; return their losses, and weights and moments after them."""
+    """Take steps of a group. Returns their losses, and the weights and moments after them."""
     losses = []
     for _ in range(count):
         of_members, _ = step([1e-3] * len(step.members))
@@ -153,7 +153,7 @@ def test_an_interrupted_replayed_run_has_the_bits_of_a_plain_one(make_job, train
 
 
 def test_a_recorded_program_with_other_bits_is_discarded(member, monkeypatch):
-    """Also for other jobs: the next one with the same shapes records its own."""
+    """The program is discarded for other jobs too: the next one with the same shapes records its own."""
     recorded = []
     monkeypatch.setattr(replay, "MOST_PROGRAMS", 12)
 

@@ -1,4 +1,4 @@
-"""Processes that train one run weigh its examples equally, whatever their number, in every suite."""
+"""Any number of processes that train one run weights its examples equally, in every suite."""
 
 from __future__ import annotations
 

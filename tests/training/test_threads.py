@@ -1,4 +1,4 @@
-"""The number of threads decides the last digits of a run, so that a resumed one stays in those it began in."""
+"""The number of threads decides the last digits of a run, so a resumed run keeps that of its start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def report_every_step(monkeypatch):
 
 @pytest.fixture
 def in_threads():
-    """``in_threads(n)`` makes this process compute in so many, as a worker that is started for it."""
+    """``in_threads(n)``: make this process compute with n threads, as in a worker started for it."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -34,7 +34,7 @@ def stop(progress):
 
 @pytest.fixture
 def begun(make_job, train, in_threads):
-    """``begun(n)``: a job that stopped after five steps in n threads."""
+    """``begun(n)``: a job that stopped after five steps with n threads."""
 
     def make(threads):
         in_threads(threads)

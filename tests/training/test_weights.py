@@ -1,4 +1,4 @@
-"""Saved weights load as the model that they were, and files that are something else are refused."""
+"""Saved weights load as the same model, and other files are refused."""
 
 from __future__ import annotations
 

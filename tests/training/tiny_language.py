@@ -20,7 +20,7 @@ SEQ_LEN, WINDOWS = 16, 8
 
 
 def make_corpus(folder: Path, tokenizer: str = "bytes") -> Corpus:
-    """Bytes of a rhyme in nanoGPT's two files, each document followed by 256."""
+    """Write bytes of a rhyme as nanoGPT's two files, with 256 at the end of each document."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = np.frombuffer(RHYME.encode(), np.uint8).astype("<u2")
     document = np.append(ids, np.uint16(256))
@@ -30,9 +30,9 @@ def make_corpus(folder: Path, tokenizer: str = "bytes") -> Corpus:
 
 
 def make_job(corpus: Corpus, label: str = "S-cg-q-12o", seed: int = 0, positions: str = "none", **training) -> Job:
-    """20 steps of 8 windows of 16 tokens, evaluated every 5.
+    """A job of 20 steps of 8 windows of 16 tokens, evaluated every 5 steps.
 
-    The label has every kind of parameter and no ReLU, at whose kink a rounding error grows.
+    The label has every kind of parameter, and no ReLU, at whose kink rounding errors grow.
     """
     config = {"steps": 20, "tokens_per_step": SEQ_LEN * WINDOWS, "eval_every": 5, "eval_sequences": 10}
     config |= {"learning_rate": 1e-2, "min_learning_rate": 1e-3, "warmup_steps": 4} | training
@@ -47,7 +47,7 @@ def die_at_step(step: int, progress: dict) -> None:
 
 
 def train_and_die(corpus_folder: str, work: str, step: str) -> None:
-    """Train the job with a checkpoint at every step until ``step``, where the process is killed."""
+    """Train the job with a checkpoint at every step, and kill this process at ``step``."""
     from madbench.training import loop
 
     loop.CHECKPOINT_SECONDS = loop.REPORT_SECONDS = -1

@@ -1,4 +1,4 @@
-"""The program of the processes under test: a tiny job through ``train_distributed``, in one of several modes."""
+"""The program of the torchrun tests: a tiny job trained by ``train_distributed``, in one of several modes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from madbench.mixers.cd import decays
 
 @pytest.fixture(scope="session")
 def make_mixer():
-    """``make_mixer(label, ...)``: N = M = d, weights from one seed, biases and rates around where they start."""
+    """``make_mixer(label, ...)``: a mixer with N = M = d, weights from a fixed seed, and biases and rates near their
+    initial values."""
 
     def make(label, d_model=8, n_head=2, max_len=8, std=0.4, seed=0, dtype=torch.float64, path="auto", **settings):
         with torch.random.fork_rng(devices=[]):
@@ -44,5 +45,5 @@ def decode():
 
 @pytest.fixture
 def small_sub_blocks(monkeypatch):
-    """Sub-blocks of two rows, so that a short sequence has many."""
+    """Use sub-blocks of two rows, so that a short sequence has many."""
     monkeypatch.setattr(decays, "SUB_BLOCK", 2)

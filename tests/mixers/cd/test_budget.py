@@ -20,7 +20,7 @@ SOLVED = {  # N, M, strict ratio, ratio at N = M = d conv taps left out; by size
 
 
 def without_taps(allocation):
-    """The ratio, conv taps left out of both sides."""
+    """The ratio of parameters to the budget, without convolution taps on either side."""
     taps = allocation.terms.get("conv", 0)
     return round((allocation.total - taps) / (allocation.target - taps), 3)
 

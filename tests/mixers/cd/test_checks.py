@@ -1,4 +1,4 @@
-"""The checks pass on every preset, and operators broken on purpose are caught by the check that names the fault."""
+"""The checks pass for every preset, and the matching check catches each planted fault."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from madbench.mixers.package_checks import package_checks
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
-    """Kernels of the library, which take minutes to be tuned, are checked in ``test_library``."""
+    """Pretend that there is no GPU. The library's kernels take minutes to tune and are checked in ``test_library``."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 def checks_of(label):
-    """The checks of a label's family, and those that papers add."""
+    """The checks of a label's family, and those that packages of papers add."""
     return (*FAMILY.checks(parse(label)), *package_checks(label))
 
 
 @torch.no_grad()
 def failing(label, *names):
-    """Names of the checks that fail, of those whose name begins with one of ``names``."""
+    """The names of the failing checks, among those whose name begins with one of ``names``."""
     checks = [check for check in checks_of(label) if check.run and check.name.split()[0] in names]
     assert {check.name.split()[0] for check in checks} == set(names), "every named check applies"
     return {check.name for check in checks if not check.holds(check.run())}
@@ -42,7 +42,7 @@ def failing(label, *names):
 @pytest.mark.slow
 @pytest.mark.parametrize(("label", "left_out"), [("cd:id-dg-bz-cg", ("V2", "bfloat16")), ("cd:kelu-0.95hk1-bz-wx", ())])
 def test_every_check_of_a_gated_label_passes(label, left_out):
-    """Forms of other labels with diagonal gates are compared with the loops in ``test_forms``."""
+    """``test_forms`` compares the forms of other labels with diagonal gates with the reference loops."""
     names = {check.name for check in checks_of(label) if check.name.split()[0] not in left_out}
     outcomes = run_checks(label, package_checks, names)
     assert not [outcome.row for outcome in outcomes if outcome.verdict == "fail"]
@@ -165,7 +165,7 @@ def test_decay_products_that_overflow_are_caught(monkeypatch):
 
 
 def between_sub_blocks(monkeypatch):
-    """The decay from one sub-block to the next is left out, which 16 tokens do not show."""
+    """Leave out the decay from one sub-block to the next, which 16 tokens do not reveal."""
     sound = forms.Decay.__init__
 
     def initialise(self, log_gate, *how):
@@ -197,7 +197,7 @@ def without_the_slope_of_states(monkeypatch):
 
 
 def with_twice_the_slope_of_gates(monkeypatch):
-    """All forms change in the same way, so that only slopes of outputs show it."""
+    """Double the gradients of gates in all forms, which only finite differences of outputs reveal."""
     sound = parts.log_lambda
 
     def log_lambda(*given):
@@ -218,7 +218,7 @@ def with_steps_one_position_off_from_257(monkeypatch):
 
 
 def with_even_positions_alone_from_257(monkeypatch):
-    """All forms change in the same way, so that only the loops show it."""
+    """Round positions from 257 on to even numbers in all forms, which only the reference loops reveal."""
     sound = projections.rotate
 
     def rotate(x, position, angles):

@@ -1,4 +1,4 @@
-"""A prompt at once against a step per token: its rows, the cache after it, and what follows from that cache."""
+"""Prefill compared with single steps: outputs, the cache, and what follows from the cache."""
 
 from __future__ import annotations
 

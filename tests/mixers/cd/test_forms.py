@@ -15,7 +15,7 @@ ROUNDING = 1e-10
 
 
 def paths_of(mixer):
-    """The forms beside the reference that this label has."""
+    """The forms that this label has besides the reference."""
     linear = ["chunked"] * mixer.label.is_recurrent
     return ["dense", "blocks", *linear, *["sdpa"] * mixer.label.is_softmax, "step"]
 
@@ -29,7 +29,7 @@ def with_gradients(compute, x, mixer, weights):
 
 
 def residuals(label, make_mixer, decode, randn, seed, **settings):
-    """Largest difference from the reference, of the output or a gradient relative to its size, by form."""
+    """The largest relative difference from the reference over the output and all gradients, by form."""
     mixer, x, weights = (
         make_mixer(label, std=0.3, seed=seed, **settings),
         randn(1, 7, 8, seed=seed).requires_grad_(),

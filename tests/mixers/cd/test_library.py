@@ -1,4 +1,5 @@
-"""The path ``fla``: what goes to which operator, by loops in the library's place; the library's own loops; a GPU."""
+"""The path ``fla``: which operator computes which label, with loops in place of the library, and the kernels on a
+GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ LABELS = {
 
 
 def by_loops(name):
-    """The operator as documented, a row at a time: q, k (B, T, H, K), v (B, T, H, V), gates in logarithms."""
+    """The library's operator computed row by row: q, k (B, T, H, K), v (B, T, H, V), gates as logarithms."""
 
     def run(q, k, v, *inputs, scale):
         state, rows = q.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1]), []
@@ -63,7 +64,7 @@ def by_loops(name):
 
 @pytest.fixture
 def used(monkeypatch) -> list[str]:
-    """Loops in double precision in place of the library; the names of those that ran."""
+    """Replace the library by loops in float64. Returns the names of the operators that ran."""
     names = []
 
     def operator(name):
@@ -154,7 +155,7 @@ def test_path_fla_without_a_gpu_is_an_error_of_one_sentence():
 
 
 def test_importing_the_library_shows_no_warnings(monkeypatch, tmp_path):
-    """If warnings are errors, they would prevent checks of every label with kernels."""
+    """Where warnings are errors, such warnings would stop the checks of every label with kernels."""
     (tmp_path / "warns.py").write_text(
         "import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n"
     )

@@ -1,4 +1,7 @@
-"""fla's layers compute what the labels of coefficient dynamics do, on equal weights. (The library has no mLSTM.)"""
+"""Layers of flash-linear-attention equal the corresponding labels of coefficient dynamics on equal weights.
+
+It has no mLSTM.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ PAIRS = {
 
 
 HALF = ("cd:id-hk1-bwn-cug",)
-"""Labels whose layer computes in 16 bits alone."""
+"""Labels whose library layer computes only in 16 bits."""
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 4e-2}  # products of the kernels are in TF32
 
 
@@ -53,7 +56,7 @@ def coefficient_mixer(label: str, heads: int, n: int, m: int) -> CoefficientMixe
 
 
 def copy_weights(layer: torch.nn.Module, mixer: CoefficientMixer, names) -> None:
-    """Into the layer, what the mixer has under the other name of each pair: a parameter, or those of a module."""
+    """Copy weights of the mixer into the layer. Each pair has the names, in both, of a parameter or of a module."""
     theirs, ours = dict(layer.named_parameters()), dict(mixer.named_parameters())
     filled = set()
     with torch.no_grad():
@@ -67,7 +70,7 @@ def copy_weights(layer: torch.nn.Module, mixer: CoefficientMixer, names) -> None
 
 
 def state_space_pair() -> tuple[torch.nn.Module, CoefficientMixer]:
-    """Mamba-2 of one head, whose norm comes before its gate and that has no skip, and its weights in our order."""
+    """A Mamba-2 layer of one head, with its norm before the gate and without a skip, and its weights in our order."""
     from fla.layers import Mamba2
 
     mixer = coefficient_mixer("cd:id-sm-bd-cg", 1, N, M)

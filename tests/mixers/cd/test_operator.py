@@ -1,4 +1,4 @@
-"""The module: parameters and where they start, coefficients, decoding, precision."""
+"""The module: parameters and their initial values, coefficients, decoding and precision."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_each_token_adds_the_stated_bytes_to_the_cache(randn):
 
 @pytest.mark.slow
 def test_flops_are_those_of_the_products_of_steps(randn):
-    """The counter sees what steps multiply; gates of the state, taps, biases and gains it does not."""
+    """Torch's counter sees the matrix products of steps, but not gates of the state, taps, biases and gains."""
     for seed in range(40):
         mixer, x, cache, counted = build(random_label(seed), 16, 8, budget="paper"), randn(1, 5, 16).float(), None, 0
         for token in x.unbind(1):
@@ -197,7 +197,8 @@ def test_large_queries_do_not_overflow_with_a_normalizing_sum(label, make_mixer,
 
 @pytest.mark.parametrize("readout", ("relu", "krelu", "id"))
 def test_powers_are_folded_into_the_keys_where_phi_allows_it(readout, make_mixer, randn):
-    """1.5^300 is beyond float32: coefficients diverge without a normalization, and do not with the power."""
+    """1.5^300 is above the float32 range: coefficients without normalization overflow, and those with folded powers
+    do not."""
     x = randn(1, 300, 8).float()
     assert not make_mixer(f"cd:{readout}-1.5", dtype=torch.float32, path="dense")(x).isfinite().all()
     assert make_mixer(f"cd:{readout}-1.5-pow", dtype=torch.float32, path="dense")(x).isfinite().all()

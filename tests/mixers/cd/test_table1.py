@@ -1,4 +1,4 @@
-"""The eight rows of Table 1 by its last column: each coefficient written out, in plain loops over heads and pairs."""
+"""The eight rows of Table 1 as in its last column, with each coefficient computed by loops over heads and pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sigmoid(x):
 
 
 def product(factors, n):
-    """The later ones on the left."""
+    """The product of matrices, later ones on the left."""
     found = torch.eye(n, dtype=torch.float64)
     for factor in factors:
         found = factor @ found
@@ -31,7 +31,7 @@ def unit(x):
 
 
 def coefficients(name, p, head, heads, x):
-    """alpha_ij / eta_i of one head as Table 1 has them (T, T)."""
+    """The coefficients alpha_ij / eta_i (T, T) of one head, as in Table 1."""
     length, eye = len(x), None
     w_q, w_k = (p[f"{side}.weight"].chunk(heads)[head] for side in "qk")
     n = len(w_q)

@@ -18,7 +18,7 @@ DECAYS = torch.tensor([1e-6, 1e-3, 1.0, 30.0, 3000.0], dtype=torch.float64)
 
 
 def sample(length, gate, is_before, is_along_keys):
-    """Random rows whose removal reads along another direction than it writes."""
+    """Random rows of a delta rule that reads along another direction than it writes."""
     generator = torch.Generator().manual_seed(length)
     shape = (1, 2, length, len(DECAYS))
 
@@ -36,7 +36,7 @@ def sample(length, gate, is_before, is_along_keys):
 
 
 def loops(d):
-    """Read-outs, by the definition of the transition."""
+    """The outputs and the state, computed by the definition of the transition."""
     n, rows = d.q.shape[-1], []
     eye = torch.eye(n, dtype=torch.float64)
     state = d.q.new_zeros(*d.q.shape[:2], n, d.v.shape[-1])

@@ -1,4 +1,4 @@
-"""Hybrids: their notation, what stands in each layer, costs, settings, trust, and models of them."""
+"""Hybrids: their notation, the mixers of the layers, costs, settings, trust, and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity of a user's module: of the definitions that its class reaches, wherever they are, and no others."""
+"""The identity of a user's module covers exactly the definitions that its class uses, in any file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def forget(before=()):
-    """Make this process one that has imported nothing of the user."""
+    """Make this process forget all modules of the user that it imported."""
     for name, module in list(sys.modules.items()):
         if name not in before and "pytest-" in (
             getattr(module, "__file__", None) or str(getattr(module, "__path__", ""))

@@ -1,4 +1,4 @@
-"""A user's own module as a label: from a class, an entry or a path, refused where it is no causal mixer."""
+"""A user's module as a label, given by class, entry point or path. Modules that are not causal are refused."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def mean(dim):
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path, monkeypatch):
-    """``own_mixers.py`` and an entry in the working folder, imported anew."""
+    """``own_mixers.py`` and an entry point in the working folder, imported again for each test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_mixers.py").write_text(MODULES)

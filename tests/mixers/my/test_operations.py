@@ -1,4 +1,4 @@
-"""The operations of a user's module that count as work, by hand, and the statements that replace the count."""
+"""The FLOPs of operations in a user's module, compared with hand counts, and numbers that the module states."""
 
 from __future__ import annotations
 

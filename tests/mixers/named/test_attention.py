@@ -13,7 +13,7 @@ from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
 NAMES = [name for name, operator in OPERATORS.items() if issubclass(operator, Attention)]
 OF_ITS_OWN_TOKENS = [name for name in NAMES if name not in ("PaTH", "DeltaFormer")]
-"""The operators that cache nothing which depends on earlier tokens."""
+"""The operators whose cached values do not depend on earlier tokens."""
 
 
 @pytest.mark.parametrize("name", OF_ITS_OWN_TOKENS)

@@ -1,4 +1,7 @@
-"""Comba: with p = alpha k it is Gated DeltaNet. Beside the whole layer of flash-linear-attention and its references."""
+"""Comba: with p = alpha k it equals Gated DeltaNet.
+
+It also equals the layer of flash-linear-attention and its references.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def test_feedback_scales_what_is_removed_unless_p_has_length_one():
 
 
 def theirs(layer):
-    """The library's layer with the widths of ours."""
+    """The library's layer with the widths of our layer."""
     import fla.layers
 
     dims = layer.dims
@@ -68,7 +71,7 @@ class TestLibrary:
     def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_plain_chunks(
         self, length, is_unit, monkeypatch
     ):
-        """The library's kernel scales p to length 1. Without this it is the equation of the paper."""
+        """The library's kernel normalizes p. Without that, it is the equation of the paper."""
         from fla.layers import comba
         from fla.ops.comba import naive
 

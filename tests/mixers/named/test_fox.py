@@ -53,7 +53,7 @@ def test_without_forgetting_it_is_softmax_attention(path):
 
 @torch.no_grad()
 def test_long_sequences_do_not_lose_digits_of_near_decays():
-    """Sums of log f grow to -700 here. The blocks take their differences in double precision."""
+    """Here, sums of log f reach -700. The blocks compute differences of them in float64."""
     layer, x = filled_mixer(lambda: build("FoX", 16, 1024, n_head=2), batch=1)
     expected, errors = layer(x), {}
     layer, x = layer.float(), x.float()

@@ -62,7 +62,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
 
 
 def bounded(log_f, index, count):
-    """log f above the lower bound of a layer, as in the library's models before training."""
+    """log f with the lower bound of a layer, as in the library's models before training."""
     parameter = torch.zeros(count, log_f.shape[-1], dtype=torch.float64)
     bounds = parameter.softmax(0).cumsum(0) - parameter.softmax(0)[0]
     return torch.logaddexp(bounds[index].log(), torch.log1p(-bounds[index]) + log_f)

@@ -17,7 +17,8 @@ LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40]
 
 
 def inputs(length, least_log=-1.0):
-    """Rows of two heads: queries, keys, values, gates of all sizes down to ``least_log``, and scales of all levels."""
+    """Inputs of two heads: queries, keys, values, gates of all sizes down to ``least_log``, and scales of all
+    levels."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, length, 5).double()
     log_decay, scales = torch.rand(1, 2, length).double(), torch.rand(1, 2, length, fenwick.TOP + 1).double()
@@ -25,7 +26,7 @@ def inputs(length, least_log=-1.0):
 
 
 def looped(q, k, v, log_decay, scales):
-    """The output computed from the definition, over every pair of rows."""
+    """The output computed from the definition, by a loop over all pairs of rows."""
     rows = []
     for t in range(q.shape[2]):
         row = torch.zeros_like(v[:, :, 0])

@@ -14,7 +14,7 @@ from madbench.mixers.residuals import difference, filled_mixer
 
 
 def with_logits(layer, **logits):
-    """Set logits of a layer to constants: the layer's input must have a last channel 1."""
+    """Set logits of a layer to constants. The last channel of the layer's input must be 1."""
     z, x, b, c, step, rate, share, angle = layer.in_proj.weight.split(layer.operator.projected(layer.dims))
     for name, value in logits.items():
         part = {"rate": rate, "share": share, "angle": angle}[name]

@@ -16,7 +16,7 @@ NAMES = ("memory", "momentum")
 
 
 def inputs(length, least_log=-1.0):
-    """Rows of two heads as arguments of the rule: keys of any length, and gates of all sizes down to ``least_log``."""
+    """Inputs of two heads for the rule: keys of any length, and gates of all sizes down to ``least_log``."""
     torch.manual_seed(0)
     q, k, v, p = torch.randn(4, 1, 2, length, 5).double()
     log_alpha, log_mu = least_log * torch.rand(2, 1, 2, length).double() ** 4

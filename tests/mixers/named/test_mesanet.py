@@ -17,7 +17,7 @@ from madbench.mixers.residuals import difference, filled_mixer
 
 
 def inputs(length, least_log=-1.0):
-    """Rows of two heads: queries, keys, strengths, gates of all sizes down to ``least_log``, and ridges."""
+    """Inputs of two heads: queries, keys, strengths, gates of all sizes down to ``least_log``, and ridges."""
     torch.manual_seed(0)
     q, k = torch.randn(2, 1, 2, length, 5).double()
     beta, log_alpha = torch.rand(2, 1, 2, length).double()

@@ -1,6 +1,6 @@
 """Every named operator: counts, budget, all paths, gradients, decoding and initial values.
 
-The operators are those of the registry, so a new operator is tested without a line here.
+The operators are those of the registry, so new operators are tested too.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ RANGES = {
     "steps": lambda p: (softplus(p), 0.000999, 0.1001),
     "ones": lambda p: (p, 1, 1),
 }
-"""A function of a vector and its range, by initial value."""
+"""For each kind of initial value: a function of the vector, and the range of its result."""
 
 
 def labels():
-    """Every operator as a parameter, and as slow ones every operator with one argument changed from its default."""
+    """Every operator as a parameter of a test. Operators with one argument changed from its default are marked slow."""
     for operator in OPERATORS.values():
         for instance in all_instances(operator):
             changed = sum(getattr(instance, each.name) != each.default for each in fields(instance))
@@ -56,14 +56,14 @@ LABELS = list(labels())
 
 
 def parts(cache):
-    """The tensors of a state or of a cache, and of what is carried beside it, by name."""
+    """The tensors of a state or a cache, with carried tensors, by name."""
     own = {"state": cache.state} if hasattr(cache, "state") else getattr(cache, "cached", {})
     assert not own.keys() & cache.carried.keys()
     return {**own, **cache.carried}
 
 
 def numbers(operator, dims, tokens):
-    """The numbers of each tensor of :func:`parts` that the operator states."""
+    """The stated number of elements of each tensor of :func:`parts`."""
     recurrent = {"state": operator.recurrent(dims)} if isinstance(operator, Recurrent) else {}
     cached = {name: tokens * count for name, count in operator.cached(dims).items()}
     return recurrent | cached | dict(operator.carried(dims))

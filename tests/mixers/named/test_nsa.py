@@ -22,7 +22,10 @@ def theirs(layer):
 
 
 def attention_by_references(q, k, v, g_cmp, g_slc, g_swa, block_size, block_counts, window_size, **options):
-    """The library's references of the three parts, which its reference of the whole takes for 16 heads per key only."""
+    """Attention composed of the library's references of its three parts.
+
+    The library's reference of the whole needs 16 heads per key.
+    """
     from fla.ops.attn.naive import naive_parallel_attn
     from fla.ops.nsa import naive
 
@@ -57,7 +60,7 @@ class TestLibrary:
 
 
 def with_gates(layer, x, *gates):
-    """The output of a layer whose gates have these values in all rows."""
+    """The output of a layer with the given gate values in all rows."""
     tokens = layer.operator.tokens(layer, x, 0, None)
     q = torch.cat((tokens.q[..., : layer.dims.key], tokens.q.new_tensor(gates).expand(*tokens.q.shape[:3], 3)), dim=-1)
     return layer.operator.read_out(layer, layer.operator.attend(layer, q, tokens.cached, 0), x, tokens)

@@ -17,7 +17,7 @@ PLACES = (Layer(0, 3), Layer(1, 3, 1), Layer(2, 3, 2))
 
 
 def library_layer(layer):
-    """The library's layer with the widths and the place of ours."""
+    """The library's layer with the widths and the layer index of ours."""
     from fla.layers.rwkv7 import RWKV7Attention
 
     dims, place = layer.dims, layer.allocation.size.layer

@@ -13,7 +13,7 @@ LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 40]
 
 
 def gates(*shape):
-    """log f of all sizes: gates that are nearly open, and gates that are shut."""
+    """Random log f of all sizes, for gates from nearly open to shut."""
     return -torch.rand(*shape, dtype=torch.float64) * torch.tensor([1e-3, 1, 30, 300, 3000])
 
 

@@ -1,4 +1,4 @@
-"""A label of each equation of the S/R/G grammar, and the checks of HyperMLP's appendices."""
+"""One label per equation of the S/R/G grammar, and the checks of HyperMLP's appendices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ APPENDICES = {
 
 
 def one_label_per_equation() -> list[str]:
-    """Labels that differ in more than the ranks, which change widths alone; in turn compressed by q, by v and not."""
+    """One label for each equation.
+
+    Labels that differ only in ranks have equal equations, so one is chosen, in turn with q, v or no compression.
+    """
     by_equation: dict[SrgLabel, list[str]] = {}
     for label in all_parsed_labels():
         equation = replace(label, rank="", over=label.adds_parameters)

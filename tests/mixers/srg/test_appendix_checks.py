@@ -1,4 +1,4 @@
-"""The checks of HyperMLP's appendices hold, and fail, by name, for operators and constructions broken on purpose."""
+"""The checks of HyperMLP's appendices hold, and the matching check fails for each planted fault."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def lose_the_slope_of_one_head(monkeypatch):
 
 
 def read_out_negative(monkeypatch):
-    """Activations with the sign of their scores: no ReLU."""
+    """Keep the sign of scores in the activations: no ReLU."""
     sound = block_attention.activate
     monkeypatch.setattr(block_attention, "activate", lambda base, h, *given: sound("L", h, *given))
 

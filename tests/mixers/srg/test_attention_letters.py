@@ -1,4 +1,5 @@
-"""w, s and n, which act on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
+"""The letters w, s and n, which act on scores: identities, sizes, counts, decoding, and comparisons with other
+libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts against the tensors written out by hand, ranks against a loop that pays step by step."""
+"""Parameter counts equal those of explicit tensors, and ranks equal those of a loop that pays step by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sizes = {"d": st.integers(8, 1024), "heads": st.integers(1, 8), "length": st.int
 
 
 def tensors(label, ranks, d, heads, length):
-    """Name and shape of every parameter of the built module."""
+    """The name and shape of every parameter of the built module."""
     query_heads = 2 * heads if label.base == "G" else heads
     shapes = {"q": (ranks["qk"], d), "k": (ranks["qk"], d), "v": (ranks["vo"], d), "o": (d, ranks["vo"])}
     if label.conv:
@@ -41,7 +41,7 @@ def numel(*arguments):
 
 
 def admissible(label, d, heads, side, multiple=1):
-    """The ranks of one side up to 6 d from the definition, or the smallest rank if it is larger."""
+    """The admissible ranks of one side up to 6 d, by definition, or the smallest rank if it is larger."""
     if side == "qk":
         heads = 2 * heads if label.base == "G" else heads
         step = smallest = 2 if label.rope else 1
@@ -56,7 +56,7 @@ def admissible(label, d, heads, side, multiple=1):
 
 
 def pay_step_by_step(label, d, heads, length, mix_rank=16, multiple=1):
-    """The ranks of the strict budget, one admissible step at a time; None when nothing fits."""
+    """The ranks under the strict budget, reduced one admissible step at a time. None if nothing fits."""
     target = 4 * d * d + (8 * d if label.conv else 0)
     paying, kept = ("vo", "qk") if label.rank == "v" else ("qk", "vo")
     options = {side: admissible(label, d, heads, side, multiple) for side in ("qk", "vo")}

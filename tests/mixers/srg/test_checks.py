@@ -1,4 +1,4 @@
-"""The checks of S/R/G hold for sound operators, and fail, by name, for operators broken on purpose."""
+"""The checks of S/R/G labels hold, and the matching check fails for each planted fault."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COSTLY = {"path dense", "path chunked", "path tiled", "sequences", "bfloat16", "
     "label, left_out", [("S-p", ()), ("R-c", ()), ("G-pcg-q-12", COSTLY), ("R-q-12o", ()), ("D-pcgka-v-12o", ())]
 )
 def test_every_check_of_a_label_holds(label, left_out):
-    """The checks of the appendices have a file of their own."""
+    """The checks of the appendices are tested in another file."""
     names = {*checks_of(label)} - APPENDICES - {*left_out}
     outcomes = checks.run_checks(label, names=names)
     assert {"parameters", "causality", "steps"} <= {outcome.check.name for outcome in outcomes}
@@ -129,7 +129,7 @@ def pair_wrongly(monkeypatch):
 
 
 def mask_after_mixing(monkeypatch):
-    """Scores of later tokens are mixed into those that a row sees, and masked only then."""
+    """Mask scores only after the mixing, so that scores of later tokens leak in."""
 
     def attend(self, p, first_row):
         z = block_attention.scores(self, p, first_row)
@@ -233,7 +233,7 @@ def decode_wrongly_from_64_on(monkeypatch):
 
 
 def round_positions(monkeypatch):
-    """To bfloat16, where queries are: exact up to 256."""
+    """Round positions to bfloat16 if queries have it. It is exact up to 256."""
 
     def angles(x, first_position):
         position = torch.arange(first_position, first_position + x.shape[-2]).to(x.dtype).double()
@@ -251,7 +251,7 @@ def sum_squares_in_bfloat16(monkeypatch):
 
 
 def scale_gradient_of_tables(name, factor):
-    """Scale the gradients of tables in one path only."""
+    """Scale the gradients of mixing tables in one path."""
 
     def sabotage(monkeypatch):
         sound = tiles.Sheet.unmix
@@ -452,7 +452,7 @@ def test_a_broken_operator_is_caught_by_name(sabotage, label, caught_by, monkeyp
 
 
 def test_maps_reproduce_the_forward_pass():
-    """Weights read the values out; their rows are those of longer inputs, by lag."""
+    """The weights times the values give the output, and rows of weights by lag do not depend on the length."""
     mixer, x = checks.sample(family_of("G-cg-q-12o"), parse("G-cg-q-12o"))
     maps, v = mixer.maps(x), mixer.project(x, 0).v
     o = torch.stack([maps.weights[:, :, t, : t + 1].unsqueeze(-2) @ v[:, :, : t + 1].flip(2) for t in range(8)], 2)

@@ -1,4 +1,4 @@
-"""A prompt at once and steps after it against the parallel form, and the storage of keys and values they write to."""
+"""Prefill and steps compared with the parallel form, and the storage of keys and values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def without_gradients():
 
 
 def decode(mixer, x, prompt, slide=False):
-    """x (B, T, D) -> (B, T, D): the first ``prompt`` tokens at once, a step for each of the others; and the caches."""
+    """Decode x (B, T, D): the first ``prompt`` tokens at once and one step for each other.
+
+    Returns outputs and caches.
+    """
     y, cache = mixer.prefill(x[:, :prompt], slide)
     rows, caches = [y], [cache]
     for token in x[:, prompt:].unbind(1):

@@ -1,4 +1,4 @@
-"""Messages, word for word, one for each rule."""
+"""The full message of each rule of the grammar."""
 
 from __future__ import annotations
 

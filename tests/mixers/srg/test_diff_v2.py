@@ -53,7 +53,7 @@ def test_diff_v2_equals_the_published_equation_with_interleaved_pairs(make, rand
 
 
 def test_without_the_second_softmax_it_is_softmax_attention(make, randn):
-    """Its query and key heads are half as wide, so the weights are scaled and padded with zeros."""
+    """Its query and key heads are half as wide, so its weights are scaled and padded with zeros."""
     mixer, plain, x = make("D", differential="v2"), make("S"), randn(2, 5, 16)
     x[..., 0] = 1
     nn.init.zeros_(mixer.contrast_gate.weight)

@@ -1,4 +1,4 @@
-"""The fast paths against the reference, outputs and every gradient; which path runs; what is refused."""
+"""The fast paths compared with the reference in outputs and gradients, the choice of paths, and refused inputs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def fast_paths(mixer):
 
 
 def assert_equal(result, expected, tolerance):
-    """Gradients are measured against the largest one: some are zero in exact arithmetic, such as that of the size of
-    q under R with d_qk = 1."""
+    """Assert small errors relative to the largest gradient.
+
+    Some gradients are zero in exact arithmetic, such as that of the size of q under R with d_qk = 1.
+    """
     (y, gradients), (expected_y, expected_gradients) = result, expected
     assert y.isfinite().all()
     assert (y - expected_y).norm() <= tolerance * expected_y.norm()
@@ -70,7 +72,7 @@ def test_every_path_equals_the_reference_with_several_heads_and_sequences(label,
 
 @pytest.fixture(scope="module")
 def long_reference(make_mixer, randn):
-    """The float64 reference of a label at a length below max_len, worked out once for both dtypes."""
+    """The float64 reference of a label at a length below max_len, cached for both dtypes."""
 
     @functools.cache
     def compute(label, length):

@@ -1,4 +1,4 @@
-"""Float16 against float64 loops: the first rows of labels with small scores are as exact as the others."""
+"""Float16 compared with float64 loops: also the first rows of labels with small scores are accurate."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ MOST = 5e-3  # about five roundings of float16
 
 
 def errors(y: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Relative error of each row, a median over sequences, as a ReLU near its edge may switch in one of them.
-
-    Rows that are zero in exact arithmetic count as right.
-    """
+    """The relative error of each row, as the median over sequences, because a ReLU at its edge may switch in one of
+    them. Rows that are zero in exact arithmetic count as right."""
     sizes = expected.norm(dim=-1)
     return torch.where(sizes > 0, (y.double() - expected).norm(dim=-1) / sizes, 0).median(0).values
 

@@ -1,4 +1,4 @@
-"""The grammar against an independent enumeration; rejection never takes anything but a LabelError."""
+"""The grammar equals an independent enumeration, and rejected text raises only LabelError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory of a forward and backward pass, by our own count of live tensors, itself checked by hand."""
+"""Peak memory of a forward and backward pass, by counting live tensors. The count itself is checked by hand."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_squa
 
 @pytest.mark.slow
 def test_the_peak_of_tiles_is_found_without_data():
-    """Only the first sequences are walked over."""
+    """Only the first sequences are computed."""
 
     def peak(mode):
         with mode:

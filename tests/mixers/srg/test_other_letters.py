@@ -151,7 +151,7 @@ def test_sdpa_is_refused_for_registers():
 
 
 def test_a_setting_is_part_of_job_ids_only_off_its_default(tmp_path):
-    """Runs that were stored before the setting was added therefore keep their ids."""
+    """So runs that were stored before the setting was added keep their ids."""
     usual = {"mix_rank": 8, "rank_multiple": 1, "rope": "rotation"}
     profile = MAD.Profile.load("quick")
     for label in ("S", "R-pcg-q-12o", "R-k-q", "D-pga-q"):

@@ -13,7 +13,7 @@ from madbench.mixers.srg.listing import all_labels, all_parsed_labels
 
 @pytest.fixture
 def without_init():
-    """Weights without numbers, as drawing them is most of the time that building takes."""
+    """Skip the initialization of weights, which takes most of the time of building."""
     with torch.device("meta"):
         yield
 
@@ -37,7 +37,7 @@ def test_every_label_has_exactly_the_parameters_of_its_allocation(d_model, max_l
 
 
 def shapes(label, d, n_head, max_len, qk, vo, r):
-    """The parameters as the exchange format names them, in torch's Linear layout (outputs, inputs)."""
+    """The shapes of parameters by name in the exchange format, in torch's Linear layout (outputs, inputs)."""
     query_heads = 2 * n_head if label.base == "G" else n_head
     table = {"q.weight": (qk, d), "k.weight": (qk, d), "v.weight": (vo, d), "o.weight": (d, vo)}
     if label.conv:

@@ -1,4 +1,4 @@
-"""rope_share: partial RoPE, against transformers, loops, and what it leaves to the other channels."""
+"""rope_share: partial RoPE compared with transformers and with loops."""
 
 from __future__ import annotations
 

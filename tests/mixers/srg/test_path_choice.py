@@ -1,4 +1,4 @@
-"""Paths that compute only some letters: a letter that they do not know is refused, and decoding does without them."""
+"""Paths that compute only some letters refuse a new letter, and decoding does not use them for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused_paths(monkeypatch):
 
 @pytest.fixture
 def e_is_new(monkeypatch):
-    """The letter e as a new letter, whose row says nothing about scores."""
+    """Treat the letter e as a new letter whose row says nothing about scores."""
     rows = tuple(replace(row, acts_on_scores=ACTS_ON_SCORES) if row.letter == "e" else row for row in grammar.LETTERS)
     monkeypatch.setattr(grammar, "LETTERS", rows)
 
@@ -49,7 +49,7 @@ def make(label, path="auto"):
 
 
 LABELS = {"S-e": {"fused"}, "S-we": {"fused"}, "D-e": {"fused"}, "R-pe": {"sdpa"}, "G-ce-q-12o": {"sdpa"}}
-"""Labels with e, and the paths that cannot compute them for another reason."""
+"""Labels with e, and the paths that refuse them for another reason."""
 
 
 @pytest.mark.parametrize("label", LABELS)

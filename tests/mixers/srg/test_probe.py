@@ -1,4 +1,4 @@
-"""A probe's numbers are those that the mixer computes with: its output can be put together from them."""
+"""The numbers of a probe reproduce the output of the mixer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""h and e, which act on what a head reads out: identities, counts, initial values, gradients at zero."""
+"""The letters h and e, which act on head outputs: identities, counts, initial values, and gradients at zero."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_head_gates_start_near_one_half_as_the_other_gates_do():
 
 @pytest.mark.parametrize("label", ["S-pe", "S-ce-v", "R-cgae-q-12o", "L-ke-q"])
 def test_with_e_the_readout_of_a_head_is_orthogonal_to_the_tokens_value(label, make, randn):
-    """The value after the convolution and the adapter, in the width that VO compression leaves."""
+    """The value is that after the convolution and the adapter, with the width that VO compression leaves."""
     mixer, x = make(label), randn(2, 6, 16)
     read, read_out = [], mixer.read_out
     mixer.read_out = lambda o, x: (read.append(o), read_out(o, x))[1]

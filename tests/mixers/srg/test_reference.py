@@ -1,4 +1,4 @@
-"""The reference loop against the same equations written a second time, as T x T matrices in numpy.
+"""The reference loop equals the equations written a second time, as T x T matrices in numpy.
 
 Letters of the einsums: t row, i position, l and m slots, h head, k and v widths, r mixing rank.
 """

@@ -24,11 +24,11 @@ LENGTH, LONGEST = 5, 8
 
 
 RELEASED = [label for label in one_label_per_equation() if label[0] in "RG"]
-"""Every equation of R and G of the paper's letters."""
+"""Labels with every equation of R and G in the paper's letters."""
 
 
 def released(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: torch.Tensor) -> torch.Tensor:
-    """x (T, D) -> (T, D): one T x T matrix a head, from our parameters in the release's arrangement."""
+    """The released layer on x (T, D): one T x T matrix per head, with our parameters in the release's arrangement."""
     length, rows = len(x), torch.arange(len(x))
     column = (length - 1 - (rows[:, None] - rows)) % length  # of a token that a row sees, in the skewed layout
     query_heads = 2 * n_head if label.base == "G" else n_head
@@ -54,7 +54,10 @@ def released(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: 
         return y * angle.cos() + swapped.flatten(-2) * angle.sin()
 
     def in_columns(y):
-        """Sheets by position -> in the layout's columns: skewed, column T - 1 - l of a row is lag l."""
+        """Convert sheets by position to columns of the layout.
+
+        In the skewed layout, column T - 1 - l of a row is lag l.
+        """
         if label.layout == "position":
             return y
         return torch.zeros_like(y).scatter(-1, column.expand_as(y), y.tril())
@@ -143,7 +146,7 @@ def test_rows_from_the_end_matter_only_for_inputs_shorter_than_the_tables(label,
 
 @pytest.mark.parametrize("label", ["R-12!", "G-q-12", "R-k-q-12", "S-q-1"])
 def test_rows_from_the_end_equal_shifted_tables(label, make_mixer, randn):
-    """With inputs of one length both therefore learn the same function, in different rows of the tables."""
+    """So with inputs of a single length, both learn the same function, in different rows of the tables."""
     mixer = make_mixer(label, max_len=LONGEST, position_rows="from_end")
     other = make_mixer(label, max_len=LONGEST)
     for name, table in other.named_parameters():

@@ -1,4 +1,4 @@
-"""One gate, registers behind the tokens and rows that see all tokens: loops, paths, counts, and what is refused."""
+"""Settings gates, register_place and causal: loops, paths, counts, and refused values."""
 
 from __future__ import annotations
 

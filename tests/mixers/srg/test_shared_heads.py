@@ -1,4 +1,4 @@
-"""m: heads that share keys and values."""
+"""The letter m: heads that share keys and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADS = 4
 
 
 def repeated(weight, heads, group):
-    """The rows of a weight, those of each head ``group`` times."""
+    """The rows of a weight, with the rows of each head repeated ``group`` times."""
     return weight.unflatten(0, (heads, -1)).repeat_interleave(group, 0).flatten(0, 1)
 
 

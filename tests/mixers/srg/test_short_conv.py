@@ -1,4 +1,4 @@
-"""The convolution in blocks of sequences against its equation, and where it is not taken."""
+"""The convolution in blocks of sequences equals its equation, and is not used where it cannot be."""
 
 from __future__ import annotations
 

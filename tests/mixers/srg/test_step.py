@@ -1,4 +1,4 @@
-"""Decoding token by token against the parallel form."""
+"""Decoding token by token compared with the parallel form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Calls(TorchDispatchMode):
 
 
 def decode(mixer, x, slide=False):
-    """x (B, T, D) -> (B, T, D), one step a token."""
+    """Decode x (B, T, D) with one step per token."""
     cache, rows = None, []
     for token in x.unbind(1):
         y, cache = mixer.step(token, cache, slide=slide)
@@ -67,7 +67,8 @@ def test_steps_equal_the_parallel_form_under_bfloat16_autocast(randn):
 
 @pytest.mark.parametrize("label", WITH_MIXING)
 def test_a_sliding_step_equals_the_parallel_form_on_the_last_max_len_tokens(label, make_mixer, randn):
-    """Keys see only their own input and RoPE only offsets, so a window is a sequence of its own (Theorem 2.3)."""
+    """Keys depend only on their own input and RoPE only on offsets, so a window equals a fresh sequence (Theorem
+    2.3)."""
     mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
     steps = decode(mixer, x, slide=True)
     for t in range(9):
@@ -163,7 +164,10 @@ def test_a_step_accepts_an_empty_batch(label, make_mixer):
 
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "G-cg-q-12o"])
 def test_weights_changed_between_steps_are_used_from_the_next_step_on(label, make_mixer, randn):
-    """The cache keeps keys and values of the weights of before. Without cached weights, steps read the mixer's own."""
+    """The cache keeps keys and values made with the earlier weights.
+
+    Without cached weights, steps read the mixer's own.
+    """
     mixer, x = make_mixer(label), randn(2, 5, 16)
     _, cache = mixer.prefill(x[:, :4])
     assert cache.weights

@@ -38,7 +38,7 @@ def test_a_shorter_input_gives_the_first_rows_of_a_longer_one(label, make_mixer,
 
 
 def blank_mixing_rows(mixer, first):
-    """Extend the R of the first ``first`` slots to all by zero, as eq. 20 does: older slots neither give nor take."""
+    """Extend the R of the first ``first`` slots by zeros (eq. 20), so that older slots are neither read nor mixed."""
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A[:, first:] = 0
         mix.B[:, first:] = 0
@@ -47,7 +47,7 @@ def blank_mixing_rows(mixer, first):
 
 @pytest.mark.parametrize("label", ["R-q-1o", "R-q-12o", "G-1o!", "R-p-v-12o", "G-g-q-12o"])
 def test_zero_extended_mixing_by_lag_makes_older_history_irrelevant(label, make_mixer, randn):
-    """Theorem 2.3 for ReLU and GLU; softmax is left out, since a zero score still takes part in it."""
+    """Theorem 2.3 for ReLU and GLU. Softmax is left out, because a zero score still has weight there."""
     mixer, x = make_mixer(label, max_len=9), randn(2, 9, 16)
     blank_mixing_rows(mixer, 4)
     last = mixer(x)[:, -1]
@@ -134,7 +134,7 @@ def test_rotation_turns_each_pair_as_a_complex_number_by_its_own_frequency(randn
 
 @pytest.mark.parametrize("rope, holds", [("rotation", True), ("mispaired", False)])
 def test_a_mixer_with_a_true_rotation_does_not_know_where_the_sequence_starts(rope, holds, make_mixer, randn):
-    """A zero token scores zero against everything and has no value, so under R it is as if it were not there."""
+    """A zero token has zero scores and value, so under R it has no effect."""
     mixer, x = make_mixer("R-p", d_model=32, rope=rope), randn(2, 5, 32)
     assert mixer.allocation.qk_width >= 4
     later = mixer(torch.cat((torch.zeros(2, 50, 32, dtype=x.dtype), x), dim=1))[:, 50:]

@@ -1,4 +1,4 @@
-"""The path tiled: gradients by hand at many tile sizes, what it keeps, its precision, and where it is not taken."""
+"""The path tiled: gradients at many tile sizes, saved tensors, precision, and refused labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def run(mixer, path, x, cotangent):
 
 
 def errors(given, expected):
-    """Norm ratios; of gradients to the largest of them, as some are zero in exact arithmetic."""
+    """Relative errors in norm.
+
+    Errors of gradients are relative to the largest one, as some are zero in exact arithmetic.
+    """
     largest = max(gradient.norm() for gradient in expected[1:])
     norms = [expected[0].norm(), *[largest] * len(expected[1:])]
     return torch.stack([(a.double() - b).norm() / norm for a, b, norm in zip(given, expected, norms)])
@@ -48,7 +51,7 @@ def test_every_gradient_equals_that_of_dense_over_many_tiles(label, length, smal
 
 
 def check_gradients_twice(mixer, x, cotangent):
-    """The first backward pass works in what the forward pass left, the second has to compute it again."""
+    """The first backward pass uses what the forward pass kept. The second one recomputes it."""
     expected = run(mixer, "dense", x, cotangent)
     mixer.path, x = "tiled", x.requires_grad_()
     y = mixer(x)
@@ -79,7 +82,7 @@ def test_kept_tiles_of_one_sequence_give_every_gradient_twice(label, length, sma
 
 
 def backward_flops(mixer, x):
-    """Per sequence."""
+    """The FLOPs of a backward pass per sequence."""
     y = mixer(x)
     with FlopCounterMode(display=False) as counter:
         y.sum().backward()

@@ -13,7 +13,10 @@ from madbench.suites import suite_of
 
 @pytest.fixture
 def trained(tmp_path):
-    """``trained(label)``: the weights of a model of the quick profile and its job; they are large enough to matter."""
+    """``trained(label)``: the weights of a model of the quick profile and its job.
+
+    The weights are large enough to matter.
+    """
     import torch
 
     from madbench.training.checkpoints import save_weights

@@ -1,4 +1,4 @@
-"""Cases beyond the lemmas' samples hold, and operators for which they do not are caught."""
+"""Cases beyond the samples of the lemmas hold, and fail for planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the paper."""
+"""The figures of the paper on coefficients."""
 
 import numpy as np
 import pandas as pd

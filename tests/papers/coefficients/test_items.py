@@ -1,4 +1,4 @@
-"""The items of the paper: studies, sizes, commands, and the verb that makes them."""
+"""The items of the paper on coefficients: studies, sizes, commands, and ``madbench paper``."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The lemmas hold of the labels that they are about, and their checks find parts that are broken."""
+"""The lemmas hold for the labels that they concern, and their checks find planted faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from madbench.papers.coefficients.theorems import checks, statements, zero_sets
 
 @torch.no_grad()
 def failing(label, *names):
-    """Names of the checks that fail, of those whose name begins with one of ``names``."""
+    """The names of the failing checks, among those whose name begins with one of ``names``."""
     applicable = [check for check in checks(parse(label)) if check.run and check.name.split()[0] in names]
     assert {check.name.split()[0] for check in applicable} == set(names), "every named check applies"
     return {check.name for check in applicable if not check.holds(check.run())}

@@ -1,4 +1,4 @@
-"""The verdicts on the principles, by scores that support and contradict them."""
+"""The verdicts on the principles for scores that support and that contradict them."""
 
 import dataclasses
 import math
@@ -99,7 +99,7 @@ def test_a_sweep_of_learning_rates_shows_the_validation_choice_and_the_best_run(
 
 @pytest.mark.slow
 def test_validation_and_best_run_of_a_rate_sweep_use_the_reported_seeds(tmp_path):
-    """The first seed chooses the rate for the others; were it counted on one side, 65 would be 77."""
+    """The first seed chooses the rate for the others. If one side counted it, 65 would be 77."""
     whole = principle("3").study(QUICK)
     study = dataclasses.replace(whole, patterns=whole.patterns[:1], overrides=RATES)
 

@@ -1,4 +1,4 @@
-"""The folder of the paper uses what any package may use: outside of madbench it works unchanged."""
+"""The folder of the paper uses only what any package may use: outside of madbench it works unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digests that mark runs of other code cover the paper's package, part by part."""
+"""The digests of code cover the paper's package, part by part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENTS, TOKENS = ("interactions", "hunters", ["ha"]), ("mad", "memorization", ["
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of the package, which digests are of."""
+    """A copy of the package. Digests are computed from the copy."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
     with package.files_of(home):

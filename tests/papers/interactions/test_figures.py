@@ -22,7 +22,10 @@ from partial_stores import interaction_record
 
 @pytest.fixture(scope="module")
 def draw_errors():
-    """``draw_errors(status, width)``: the errors of three seeds of each label of every task. The first ended so."""
+    """``draw_errors(status, width)``: the figure of errors of three seeds of each label of every task.
+
+    The first seed has the status.
+    """
 
     def rows(status):
         loaded, chance = InteractionProfile.load("quick"), random.Random(0)

@@ -33,7 +33,7 @@ def errors(job, **by_length: float) -> Record:
 
 @pytest.fixture
 def fill(store):
-    """Store runs of the quick profile whose errors are as theory has them, but for those given by label and length."""
+    """Store runs of the quick profile with the theoretical errors, except those given by label and length."""
 
     def call(*tasks: str, seeds=(0, 1), **by_label):
         profile = InteractionProfile.load("quick", ["controls=[]"] if "colliding" in tasks else [])

@@ -1,4 +1,4 @@
-"""The lemmas and remarks of the interactions' proofs hold, and what is not so is noticed."""
+"""The lemmas and remarks of the paper on interactions hold, and their checks fail for planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of interactions: what their models compute, that they learn, and where their randomness comes from."""
+"""Jobs of the suite interactions: what their models compute and learn, and how seeds determine them."""
 
 from __future__ import annotations
 

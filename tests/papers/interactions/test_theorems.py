@@ -1,4 +1,4 @@
-"""The theorems hold of the operators, and their checks find operators and targets that are broken."""
+"""The theorems hold for the operators, and their checks find planted faults in operators and targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.suites import checks_of
 
 @pytest.fixture
 def afresh():
-    """Clear models that other tests trained, before and after the test."""
+    """Clear cached trained models before and after each test."""
     caches = (module._train, module._train_allies, module._triple_problem)
     for cache in caches:
         cache.cache_clear()

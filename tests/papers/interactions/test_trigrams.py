@@ -1,4 +1,4 @@
-"""Skip-trigrams: how many phrases one head completes, against a search without its shortcut."""
+"""Skip-trigrams: the number of phrases that one head completes equals that of an exhaustive search."""
 
 from __future__ import annotations
 

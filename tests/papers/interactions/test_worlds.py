@@ -1,4 +1,4 @@
-"""The worlds against loops written from their stories, and their floors against least squares."""
+"""The worlds equal loops written from their descriptions, and their floors equal those of least squares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from madbench.papers.interactions.worlds import (
 
 
 def collisions(y: np.ndarray, x: np.ndarray, size: int, radius: int) -> np.ndarray:
-    """The number of other discs that each disc meets. All move right until x = size - 1, on a grid whose y wraps."""
+    """The number of other discs that each disc hits, while all move right to x = size - 1 on a grid with periodic y."""
     met = np.zeros((len(y), len(y)), bool)
     for step in range(size):
         places = np.minimum(x + step, size - 1)
@@ -198,7 +198,7 @@ def test_the_solutions_of_pixels_and_series_give_their_effects(world):
 
 
 MOST = {"genotype": 12, "pixels": 25, "series": 16}
-"""Agents of the longest sample, where there is one."""
+"""The number of agents of the longest sample."""
 
 
 @pytest.mark.parametrize("task", WORLDS)

@@ -1,4 +1,4 @@
-"""Jobs trained in one group, and alone."""
+"""Jobs trained in one group, and one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sample_jobs import loop_arguments, train_job
 
 @pytest.fixture
 def folders(tmp_path):
-    """``folders(jobs)``: a work folder for each, the same ones for the same jobs."""
+    """``folders(jobs)``: a work folder for each job. Equal jobs get the same folder."""
 
     def make(jobs):
         works = [tmp_path / job.id for job in jobs]
@@ -23,7 +23,7 @@ def folders(tmp_path):
 
 @pytest.fixture
 def together(folders):
-    """``together(jobs, report)``: their records, trained as one step."""
+    """``together(jobs, report)``: the records of jobs trained as one group."""
 
     def train(jobs, report=lambda job, progress: None, stacking="always", **how):
         return loop.train(jobs, folders(jobs), report, **loop_arguments(stacking=stacking, **how))
@@ -33,7 +33,7 @@ def together(folders):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """``alone(job)``: its record, trained by itself in a folder of its own, once."""
+    """``alone(job)``: the record of a job trained alone, cached."""
     records = {}
 
     def train(job, **how):
@@ -48,7 +48,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def three(make_job):
-    """Three jobs that differ in all that jobs of a group may differ in, of a label with parameters of both kinds."""
+    """Three jobs that differ in every setting that may differ within a group."""
     different = [(0, 1e-3, 0.0), (1, 3e-3, 0.1), (2, 3e-4, 0.5)]
     return [
         make_job("in_context_recall", "S-q-1", seed, learning_rate=rate, weight_decay=decay, epochs=2)

@@ -1,4 +1,4 @@
-"""A member of a group that ends, fails or is interrupted leaves the others as they are."""
+"""A member of a group that ends, fails or is interrupted does not change the others."""
 
 from __future__ import annotations
 
@@ -118,7 +118,10 @@ def test_a_member_that_diverges_leaves_the_others_unchanged(make_job, together, 
 @pytest.mark.slow
 @pytest.mark.parametrize("resume", ["together", "apart"])
 def test_interrupted_members_resume_together_and_alone(resume, three, together, alone, folders, monkeypatch):
-    """All are saved when one report asks to stop; a checkpoint is one job's, however it was trained."""
+    """All members are saved when one report asks to stop.
+
+    A checkpoint is that of a single job, however it was trained.
+    """
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     expected = {job.id: alone(job) for job in three}
 
@@ -210,12 +213,12 @@ def test_members_at_different_steps_resume_and_a_finished_one_is_not_trained_aga
 
 
 LEAVES = {1: 3, 3: 5}
-"""Steps after which two of four jobs leave their group, by seed."""
+"""The steps after which two of four jobs leave their group, by seed."""
 
 
 @pytest.fixture
 def four(make_job, monkeypatch):
-    """Four jobs of 12 steps with a row each; that with seed 1 is over early, that with seed 3 fails."""
+    """Four jobs of 12 steps with one row per step. The job with seed 1 stops early, that with seed 3 fails."""
     is_done, row = token_trial.TokenTrial.is_done, token_trial.TokenTrial.row
 
     def failing(self, interval):
@@ -239,9 +242,10 @@ def bits_of(record):
 
 
 def train_with_interruptions(jobs, folders, saved_at):
-    """The bits of jobs of a group, by seed. ``saved_at`` are the steps of interruptions, each with how many are saved.
+    """The results of the jobs of a group, by seed, after interruptions.
 
-    Every interruption ends as where a process is killed while it saves: the others keep their earlier checkpoints.
+    ``saved_at`` has the step of each interruption, and how many members are saved at it. An interruption is like a kill
+    during saving: the other members keep their earlier checkpoints.
     """
     records = {}
     for step, count in [*saved_at, (None, None)]:

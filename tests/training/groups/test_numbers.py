@@ -1,4 +1,4 @@
-"""Jobs that share a step have the numbers that each has alone."""
+"""Jobs trained in a group have the numbers of single jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from madbench.training.step import PlainStep
 from sample_jobs import loop_arguments, mad_job
 
 AT_KINKS = dict(rel=3e-3, abs=1e-4)
-"""Tolerance of the losses of a curve, and of one of a label with ReLU, at whose kink a rounding error grows."""
+"""The tolerance of losses for labels with ReLU, at whose kink rounding errors grow."""
 SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_examples=8, num_test_examples=8)
 
 
@@ -112,7 +112,7 @@ def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
 
 @pytest.mark.slow
 def test_a_step_of_a_group_equals_adamw_of_each_member_to_rounding(three, folders):
-    """Weights and moments after two steps, where rounding has not grown yet."""
+    """Weights and moments are compared after two steps, before rounding errors grow."""
     stacked, separate = ([GroupMember(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
     stack, plain = Stack(stacked), [PlainStep(member) for member in separate]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The jobs that form a group, and whether their common step is measured faster."""
+"""The jobs that form a group, and the measurement that decides whether they train together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_jobs_of_one_shape_differ_only_in_seed_learning_rate_and_weight_decay(ma
 
 
 class FakeStep:
-    """A step of N members that takes as long as it says on a clock of its own."""
+    """A fake step of N members that advances a fake clock by the given time."""
 
     warm_up = 1
 
@@ -58,7 +58,7 @@ class FakeStep:
 
 @pytest.fixture
 def measure(three, folders, monkeypatch, tmp_path):
-    """``measure(seconds by number of members)`` gives whether three are faster together, and what was measured."""
+    """``measure({number of members: seconds})``: whether three members train together, and the measured numbers."""
     clock, made = [0.0], []
     monkeypatch.setattr(measured.time, "process_time", lambda: clock[0])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

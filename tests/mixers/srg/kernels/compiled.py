@@ -1,4 +1,4 @@
-"""Compiles the kernels of a layout for a GPU that need not be there: ``compiled.py LAYOUT SHAPE`` prints JSON.
+"""Compile the kernels of a layout for a GPU that need not be present: ``compiled.py LAYOUT SHAPE`` prints JSON.
 
 SHAPE is a base, the mixings ('12') and batch, heads, length, d_qk, d_vo and rank, separated by commas.
 """
@@ -24,7 +24,7 @@ TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 
 
 class Recorder:
-    """Stands for a kernel, and notes what it is launched with."""
+    """A stand-in for a kernel that records the arguments of its launches."""
 
     def __init__(self, kernel, launches):
         self.kernel, self.launches, self.arg_names, self.fn = kernel, launches, kernel.arg_names, kernel.fn
@@ -57,7 +57,10 @@ def launches(layout, base, mixings, shape):
 
 
 def compile_launch(kernel, arguments, constants):
-    """The binary, as Triton's launcher would ask for it: pointers and multiples of 16 are known as such."""
+    """Compile as Triton's launcher does, with the same specialization of pointers and of multiples of 16.
+
+    Returns the binary.
+    """
     options = {name: constants[name] for name in ("num_warps", "num_stages") if name in constants}
     constants = {name: value for name, value in constants.items() if name not in options}
     signature, known = dict.fromkeys(constants, "constexpr"), {}
@@ -72,7 +75,7 @@ def compile_launch(kernel, arguments, constants):
 
 
 def disassemble(compiled):
-    """The instructions, and where each label points."""
+    """The instructions of a binary, and the positions of its labels."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -87,7 +90,7 @@ def disassemble(compiled):
 
 
 def measure(code, labels):
-    """Instructions of the whole kernel and of its longest loop, and how many of each spill."""
+    """Numbers of instructions and of spills, in the whole kernel and in its longest loop."""
     loop, found = [], {}
     for end, instruction in enumerate(code):
         target = re.search(r"\bBRA\b.*`\((\.L_x_\w+)\)", instruction)
@@ -99,7 +102,7 @@ def measure(code, labels):
 
 
 def reads_of_unset_registers(code):
-    """Instructions that read a uniform register that no instruction writes."""
+    """The instructions that read a uniform register that no instruction writes."""
     written, read = set(), []
     for instruction in code:
         operation, _, operands = re.sub(r"^@!?U?P\w+ +", "", instruction).partition(" ")

@@ -1,4 +1,4 @@
-"""Inputs of the kernels, and what they have to give: the operator in float64, with all scores in memory."""
+"""Inputs of the kernels, and the expected outputs: the operator in float64 with all scores in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def nan_memory(monkeypatch):
-    """Fresh tensors hold NaN, so that what a kernel does not write shows."""
+    """Fill new tensors with NaN, so that elements that a kernel does not write are noticed."""
     for where, name in ((torch, "empty_like"), (torch.Tensor, "new_empty")):
         allocate = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *a, allocate=allocate, **k: allocate(*a, **k).fill_(float("nan")))
@@ -41,7 +41,7 @@ def nan_memory(monkeypatch):
 
 @pytest.fixture(scope="session")
 def device():
-    """The device of kernels: the CPU with Triton's interpreter, otherwise a GPU."""
+    """The device for kernels: the CPU with Triton's interpreter, or a GPU."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "cpu"
     if not torch.cuda.is_available():
@@ -51,7 +51,8 @@ def device():
 
 @pytest.fixture(scope="session")
 def draw(device):
-    """``draw(base, mixings, shape, dtype)``: q, k, v, and the tensors of each mixing or None, from one seed."""
+    """``draw(base, mixings, shape, dtype)``: random q, k, v, and the tensors of each mixing or None, from a fixed
+    seed."""
 
     def make(base, mixings, shape, dtype, std=0.3, device=device):
         batch, heads, length, k_width, v_width, rank = shape
@@ -74,7 +75,7 @@ def draw(device):
 
 
 def operator(base, q, k, v, mix1, mix2, by_lag):
-    """o from the equations of madbench.mixers.srg.parts, with (B, heads, T, T) tensors."""
+    """The output o by the equations of madbench.mixers.srg.parts, with tensors of shape (B, heads, T, T)."""
     length, heads = q.shape[2], v.shape[1]
     visible = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
     row = torch.arange(length, device=q.device)
@@ -103,9 +104,9 @@ def operator(base, q, k, v, mix1, mix2, by_lag):
 
 @pytest.fixture(scope="session")
 def errors():
-    """``errors(layout, base, inputs)``: norms of the errors of o and of every gradient over those in float64.
+    """``errors(layout, base, inputs)``: norms of the errors of o and of every gradient, relative to float64.
 
-    A gradient that vanishes, as that of one slot's score under R, is measured against the largest one.
+    A gradient that is zero in theory, such as that of a single slot's score under R, is compared with the largest one.
     """
 
     def measure(layout, base, inputs, by_lag=False):

@@ -1,4 +1,4 @@
-"""The kernels compiled for sm_90, which needs no GPU: registers suffice, shared memory does, and loops stay short."""
+"""The kernels compiled for sm_90, without a GPU: registers and shared memory suffice, and loops are short."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MOST_SHARED = 64 * 1024  # bytes of a kernel with ``o``, so that three and more 
 
 @pytest.fixture
 def compile_kernels(tmp_path):
-    """``compile_kernels(layout, shape)``: what became of each kernel; in a process without Triton's interpreter."""
+    """``compile_kernels(layout, shape)``: measures of each compiled kernel, from a process without Triton's
+    interpreter."""
     triton = pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
     if not (Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm").exists():
         pytest.skip("this Triton comes without nvdisasm")
@@ -49,7 +50,7 @@ def test_kernels_at_language_model_size_have_short_loops_with_few_spills(compile
 
 @pytest.mark.slow
 def test_kernels_with_o_are_short_and_spill_little(compile_kernels):
-    """At the widths of a language model, whose kernels are the longest."""
+    """Tested at the widths of a language model, whose kernels are the longest."""
     kernels = compile_kernels("lag", "G,12,1,1,1024,48,384,16")
     assert len(kernels) == 7
     for name, row in kernels.items():

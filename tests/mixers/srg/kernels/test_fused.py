@@ -1,4 +1,5 @@
-"""The kernels as a path of a mixer: gradients, autocast, torch.compile, which labels and machines, who chooses it."""
+"""The path fused: gradients, autocast, torch.compile, the labels and machines that have it, and when auto chooses
+it."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_second_derivatives_are_those_of_dense(label, make, randn):
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["R-pmhe", "G-gmhe-q-1o"])
 def test_letters_m_h_and_e_on_path_fused_equal_path_dense(label, make_mixer, randn):
-    """m repeats keys and values for two heads, and h and e act on what heads read out."""
+    """m repeats keys and values for two heads. h and e act on the outputs of heads."""
     mixer = make_mixer(label, max_len=19, std=0.2, dtype=torch.float32, path="fused").to(DEVICE)
     x, cotangent = (randn(1, 17, 16, seed=seed).float().to(DEVICE) for seed in (1, 2))
     results = run(mixer, mixer, x, cotangent)

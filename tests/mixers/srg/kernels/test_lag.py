@@ -1,4 +1,4 @@
-"""The kernels with ``o`` against float64: o and every gradient, in Triton's interpreter where there is no device."""
+"""The kernels with ``o`` against float64: o and every gradient, in Triton's interpreter if there is no GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from madbench.mixers.srg.kernels import lag
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TOLERANCE = {torch.float32: 2e-6 if IS_INTERPRETED else 1e-4, torch.float16: 3e-3}
-"""Not of bfloat16, which the interpreter multiplies wrongly; a GPU multiplies float32 in three parts of TF32."""
+"""Tolerances per dtype.
+
+Triton's interpreter multiplies bfloat16 wrongly. A GPU multiplies float32 in three parts of TF32.
+"""
 ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12")]
 
 
@@ -23,7 +26,7 @@ def cut_by(rows, monkeypatch):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of 16 rows, so that a few rows are several tiles."""
+    """Use tiles of 16 rows, so that a few rows need several tiles."""
     cut_by(16, monkeypatch)
 
 

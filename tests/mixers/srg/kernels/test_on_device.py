@@ -1,4 +1,4 @@
-"""The kernels as a GPU runs them: every gradient in 16 bits, at usual sizes, the same bits again, memory, one graph."""
+"""The kernels on a GPU: gradients in 16 bits at usual sizes, reproducibility, memory, and compilation to one graph."""
 
 from __future__ import annotations
 
@@ -60,14 +60,17 @@ def train(mixer, x):
 
 
 def trained_exactly(mixer, x):
-    """As ``train``, in float64 on the dense path, which the mixer keeps."""
+    """Like ``train``, but in float64 on the dense path."""
     mixer.double().path = "dense"
     y = mixer(x.double())
     return y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters()))
 
 
 def distances(found, exact):
-    """Relative errors of an output and of gradients, the latter at least against a tenth of the largest."""
+    """Relative errors of an output and of gradients.
+
+    A gradient is compared with at least a tenth of the largest one.
+    """
     largest = max(gradient.norm() for gradient in exact[1:])
     scales = [exact[0].norm(), *(torch.maximum(gradient.norm(), 0.1 * largest) for gradient in exact[1:])]
     return torch.stack([(one - other).norm() / scale for one, other, scale in zip(found, exact, scales, strict=True)])
@@ -75,7 +78,7 @@ def distances(found, exact):
 
 @pytest.mark.parametrize("label", LABELS)
 def test_a_mixer_under_autocast_is_as_near_float64_as_dense_and_compiles_to_one_graph(label):
-    """In 16 bits a score near zero changes its sign under ReLU, on any path."""
+    """In 16 bits, scores near zero change their sign before ReLU, on every path."""
     torch.manual_seed(0)
     mixer = build(label, 64, 200, budget="paper").cuda()
     x = torch.randn(2, 129, 64, device="cuda")

@@ -1,4 +1,4 @@
-"""The kernels without ``o`` against float64: o and every gradient, in Triton's interpreter where there is no device."""
+"""The kernels without ``o`` against float64: o and every gradient, in Triton's interpreter if there is no GPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from madbench.mixers.srg.kernels import position
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TOLERANCE = {torch.float32: 1e-5 if IS_INTERPRETED else 1e-4, torch.float16: 3e-3}
-"""Not of bfloat16, which the interpreter multiplies wrongly; a GPU multiplies float32 in three parts of TF32."""
+"""Tolerances per dtype.
+
+Triton's interpreter multiplies bfloat16 wrongly. A GPU multiplies float32 in three parts of TF32.
+"""
 ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12") if base + mixings != "S"]
 
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of 16 rows, so that a few rows are several tiles."""
+    """Use tiles of 16 rows, so that a few rows need several tiles."""
     monkeypatch.setattr(position, "TILES", ((16, 16),))
 
 

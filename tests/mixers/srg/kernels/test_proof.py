@@ -1,4 +1,4 @@
-"""Kernels are compared with plain operators before they are used unasked; wrong ones are not used."""
+"""Before kernels are chosen automatically they are compared with plain operators. Wrong kernels are not used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float16  # which t
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    """No program has been compared yet."""
+    """Forget all compared kernel programs."""
     proof.problem.cache_clear()
     yield
     proof.problem.cache_clear()
@@ -26,13 +26,13 @@ def nothing_known():
 
 @pytest.fixture
 def fast(monkeypatch):
-    """As on a GPU whose kernels compute in 16 bits: they are what a label takes by itself."""
+    """Pretend that kernels are fast, as in 16 bits on a GPU, so that labels use them by default."""
     monkeypatch.setattr(fused, "is_fast", lambda device, dtype: True)
 
 
 @pytest.fixture
 def wrong_sums(monkeypatch):
-    """The sums over rows that gradients are made of lose a part; o itself is right."""
+    """Drop a part of the sums over rows in gradients. The output o stays right."""
     read_sums = position.Launch.read_sums
     monkeypatch.setattr(position.Launch, "read_sums", lambda *args: read_sums(*args) * (0.5 if len(args) == 6 else 1.0))
 

@@ -1,4 +1,4 @@
-"""The budget of HyperFeatureAttention and HyperAttention: the tables of the specification, counts of built modules."""
+"""The budget of HyperFeatureAttention and HyperAttention: expected ranks, and counts of built modules."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_flops_of_one_token_with_full_couplings_equal_torchs_counter(label):
 @pytest.mark.parametrize("label", ["ha:3", "ha:3us-p!", "ha:4a", "ha:5-p", "ha:C3", "ha:C3s", "ha:C4a", "ha:C5s"])
 @pytest.mark.parametrize(("length", "causal"), [(1, True), (2, True), (6, True), (6, False)])
 def test_flops_of_tuples_equal_a_count_over_partial_tuples(label, length, causal):
-    """Of every row, of each start of one of its tuples: the sum over its last token."""
+    """The expected count adds, for every row and every prefix of its tuples, a sum over the last token."""
     d, heads, found = 4, 2, solve(label, 4, 2, budget="paper")
     n, is_full, turns = found.label.degree, found.label.base == "C", found.label.rope
     newest_first = {"": lambda a, b: a >= b, "s": lambda a, b: a > b, "a": lambda a, b: True}[found.label.tuples]

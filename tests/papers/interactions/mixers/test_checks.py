@@ -1,4 +1,4 @@
-"""Every check of a label holds, and operators broken on purpose fail the check that is about it."""
+"""Every check of a label holds, and the matching check fails for each planted fault."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_checks_apply_only_to_the_labels_that_they_concern():
 
 
 def failing(label, *names):
-    """The named checks that fail."""
+    """The names of the failing checks among ``names``."""
     every = {check.name: check for check in family_of(label).checks(parse(label))}
     return {name for name in names if run_check(every[name]).verdict == "fail"}
 

@@ -1,4 +1,4 @@
-"""Coupling matrices and tensors in full against their sums written out, forward and gradients."""
+"""Full coupling matrices and tensors equal their explicit sums, in outputs and gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tuples_of(row, length, degree, tuples, causal):
 
 
 def written_out(coupling, x, orders, product):
-    """Def. 5.1 with matrices and Def. 6.1 with tensors, index by index of the embedding in the latter."""
+    """The explicit sums of matrices (Def. 5.1) and of tensors (Def. 6.1), the latter index by index."""
     length, width = x.shape
     rows = []
     for i in range(length):

@@ -1,4 +1,4 @@
-"""Labels of HyperFeatureAttention and HyperAttention: one spelling each, errors under a caret, factors, neighbors."""
+"""Labels of HyperFeatureAttention and HyperAttention: spelling, errors with a caret, factors and neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HyperAttention in low rank against loops over tuples, and against the operator that it approximates."""
+"""Low-rank HyperAttention equals loops over tuples, and approximates the exact operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HyperFeatureAttention and HyperAttention against their sums written out, forward and gradients, on every path."""
+"""HyperFeatureAttention and HyperAttention equal their explicit sums on every path, in outputs and gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {"": lambda newer, older: newer >= older, "s": lambda newer, older: newe
 
 
 def rotate_rows(x, steps):
-    """Rows of x as complex numbers of half-split pairs, turned by ``steps`` positions, and real again."""
+    """Rotate rows of x by ``steps`` positions, as complex numbers of half-split pairs."""
     half = x.shape[-1] // 2
     angle = steps * 10000.0 ** (-2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
     pairs = torch.complex(x[:half], x[half:]) * torch.polar(torch.ones_like(angle), angle)
@@ -41,7 +41,7 @@ def weighted(scores, values, linear, like):
 
 
 def feature_attention(mixer, x, widths):
-    """Eq. 39, 40 for one sequence; ``widths`` of the factors of every head."""
+    """Equations 39 and 40 for one sequence. ``widths`` are those of the factors of every head."""
     w, d_vo = dict(mixer.named_parameters()), mixer.d_vo
     rows = []
     for i in range(len(x)):
@@ -65,7 +65,7 @@ def feature_attention(mixer, x, widths):
 
 
 def tuple_attention(mixer, x):
-    """Def. G.1, G.3 for one sequence."""
+    """Definitions G.1 and G.3 for one sequence."""
     w, heads = dict(mixer.named_parameters()), mixer.n_head
     q = (x @ w["q.weight"].T).view(len(x), heads, -1)
     k_of_slots, v_of_slots = ((x @ w[f"{name}.weight"].T).view(len(x), sum(mixer.slots), -1) for name in "kv")
