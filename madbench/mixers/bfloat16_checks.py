@@ -70,8 +70,8 @@ def bfloat16_checks(
         narrow: names of torch operations whose result must not have 16 bits.
         unless: reason why errors in bfloat16 are meaningless for the label. If it is not empty, errors are not
             measured; the second check runs nevertheless.
-        factors: number of factors in each term of the output, a product of a score and a value. The relative errors of
-            the factors add up, so that more than four factors raise the bounds.
+        factors: number of factors in the product of a score and a value. The output is a sum of such products. The
+            relative errors of the factors add up, so the bounds are raised for more than four factors.
         terms: number of sums over tokens that are subtracted from each other. The common part of the sums cancels, but
             their rounding errors do not. The bound of outputs is proportional to this number.
     """
@@ -159,9 +159,9 @@ def bfloat16_checks(
 class _Narrow(TorchDispatchMode):
     """A mode that counts operations whose result has 16 bits, if they are in ``names`` or compute positions.
 
-    An operation computes positions if its inputs were computed from ``arange`` and constants only, such as an angle or
-    its cosine. Rounding to 16 bits counts even after angles were computed in 32 bits, because late tokens are then
-    rotated wrongly.
+    An operation computes positions if its inputs were computed from ``arange`` and constants only. Its result may be an
+    angle or a cosine. If it was computed in 32 bits and is converted to 16 bits, this conversion counts, because it
+    makes the rotation of late tokens wrong.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):

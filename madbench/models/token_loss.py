@@ -102,9 +102,9 @@ def chunked_cross_entropy(
     """The mean of ``cross_entropy(hidden @ weight.T + bias, targets)`` over targets other than -100, in parts of rows.
 
     Each part has at most ``most_logits`` logits, but at least one row. The gradients of a part are computed together
-    with its logits, so no logits are computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products
-    are in autocast's dtype. Softmax, sums over parts and gradients are in float32 or wider. For second and higher
-    derivatives, all logits are in memory at once.
+    with its logits. No logits are therefore computed twice, and loss and gradients take 3 N V D multiply-adds, as they
+    do without parts. Under autocast, products are in autocast's dtype. Softmax, sums over parts and gradients are in
+    float32 or wider. For second and higher derivatives, all logits are in memory at once.
 
     Args:
         hidden: (N, D).

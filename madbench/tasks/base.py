@@ -127,8 +127,8 @@ class TaskSetting(abc.ABC):
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the correct targets of one example again, in plain Python and without the code of :meth:`draw`.
 
-        ``training`` is true if ``targets`` are training targets. An implementation may use only the last entry of
-        ``targets``, and only if the task predicts next tokens: its inputs lack the last token of the sequence.
+        ``training`` is true if ``targets`` are training targets. Of ``targets``, an implementation may use only the
+        last entry, and only if the task predicts next tokens. ``inputs`` then lack the last token of the sequence.
         """
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:

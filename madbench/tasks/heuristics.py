@@ -32,9 +32,9 @@ def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> floa
     """The share of test questions that the best rule from counts answers correctly.
 
     The rule answers with the id that was seen most often in the inputs up to the question. For an autoencoder, it is
-    the id that was seen most often in the whole input. Among equally common ids, one is drawn at random. Two changes of
-    the rule are made if they improve its accuracy: the id just read is left out, and a position always gets the same
-    answer. The rule is chosen on some examples and scored on others, with at least ``questions`` questions.
+    the id that was seen most often in the whole input. Among equally common ids, one is drawn at random. The rule is
+    changed in two ways where this improves its accuracy: it never answers with the id just read, and it gives a fixed
+    answer at some positions. It is chosen on some examples and scored on others, with at least ``questions`` questions.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
@@ -67,8 +67,8 @@ class _Rules:
     def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
         """Choose the best rule for some batches. Each batch has inputs and targets, (N, T).
 
-        A position gets a fixed answer if this answer is right more often than the most common id by three standard
-        errors.
+        A position with n questions gets a fixed answer if this answer is right more often than the most common id, by
+        over 1.5 sqrt(n) questions. This is at least three standard errors of a number of right answers.
         """
         targets = np.concatenate([of_batch for _, of_batch in batches])
         asked = (targets != IGNORE).sum(axis=0)

@@ -246,7 +246,7 @@ def _load_model(path: Path) -> tuple[nn.Module, Job[Any, Any]]:
 
 
 def _own_storage(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor that is a view of a larger storage or has no dimensions, and any other tensor itself.
+    """Return a copy of a tensor if it is a view of a larger storage or has no dimensions, otherwise the tensor itself.
 
     ``torch.save`` writes whole storages. In a group, a storage holds the weights and step counts of several jobs.
     """

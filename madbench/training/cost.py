@@ -1,10 +1,11 @@
 """Predictions of the cost of training: FLOPs, peak memory, and seconds per FLOP on a device.
 
-FLOPs are counted in two ways, which differ for a sequence of T tokens. A suite's formula
-(:class:`madbench.suites.base.JobSize`) counts only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise
-work of conv and I + Diag(p). Torch's counter (:func:`counted_flops_per_token`) counts only matrix products, on the
-dense path, with T pairs per token. For matrices in the lag layout it counts T + 1 pairs per token, because they have
-one extra column of zeros.
+FLOPs of a sequence of T tokens are counted in two ways:
+
+- A suite's formula (:class:`madbench.suites.base.JobSize`) counts causal pairs of tokens only, (T + 1) / 2 per token.
+  It includes the elementwise work of conv and I + Diag(p).
+- Torch's counter (:func:`counted_flops_per_token`) counts matrix products only. They are those of the dense path, which
+  computes T pairs per token, or T + 1 in the lag layout, whose matrices have one extra column of zeros.
 """
 
 from __future__ import annotations

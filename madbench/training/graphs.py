@@ -71,7 +71,7 @@ class GraphStep:
         )
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step of each member. Learning rates come from ``schedule``; ``rates`` is not used."""
+        """Take the next step of each member. ``rates`` is not used: learning rates are read from :attr:`schedule`."""
         self.stack.rates.copy_(self.schedule[self.stack.members[0].state.step])
         step_buffers = self._load()
         step_buffers.steps += 1

@@ -55,8 +55,8 @@ def train(
         works: one work folder per job, for its checkpoint. If the weights of a finished run are kept, they are written
             to ``keep/weights.safetensors`` in this folder. No other process may use the folder meanwhile.
         report: called a few times per second with a job and its progress. If it raises ``StopTraining``, checkpoints
-            are written and training stops. A :class:`madbench.jobs.TrainingCallbacks` also gets the record of each of
-            several jobs when the job ends.
+            are written and training stops. If there are several jobs, a :class:`madbench.jobs.TrainingCallbacks` also
+            gets the record of each job when this job ends.
         device: a torch device name.
         corpora: the corpora of language jobs, by digest.
         options: how the jobs train.

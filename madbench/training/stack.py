@@ -332,8 +332,8 @@ def _take_stackable_path(mixer: Mixer, traits: Traits, trial: Trial, heads: int)
     """Make a mixer accept a leading axis over models. Return the name of the path that it has to use for that.
 
     Empty if the mixer keeps its usual path. ``heads`` is the number of heads, for an estimate of memory. Raises
-    ``TrainingError`` if the mixer cannot be stacked, or if only its dense path can be, which needs too much memory for
-    these sequences.
+    ``TrainingError`` if the mixer cannot be stacked. Also raises it if the mixer can be stacked only on its dense path,
+    and this path needs too much memory for sequences of the trial's length.
     """
     if traits.trains_alone:
         raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")

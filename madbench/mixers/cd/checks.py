@@ -2,7 +2,7 @@
 
 Most checks use mixers in float64 with d_model 32 and 2 heads of width 16, on inputs of 16 tokens, with three seeds.
 Their weights are from N(0, 1/d_model), and their gates have the initial values. Names of checks begin with numbers,
-such as V1. The package of the paper has further checks, of the paper's lemmas, with other numbers.
+such as V1. Checks with other numbers, of the lemmas of arXiv 2510.09389, are in the package of this paper.
 """
 
 from __future__ import annotations

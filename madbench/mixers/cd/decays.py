@@ -25,7 +25,7 @@ def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
 class Decay:
     """The decays from all rows s to all later rows t: exp(c_t - c_s), where c_t is the sum of ``log_gate`` up to row t.
 
-    ``log_gate`` (..., T, 1 or n) is the logarithm of each row's gate, for all channels or for each. If it is None, all
+    ``log_gate`` (..., T, 1 or n) has the logarithms of gates, per row or per row and channel. If it is None, all
     decays are 1. Within a sub-block of rows the decay is computed pair by pair. Between sub-blocks it is a product of
     three factors: from s to the end of its sub-block, over the sub-blocks in between, and from the start of the
     sub-block of t to t.

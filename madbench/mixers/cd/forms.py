@@ -10,7 +10,7 @@ and P' the same for s < t. The matrix of all scores is
     S = P(qbar, kbar) - P(qbar, w) B E,     where (I + P'(r, w) B) E = P'(r, kbar)
       = P(qbar, kbar) - R B P'(r, kbar),    where R (I + B P'(r, w)) = P(qbar, w)
 
-It is simply R diag(|kbar|) if w has the direction of the keys: kbar = |kbar| w. A mirror has r = w. If r reads the
+If w has the direction of the keys, kbar = |kbar| w, then S is simply R diag(|kbar|). A mirror has r = w. If r reads the
 state before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An exponent is
 masked before exp is applied. Only differences of c are used, which are at most zero for gates below one.
 """
@@ -240,9 +240,13 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
 def split_prompt(d: Dynamics, size: int) -> Blocks:
     """Split the rows of a prompt into blocks of ``size`` rows, as :func:`split` does.
 
-    If gradients are not recorded, a faster algorithm that rounds differently is used for decays per channel, and for
-    mirrors with decays, unless ``d`` has ``own`` or ``reads_before_decay``. Its blocks have more rows if ``size`` is
-    not a power of two: the next power of two.
+    A faster algorithm that rounds differently is used if three conditions hold:
+
+    - gradients are not recorded;
+    - there are decays, and they are per channel or come with mirrors;
+    - ``d`` has neither ``own`` nor ``reads_before_decay``.
+
+    Its blocks have ``size`` rows rounded up to a power of two.
     """
     is_costly = d.log_gate is not None and (d.w is not None or d.log_gate.shape[-1] > 1)
     if torch.is_grad_enabled() or not is_costly or d.own is not None or d.reads_before_decay:

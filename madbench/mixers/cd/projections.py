@@ -80,9 +80,12 @@ class Projections(nn.Module):
         """Initialize the parameters. With the same seed, the values equal those of a new mixer.
 
         The projections q, k, v and o are drawn from N(0, init_std^2), and other weights from N(0, 0.02^2). The gain of
-        the RMSNorm and the factor D of the value skip are 1. Biases are 0 except for these gates, which start open.
-        Gate ss: lambda evenly from 0.9 to 0.99 over heads. Gates sm, dm: Delta log-uniform in [0.001, 0.1] (Example 2
-        of the paper) and e^a uniform in [1, 16]. Gate se: a bias of -0.05.
+        the RMSNorm and the factor D of the value skip are 1. Biases are 0, except for gates that have to start open:
+
+        - ss: lambda is evenly spaced from 0.9 to 0.99 over heads.
+        - sm, dm: Delta is log-uniform in [0.001, 0.1] (Example 2 of the paper). The parameter ``a_log`` is the
+          logarithm of a number that is uniform in [1, 16].
+        - se: the bias is -0.05.
         """
         redraw_parts(self)
         self._draw()

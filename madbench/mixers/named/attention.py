@@ -32,8 +32,8 @@ class Tokens(NamedTuple):
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
         """Return a copy whose cached ``decay`` is summed from the start of the sequence.
 
-        ``decay`` is the sum of the logarithms of the forget gates up to each token. In the original, the sum begins
-        with the first of these tokens. ``cached`` has the sums up to all earlier tokens.
+        ``decay`` has the sum of the logarithms of the forget gates up to each token. In this object, the sums begin
+        with its own first token. ``cached`` has the sums of all earlier tokens.
         """
         total = cached["decay"][..., -1:, :] + self.cached["decay"]
         return self._replace(cached={**self.cached, "decay": total})

@@ -99,10 +99,10 @@ def solve(label: NamedLabel, size: Size) -> NamedAllocation:
     """Return the allocation of a named layer that meets the budget of ``size`` best.
 
     For parameters, it is the widest layer with at most 4 d_model^2 parameters, where taps of convolutions are not
-    counted. Widths are multiples of a step. The first step of :func:`width_steps` is taken whose widest layer uses at
-    least ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is taken. FLOPs or the
-    state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the widths are those of
-    the library's layer, and no budget is enforced.
+    counted. Widths are multiples of a step. The steps of :func:`width_steps` are tried in order, until the widest layer
+    of a step uses at least ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is
+    taken. FLOPs or the state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the
+    widths are those of the library's layer, and no budget is enforced.
 
     Widths of keys and values do not depend on the place of the layer in the model. Raises ``BudgetError`` if no width
     fits.
@@ -151,13 +151,14 @@ def _widths(label: NamedLabel, size: Size) -> NamedAllocation:
 def _scaled(label: NamedLabel, size: Size) -> NamedAllocation:
     """Return the layer that matches the budget of FLOPs or of state.
 
-    Its keys and values are as wide as in a model of another width w, whose layer has up to 4 w^2 parameters. They then
-    have the usual proportion. The first estimate of w is the largest multiple of the number of heads at which the layer
-    fits the budget. Then the operator's candidates at this w and at the ``NEAR`` next multiples on both sides are
-    compared. Of those that fit, the one that uses most of the budget is taken.
+    Its keys and values are as wide as those of the layer with up to 4 w^2 parameters in a model of another width w. So
+    the widths of keys and values have the usual proportion. The first estimate of w is the largest multiple of the
+    number of heads at which the layer fits the budget. Then the operator's candidates at this w and at the ``NEAR``
+    next multiples on both sides are compared. Of those that fit, the one that uses most of the budget is taken.
 
-    The candidates at a w from ``WIDE_MODEL`` on are in steps of 8 channels. In a model narrower than that, the values
-    of a recurrence are therefore widened further, channel by channel, as far as the budget allows.
+    Candidates are in steps of 8 channels if w is at least ``WIDE_MODEL``, which is coarse for a model narrower than
+    ``WIDE_MODEL``. In such a model, the values of a recurrence are therefore widened further, channel by channel, as
+    far as the budget allows.
 
     Raises ``BudgetError`` if no layer fits, or if wider layers stop using more of the budget.
     """

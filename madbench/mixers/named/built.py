@@ -1,6 +1,6 @@
 """The type of a built named layer, for annotations in the modules of operators.
 
-They cannot import the class of the layer, which imports them.
+These modules cannot import the class of the layer, because its module imports some of them.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ class Recurrent(Operator):
         """Compute the inputs of the recurrence for the tokens x (B, T, D).
 
         ``carried`` is the field :attr:`RecurrenceInputs.carried` of the tokens before x. It is None at the start of a
-        sequence. If it is not None, x is a single token, and its rows include all changes that it makes to the state.
-        If the operator shares values, this method takes the shared values as a fourth argument ``shared``.
+        sequence. If it is not None, x is a single token. Its rows must then make all changes of the state at this
+        token, including a later write of an earlier token. If the operator shares values, this method takes the shared
+        values as a fourth argument ``shared``.
         """
 
     def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:

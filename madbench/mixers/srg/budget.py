@@ -296,8 +296,8 @@ class SrgAllocation:
     def state(self, seq_len: int) -> int:
         """The number of elements that decoding keeps per sequence after ``seq_len`` tokens.
 
-        These are the keys and values of the tokens, for labels with w only those in the window, and for labels with c
-        the last three inputs. Keys and values of registers are computed from parameters and are not counted.
+        These are the keys and values of all tokens, or for labels with w of the tokens in the window. Labels with c
+        also keep the last three inputs. Keys and values of registers are computed from parameters and are not counted.
         """
         inputs = (CONV_TAPS - 1) * self.d * self.label.conv
         elements = inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
@@ -306,9 +306,9 @@ class SrgAllocation:
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. k is the
-        number of registers, and h that of mixing heads: H_q for mixing 1 plus H for mixing 2. d is ``d_model``, H the
-        number of heads, and H_q that of query heads.
+        d is ``d_model``, H the number of heads, and H_q that of query heads. P is the mean number of visible tokens:
+        (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. k is the number of registers, r the rank of the
+        mixing, and r_a that of the adapters. h is the number of mixing heads: H_q for mixing 1 plus H for mixing 2.
 
         - projections 4 d r_qk + 4 d r_vo, or 2 d (r_qk + r_k + r_v + r_vo) if heads share keys or values
         - convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
@@ -368,11 +368,12 @@ def solve(
     even. From d_model 256 up, d_vo must be a multiple of 8. d_qk is at least 2 for labels with n, and d_vo is at least
     2 for labels with e. The full rank d is admissible too if it can be divided evenly among the heads.
 
-    Paper's budget: r = ``mix_rank``. The compressed rank is d/4, or d/8 if the mixer with d/4, including tables,
-    exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate uses the d^2 that
-    the QK side saves. Eq. 57 states d/4 "throughout our experiments", and Section 3 calls every row without ``!``
-    strictly matched. Both cannot hold for S-c-q, S-c-v, R-c-q and R-c-v, which have no gate: eq. 57 gives them
-    2.5 d^2, 0.63 of the budget, and the paper gives no other ranks.
+    Paper's budget: r = ``mix_rank``. The rank of the side that ``q`` or ``v`` names is d/4, or d/8 if the mixer with
+    d/4, including tables, exceeds the budget. A rank that no letter names is d. Section 2.6 derives d/4 for labels with
+    g, whose VO gate uses the d^2 that the QK side saves. Eq. 57 states d/4 "throughout our experiments", and Section 3
+    calls every row without ``!`` strictly matched. For S-c-q, S-c-v, R-c-q and R-c-v, which have no gate, these two
+    statements contradict each other: with d/4 they have 2.5 d^2 parameters, 0.63 of the budget. The paper gives no
+    other ranks for them.
 
     Raises ``BudgetError`` for a size that no mixer can have. Under the strict budget it is also raised if the smallest
     mixer of the label exceeds the budget; the message says what would fit.

@@ -144,9 +144,9 @@ def step(mixer: DynamicMLPLike, x: Tensor, cache: Cache | None = None, slide: bo
 
 
 def has_sdpa_steps(label: SrgLabel) -> bool:
-    """True if torch's own attention computes the decoding steps of a label, unless it has prepared weights.
+    """True if torch's own attention computes the decoding steps of a label that are without prepared weights.
 
-    See :mod:`madbench.mixers.srg.step_weights`.
+    :mod:`madbench.mixers.srg.step_weights` explains prepared weights.
     """
     return not label.not_on_scores(LETTERS_OF_SDPA)
 

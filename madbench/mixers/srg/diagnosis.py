@@ -70,11 +70,17 @@ def _following(before: str) -> set[str]:
 
 
 def nearest(text: str, *repaired: str) -> str | None:
-    """The valid label or alias that is nearest to ``text``. None if nothing is near, or if the text is too long.
+    """The valid label or alias that is nearest to ``text``. None if nothing is near.
 
-    The first of these that exists: an alias with a similar spelling; the label with the same letters in any order; a
-    label with the letters of a ``repaired`` text; the label with the fewest characters to change, with ties broken by
-    length. Case is ignored. In the last of these, letters outside the paper's Table 1 occur only if ``text`` has them.
+    It is the first of these that exists, where case is ignored:
+
+    1. an alias with a similar spelling;
+    2. the label with the letters of ``text``, in any order;
+    3. the label with the letters of a ``repaired`` text;
+    4. the label with the fewest characters to change, with ties broken by length. It has letters outside the paper's
+       Table 1 only if ``text`` has them.
+
+    If ``text`` has more than ``SHOWN`` characters, only an alias is returned.
     """
     names = {name.lower(): name for name in ALIASES}
     close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)

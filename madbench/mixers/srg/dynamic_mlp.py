@@ -89,8 +89,8 @@ class DynamicMLP(nn.Module):
         lambda_init: initial factor of the second softmax of D. DIFF V2 (``allocation.differential``) has none: its
             factor is sigmoid(x_t w_lambda) per head, without a bias. w_lambda starts as the weights of gates do, so
             that the factor starts near 1/2. Both softmaxes of a head share its key and value.
-        position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code. The row
-            of a position then depends on the length of the whole input.
+        position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code, with
+            which the table row of a position depends on the length of the whole input.
         register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. If False, slot l of row t of T
             is, in the lag layout, the token (t - l) mod T, so that the last row equals that of the causal mixer. A
@@ -284,8 +284,8 @@ class DynamicMLP(nn.Module):
         scores depend on absolute positions, because a gate follows RoPE or ``rope`` is ``mispaired``.
 
         Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. Weights are
-        prepared once, and again after a change in place (which torch does not count for tensors of
-        ``torch.inference_mode()``). With gradients every step copies the memory and reads the weights.
+        prepared once, and again after they were changed in place. Such a change is not noticed if the weights were
+        created in ``torch.inference_mode()``. With gradients every step copies the memory and reads the weights.
         """
         return decoding.step(self, x, cache, slide)
 

@@ -7,9 +7,10 @@ therefore the first W - M + 1 + m, and the mask is the same lower triangle.
 - position layout: slot l of a row is the key at position l.
 - lag layout: slot l of a row is the key l steps before the row itself (paper, section 2.4 and Theorem F.1).
 
-With keys stored newest first, the key at lag l of row m is in column l + (M - 1 - m): each row is the row below it,
-shifted by one. If the product's memory is read with a row pitch that is one shorter, it *is* the lag layout, without a
-gather or a copy.
+Scores in the lag layout need no gather and no copy. If the keys are stored newest first, followed by a row of zeros,
+the product of queries and keys has W + 1 columns. In row m, the key at lag l is in column l + (M - 1 - m), one column
+further right than in the row below. Read from element M - 1 on with a row pitch of W in place of W + 1, the memory of
+the product *is* the lag layout.
 
 In shapes, H is the number of heads, and H_q that of query heads: 2 H for the bases G and D, otherwise H. M is the
 number of rows of a block, W the number of slots, and R or r the rank of R(1) and R(2).

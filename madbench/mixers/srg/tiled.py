@@ -139,8 +139,8 @@ class _Pass:
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
         """Return o (B, H, T, V) in the dtype of q, and the norms (H, B, T) of the hidden scores of each row.
 
-        The outputs of the bases R and G are already divided by these norms. For the base S, there are no norms but
-        None. If ``keeps`` is true, the tiles are kept in :attr:`filled` for the backward pass.
+        The outputs of the bases R and G are already divided by these norms. For the base S, None is returned in place
+        of norms. If ``keeps`` is true, the tiles are kept in :attr:`filled` for the backward pass.
         """
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)

@@ -3,10 +3,11 @@
 A tile is computed in place, in memory that the next tile reuses, so that its many passes stay in the cache. Its sheets
 (heads, N, M, W) are the scores and everything computed from them.
 
-In the lag layout the same memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`. With a row pitch of W +
-1, columns are keys, newest first. With a row pitch of W, columns are lags. One blank row after the M rows of each
-sequence keeps the second pitch throughout, so that multiplying by a head's table is a single product of (N (M + 1), W).
-Blank rows and masked slots are zero.
+In the lag layout the same memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`. If the row pitch is
+W + 1, columns are keys, newest first. If it is W, columns are lags. The first reading takes M more numbers per
+sequence, so each sequence has a blank row of W numbers after its M rows. By lag, all sequences of a head are therefore
+one matrix (N (M + 1), W), which is multiplied by the head's table in a single product. Blank rows and masked slots are
+zero.
 """
 
 from __future__ import annotations

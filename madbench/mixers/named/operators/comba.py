@@ -3,10 +3,11 @@
     S_t = (alpha_t I - beta_t k_t p_t^T) S_(t-1) + beta_t k_t v_t^T,    p_t = sigmoid(s) k_t
     o_t = S_t^T q_t / sqrt(K)
 
-S is (K, V) per head, and s is a number per head: the feedback of the state. q, k, v are convolved, and SiLU is applied.
-k is scaled to length 1, and q is q - D sigmoid(s) k scaled to length 1, with D per head: the correction of the output.
-alpha_t = exp(-e^A softplus(w_a x_t + c)) in (0, 1), with A and c per head, and beta_t = sigmoid(w_b x_t), doubled by
-``neg``. The output is W_o (RMSNorm(o_t) * sigmoid(W_g x_t)), with a norm per head.
+S is (K, V) per head. q', k' and v are convolved, and SiLU is applied. k_t is k'_t, scaled to length 1, and q_t is
+q'_t - D sigmoid(s) k'_t, scaled to length 1. s, the feedback of the state, and D, the correction of the output, are
+numbers per head. alpha_t = exp(-e^A softplus(w_a x_t + c)) in (0, 1), with A and c per head, and
+beta_t = sigmoid(w_b x_t), doubled by ``neg``. The output is W_o (RMSNorm(o_t) * sigmoid(W_g x_t)), with a norm per
+head.
 
 The argument ``unit`` scales p to length 1, too, as the kernels of flash-linear-attention and of the authors do. The
 feedback sigmoid(s) then changes q only. The library's plain recurrence differs from both forms: it reads the state

@@ -5,8 +5,9 @@
 
 With P the matrix of the softmax over earlier tokens, U = (I + Diag(beta) P)^-1 V. The first token has no earlier token,
 so u_0 = v_0. beta has one number per head. It may have any sign and is near 0 initially. q and k are rotated by
-position. With ``norm`` they are normed per head before, with a gain shared by the heads. Decoding keeps k and u. If it
-drops tokens beyond the context, u of a new token is corrected by the cached u only, and cached u stay as they are.
+position. With ``norm`` they are normed per head before the rotation, with a gain shared by the heads. Decoding keeps k
+and u. If decoding drops tokens beyond the context, u of a new token is corrected by the cached u only, and cached u
+stay as they are.
 """
 
 from __future__ import annotations

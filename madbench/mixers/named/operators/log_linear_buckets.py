@@ -26,7 +26,7 @@ def levels_of(t: Tensor, s: Tensor) -> Tensor:
 
 
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
-    """Compute sum_(s<=t) scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s for all rows t, the values that they read.
+    """Compute what each row t reads: sum_(s<=t) scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
 
     q and k are (B, H, T, K), v and the result are (B, H, T, V), and ``log_decay`` is (B, H, T). ``scales`` has one
     scale per level, (B, H, T, TOP + 1). :func:`levels_of` gives the level. ``size`` is the number of rows per block, a
@@ -46,10 +46,11 @@ def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Ten
 
 
 def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -> Tensor:
-    """The part of the sums of :func:`read_buckets` that rows read from their own block, from all pairs of rows.
+    """The part of the sums of :func:`read_buckets` that rows read from their own block.
 
-    It is (B, H, Z, C, V) for Z blocks of C rows. c (B, H, Z, C, 1) is the sum of log decays up to each row. The other
-    tensors are those of :func:`read_buckets`, split into blocks.
+    It is computed for all pairs of rows of a block at once, and is (B, H, Z, C, V) for Z blocks of C rows.
+    c (B, H, Z, C, 1) is the sum of log decays up to each row. The other tensors are those of :func:`read_buckets`,
+    split into blocks.
     """
     rows = torch.arange(q.shape[-2], device=q.device)
     mask, level = rows[:, None] >= rows, levels_of(rows[:, None], rows)

@@ -2,7 +2,7 @@
 
     S_t = exp(Delta_t A) S_(t-1) + Delta_t B_t x_t^T,    y_t = S_t^T C_t + D x_t
 
-S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
+S is (N, P) per head. The state size N is the width of B and C, and P is the head's width of x. One linear map gives the
 gate z, x, B, C and Delta. x, B and C are convolved with a bias, and SiLU is applied. Delta_t = softplus(. + c) and
 A = -e^a, each per head. The output is W_o (RMSNorm(y_t * SiLU(z_t))), with one norm over all heads.
 """

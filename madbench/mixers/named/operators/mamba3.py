@@ -3,11 +3,12 @@
     S_t = alpha_t S_(t-1) + (1 - lambda_t) Delta_t alpha_t B_(t-1) x_(t-1)^T + lambda_t Delta_t B_t x_t^T
     y_t = S_t^T C_t + D x_t,    alpha_t = exp(Delta_t A_t)
 
-S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
+S is (N, P) per head. The state size N is the width of B and C, and P is the head's width of x. One linear map gives the
 gate z, x, B, C, and the logits of Delta, A, lambda and the angles. There is no convolution. Delta_t = softplus(. + c),
-A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. ``heavy`` replaces the softplus of A. B and C
-are shared by the heads and normed, and each head adds a bias. Then the first half of their channels is rotated in pairs
-by the sum up to t of pi Delta_t tanh(.), with N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
+A_t = -max(softplus(a), 1e-4) for a logit a, and lambda_t = sigmoid(.), each per head. With ``heavy``, softplus(a) is
+replaced by 1 + a for a >= 0 and by 1 / (1 - a) for a < 0. B and C are shared by the heads and normed, and each head
+adds a bias. Then the first half of their channels is rotated in pairs by the sum up to t of pi Delta_t tanh(.), with
+N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
 """
 
 from __future__ import annotations

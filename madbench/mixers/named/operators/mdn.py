@@ -3,9 +3,9 @@
     M_t = mu_t M_(t-1) - eta_t k_t (v_t - S_(t-1)^T alpha_t k_t)^T,    S_t = alpha_t S_(t-1) - beta_t M_t
     o_t = S_t^T q_t / sqrt(K)
 
-S and M are (K, V) per head. q, k, v are convolved, and SiLU is applied. k is scaled to length 1, and q is q - e^D k
-scaled to length 1, with D per head. mu_t = max(e^-2, exp(-e^B softplus(w_m x_t + b))) with B and b per head, and
-eta_t = 1 + tanh(w_e x_t / sqrt(d)). With z_t = eta_t e^f, f per head,
+S and M are (K, V) per head. q', k' and v are convolved, and SiLU is applied. k_t is k'_t, scaled to length 1, and q_t
+is q'_t - e^D k'_t, scaled to length 1, with D per head. mu_t = max(e^-2, exp(-e^B softplus(w_m x_t + b))) with B and b
+per head, and eta_t = 1 + tanh(w_e x_t / sqrt(d)). With z_t = eta_t e^f, f per head,
 
     alpha_t = exp(-e^A softplus(w_a x_t + c)) / (1 + z_t^2),    beta_t = sigmoid(w_b x_t) z_t^2 / (1 + z_t^2)
 

@@ -7,8 +7,9 @@ Within a block that starts after S_0 and M_0, with a(t, j) = alpha_(j+1) ... alp
     S_t = a(t, 0) S_0 - f(t, 0) M_0 + sum_(s<=t) F(t, s) k_s e_s^T,    F(t, s) = sum_(s<=j<=t) a(t, j) beta_j m(j, s)
     f(t, 0) = sum_(1<=j<=t) a(t, j) beta_j m(j, 0)
 
-All terms are positive and no factor is above one, so F is a product of three matrices that loses no digits. The errors
-e solve a triangular system, because e_t reads earlier errors only.
+F is computed as a product of three matrices: of a, of beta on the diagonal, and of m. No digits are lost, because all
+factors are positive, and no a or m is above one. The errors e solve a triangular system, because e_t reads earlier
+errors only.
 """
 
 from __future__ import annotations

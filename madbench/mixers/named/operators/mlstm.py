@@ -7,7 +7,8 @@ f_t = sigmoid(c(w_f x_t + b_f)), each per head, with c(a) = 15 tanh(a / 15). The
 W_o (sigmoid(W_g x_t) * LayerNorm(h_t)), with a norm per head and a gain per channel.
 
 S and n are stored divided by e^m_t, so that nothing overflows. m_t = max(log f_t + m_(t-1), log i_t) is the running
-maximum, with m_0 = 0. The library adds 1e-6 to the divided denominator, which is 1e-6 e^m_t in the equation above.
+maximum, with m_0 = 0. As in the library, 1e-6 is added to the denominator after this division. In the equation above,
+this is an addition of 1e-6 e^m_t.
 """
 
 from __future__ import annotations

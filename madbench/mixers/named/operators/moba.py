@@ -3,10 +3,11 @@
     o_t = sum_(j in S_t) softmax_(j in S_t)(q_t . k_j / sqrt(K)) v_j,    y_t = W_o norm(o_t)
 
 Source: arXiv 2502.13189. S_t has the tokens j <= t of the block of t, and all tokens of the topk - 1 best earlier
-blocks. The score of a block is q_t . mean(k of the block). A block has 16 tokens. The choice of blocks has no gradient,
-and each head has its own. For this choice q and k are never in 16 bits. They are rotated by position, and with ``norm``
-normed per head before. The norm of the output is over the channels of a head. Gains are shared by the heads. If
-decoding drops tokens beyond the context, blocks begin at the oldest cached token.
+blocks. The score of a block is q_t . mean(k of the block). A block has 16 tokens. Each head chooses its own blocks, and
+the choice has no gradient. q and k are never in 16 bits, so that rounding does not change the choice. They are rotated
+by position. With ``norm`` they are normed per head before the rotation. The norm of the output is over the channels of
+a head. All these norms have gains shared by the heads. If decoding drops tokens beyond the context, blocks begin at the
+oldest cached token.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 So o_t is the mean of v under p minus the covariance of r_t . k and v under p. The weights of a row sum to 1, and may be
 negative. r . k is not divided by sqrt(K). r is a linear map of x as q is, and q, k and r are rotated by position. With
-``norm`` they are normed per head before, with a gain for each that is shared by the heads.
+``norm``, each of the three is normed per head before the rotation, with a gain shared by the heads.
 """
 
 from __future__ import annotations

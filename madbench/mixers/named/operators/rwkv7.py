@@ -101,10 +101,10 @@ class RWKV7(Recurrent):
         return replace(dims, is_first=True, g=dims.g + dims.v if is_narrow else dims.g)
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """The values of the symbols in :attr:`parameters` and :attr:`state`: of all operators, and of RWKV-7 alone.
+        """The values of the symbols in the expressions :attr:`parameters` and :attr:`state`, by symbol.
 
-        The latter are the ranks rw, ra, rv and rg of the low-rank maps to w, a, v and g, and ``later``, which is 0 in
-        the first layer and else 1.
+        RWKV-7 has more symbols than other operators: the ranks rw, ra, rv and rg of the low-rank maps to w, a, v and g,
+        and ``later``, which is 0 in the first layer and else 1.
         """
         if TYPE_CHECKING:
             assert isinstance(dims, RwkvDims)

@@ -101,8 +101,9 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Yield ``aside``: kernels launched in ``with aside():`` run on a second stream, parallel to later kernels.
 
-    They wait for all earlier launches, and the current stream waits for them at the end. This uses processors that are
-    idle at the end of a kernel, whose programs have between 1 and T / P steps.
+    They wait for all earlier launches, and the current stream waits for them at the end. The programs of a kernel have
+    between 1 and T / P steps, for P rows per program, so processors become idle before the kernel ends. The other
+    stream uses them.
 
     On a CPU, and for inputs x (B, H_q, T, K) with T below ``LONG``, ``aside`` has no effect, because with few steps the
     switch of streams costs more than it saves.

@@ -3,11 +3,14 @@
 In addition, g is the gradient with respect to a / n, the activations divided by their norm. A branch is one set of
 query heads: G has two (gate and scale), S and R have one.
 
-Each kernel computes sums of one kind, so that no two programs add to the same sum: sums over lags
-(:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key (:func:`values_kernel`,
-:func:`keys_kernel`, separate so that the sums of each fit into registers), and over the rows that have a lag
-(:func:`lags_kernel`). All sequences of a batch share the tables. Their gradients are computed per sequence and summed
-afterward.
+Each kernel computes sums of one kind, so that no two programs add to the same sum:
+
+- over lags: :func:`mixed_gradients_kernel` and :func:`rows_kernel`;
+- over the rows that see a key: :func:`values_kernel` and :func:`keys_kernel`, which are separate so that the sums of
+  each fit into registers;
+- over the rows that have a lag: :func:`lags_kernel`.
+
+All sequences of a batch share the tables. Gradients of tables are computed per sequence and summed afterward.
 """
 
 from __future__ import annotations

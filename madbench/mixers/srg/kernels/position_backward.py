@@ -104,9 +104,13 @@ def finish_slots(
     The rows are those from ``start``, and ``w`` are the columns of x. b and p are B1 and p1 for keys, and B2 and p2 for
     values. ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) that of b.
 
-    If MIX is false, only ``dx`` is written, to DX. If it is true, DX gets the gradient of x, which also has the sum of
-    (a_i . m_t) y_t over t >= i, for rows a, m and y of A, M and Y. DP gets the gradient of p, and DB that of b. DB is
-    written only if IS_FIRST is true, because several programs may have different columns of the same rows.
+    If MIX is false, only ``dx`` is written, to DX. If it is true:
+
+    - DX gets the gradient of x. In row i it is (1 + p_i) dx_i plus the sum of (a_i . m_t) y_t over t >= i, where a, m
+      and y are rows of A, M and Y.
+    - DP gets the gradient of p.
+    - DB gets the gradient of b if IS_FIRST is true. Several programs may have different columns of the same rows, and
+      only one of them writes it.
     """
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:

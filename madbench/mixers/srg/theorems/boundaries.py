@@ -299,8 +299,9 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
     """The relative difference between the mixer and one that computes its low-rank mixing by convolutions (eq. 76).
 
-    The convolutions of keys and of values with the table A are computed by FFT: z_t A = q_t (A^T K_(t:1))^T, and
-    (a_t B) Diag(s) A^T V_(t:1) is a sum of values filtered with the columns of A, kernels over lags.
+    The columns of the table A are kernels over lags, with which keys and values are convolved by FFT. For R(1),
+    z_t A = q_t (A^T K_(t:1))^T is computed from the convolved keys A^T K_(t:1). For R(2), (a_t B) Diag(s) A^T V_(t:1)
+    is computed from the convolved values A^T V_(t:1).
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores

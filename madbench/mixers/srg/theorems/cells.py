@@ -26,11 +26,11 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Make all gates constant, and copy the sequence x[0] with three last tokens on a line, all within one cell.
+    """Make all gates constant. Return three copies of x[0] whose last tokens are on a line within one cell.
 
-    The middle of the three is the last token itself. The step dx from one to the next is half of the way from this
-    token to the nearest point of the line at which a hidden score of the first head is 0. Return the three sequences
-    (3, T, D), dx (D,) and the matrix W(2) (S, D) of the first head (see
+    The second copy is x[0] itself. The step dx from one last token to the next is half of the way from the token of the
+    second copy to the nearest point of the line at which a hidden score of the first head is 0. Keys and values do not
+    read the channels of dx. Return the copies (3, T, D), dx (D,) and the matrix W(2) (S, D) of the first head (see
     :func:`madbench.mixers.srg.theorems.measures.dynamic_weights`).
     """
     freeze_gates(mixer)

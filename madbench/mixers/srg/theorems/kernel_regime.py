@@ -87,11 +87,11 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The ratio of two distances from descent with the initial tangent kernel: for large and for small output scales.
+    """The distance from descent with the initial tangent kernel at a large output scale, relative to a small one.
 
-    Each distance is the relative difference between gradient descent in all parameters and descent with the initial
-    kernel. The output is scaled by ``SLOWER`` in the numerator and by ``SLOW``, a tenth, in the denominator. A ratio of
-    0.1 means that the kernel changes in proportion to the parameters.
+    A distance is the relative difference between gradient descent in all parameters and descent with the initial
+    kernel. The large scale of the output is ``SLOWER``, and the small is ``SLOW``, a tenth of it. A ratio of 0.1 means
+    that the kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):

@@ -53,8 +53,11 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 def budget(family: Any, label: SrgLabel) -> float:
     """A number of parameters that is zero if a mixer of this label meets its budget as closely as possible.
 
-    It is the sum of the parameters above the budget, the error of the allocation's count, and the number of parameters
-    that the next larger rank would leave unused, plus one, if that rank fits.
+    It is the sum of three numbers:
+
+    - the number of parameters above the budget;
+    - the error of the allocation's count;
+    - if the next larger rank fits too, the number of parameters that it would leave unused, plus one; otherwise 0.
     """
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)

@@ -2,8 +2,8 @@
 
 A pool is the measure sum_j delta(u_j, v_j) of the atoms (u_j, v_j), the rows of U = R(1)^T X and V = R(2)^T X. The
 output of a head is the integral of Psi(x; u, v) = ReLU(alpha(x; u)) v L(2)^T over the pool, divided by the norm of the
-hidden scores, where alpha(x; u) = x L(1) u^T. This holds for base R without RoPE, which would rotate the address of
-every slot by another angle.
+hidden scores, where alpha(x; u) = x L(1) u^T. This holds for base R without RoPE. With RoPE, L(1) would differ from
+token to token.
 
 Omega_t is the set of atoms within the bounds of Assumption D.1.
 """
@@ -297,9 +297,15 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest relative violation of the norm properties in Theorem D.7, for two random functions f per head.
 
-    |f|_var is the least total variation of a measure that represents f, found by linear programming. The violations
-    are: |f| above sup |Psi| |f|_var, |f|_var above the total variation of the measure that f was made from, the norm of
-    a sum above the sum of norms, and the deviation of |3 f|_var from 3 |f|_var. Zero if there are none.
+    |f|_var is the least total variation of a measure that represents f, found by linear programming. Four properties
+    are tested:
+
+    - |f| is at most sup |Psi| |f|_var.
+    - |f|_var is at most the total variation of the measure that f was made from.
+    - The norm of the sum of both functions is at most the sum of their norms.
+    - |3 f|_var is 3 |f|_var.
+
+    Zero if all of them hold.
     """
     away, generator = [0.0], torch.Generator().manual_seed(0)
     for of_head in _of_heads(mixer, x[:1, -SHORTEST - 2 :]):
