@@ -104,7 +104,8 @@ def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
 
     This is ``"; did you mean 'x'?"`` for the option closest to ``word``. If no option is close, it is
     ``"; expected one of: "`` with a list of the options. If there are no options, it is empty. ``listing`` is a command
-    that prints all options. If it is given, the list has at most eight options, and the text ends with this command.
+    that prints all options. If it is given, the list has at most eight options, and the text names the command
+    behind it.
     """
     options = [str(option) for option in options]
     if (close := suggestion(word, options)) or not options:

@@ -16,7 +16,10 @@ from madbench.labels import contrast_order, factor_names, factors_in, family_of,
 LabelPair = tuple[str, str]
 """Two labels that differ in one factor: the label with the level ``given`` of a contrast, and the other label."""
 Square = tuple[str, str, str, str]
-"""Four labels for two contrasts: with both given levels, with the second only, with the first only, with neither."""
+"""Four labels for two contrasts: with the level ``given`` of both, of the second only, of the first only, of neither.
+
+Where a label lacks the level ``given`` of a contrast, it has the level ``against``.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -87,10 +90,10 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[LabelPair]]:
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[LabelPair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """The squares of labels for every two contrasts in ``pairs``. Two contrasts without a square are left out.
+    """The squares of labels (:data:`Square`) for every two contrasts in ``pairs``.
 
-    A square has four labels: with both given levels, with the second only, with the first only, and with neither.
-    ``pairs`` has the pairs of labels of each contrast, as :func:`find_pairs` returns them.
+    Two contrasts without a square are left out. ``pairs`` has the pairs of labels of each contrast, as
+    :func:`find_pairs` returns them.
     """
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}

@@ -46,9 +46,9 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     for the seeds with a stored run. Otherwise a row has the stored jobs of a protocol. Such a protocol matches only if
     ``is_enough`` returns True for the set of its labels.
 
-    Raises ``StoreError`` if no run matches. ``nothing`` is the reason in its message if no protocol matches, by default
-    a general one. Raises ``ConfigError`` if several protocols or precisions match; its message has the ways to choose
-    one.
+    Raises ``StoreError`` if no run matches. If runs have results but no protocol matches, ``nothing`` is the reason in
+    its message; if ``nothing`` is empty, the reason is a general one. Raises ``ConfigError`` if several protocols or
+    precisions match; its message has the ways to choose one.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     with with_prefixes(query.overrides, suite):

@@ -193,9 +193,9 @@ def state_size(allocation: Allocation, seq_len: int) -> int:
 def effective_settings(
     allocation: Allocation, settings: Mapping[str, Any], family: LoadedFamily | None = None
 ) -> dict[str, Any]:
-    """The settings that change a mixer although its ranks are fixed by ``allocation``: name to value.
+    """The part of ``settings`` that still changes a mixer when its ranks are given by ``allocation``: name to value.
 
-    ``settings`` has the values to choose from, and may have names that the label does not use. ``family`` is the family
+    ``settings`` may have names that the label does not use. They are left out. ``family`` is the family
     of the allocation's label. If None, it is looked up.
     """
     family = family or family_of(allocation.label)

@@ -75,7 +75,7 @@ class Sample:
 
     @property
     def effective(self) -> dict[str, Any]:
-        """The settings that change the mixer although its ranks are fixed by the allocation: name to value."""
+        """The settings that still change the mixer when its ranks are given: name to value."""
         return effective_settings(self.allocation, vars(self.settings), self.family)
 
 
@@ -321,9 +321,9 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _least_change(default: Sample, names: Sequence[str]) -> Residual:
-    """The smallest effect of the named settings, as :func:`_change` measures it.
+    """The smallest of the effects of the named settings, each measured by :func:`_change`.
 
-    Infinite if no setting has another value.
+    Settings without a value besides their default are left out. Infinite if none is left.
     """
     found = [_change(default, name) for name in names]
     return min((each for each in found if each is not None), default=Residual(math.inf, ""))

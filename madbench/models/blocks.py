@@ -109,7 +109,10 @@ class Backbone(nn.Module):
         return cast("list[Mixer]", list(self.layers[::2]))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map ids (B, T), or the input of the module that embeds other inputs, to vectors (B, T, D)."""
+        """Map ids (B, T) to vectors (B, T, D).
+
+        A backbone that was made with a module in place of the number of ids maps the inputs of that module.
+        """
         x = self.embedding(tokens)
         shared: Shared = {}
         for norm, layer in zip(self.norms, self.layers):

@@ -30,9 +30,9 @@ def claim_threshold(
 ) -> float:
     """The threshold of a claim in the column ``quantity``, as a gain in the units of the column.
 
-    A threshold that is a share of published losses or steps is multiplied by the ratio of stored to published numbers,
-    the mean over the second labels of the pairs. A threshold that is a share of published accuracies is multiplied by
-    the ratio of ``headroom`` to the headroom at the task sizes of the paper.
+    A threshold that is a share of published numbers is scaled to the stored runs. For losses and steps, the factor is
+    stored mean / published number, averaged over the second labels of the pairs (those in ``means``). For accuracies,
+    the factor is ``headroom`` / headroom at the task sizes of the paper.
 
     Args:
         claim: the claim.

@@ -197,10 +197,10 @@ def _rows_of_claim(rows: Sequence[Finding], name: str) -> list[Finding]:
 
 
 def _sentences(results: Results | None, by_paper: Container[str], names_missing_papers: bool) -> list[str]:
-    """Sentences for the caption: on the results, on papers without stored labels, and on profiles.
+    """Sentences for the caption: on the results, and on profiles that are not comparable with the paper.
 
-    The sentences on profiles are about those that are not comparable with the paper. Papers are mentioned only if
-    ``names_missing_papers`` is True.
+    If ``names_missing_papers`` is True, one more sentence names the papers whose claims are about no stored pair of
+    labels. These are the papers that are not in ``by_paper``.
     """
     from madbench.analysis.claims import claims_by_paper
 

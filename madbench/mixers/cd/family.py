@@ -107,7 +107,7 @@ class CoefficientFamily(Family[CdLabel, CdAllocation]):
         return explain(label)
 
     def effective(self, allocation: CdAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer although its ranks are fixed: all but ``qk_rank``."""
+        """The part of ``settings`` that still changes a mixer when its ranks are given: all but ``qk_rank``."""
         return {name: value for name, value in settings.items() if name != "qk_rank"}
 
     def traits(self, label: CdLabel) -> Traits:

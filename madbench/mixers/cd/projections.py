@@ -233,8 +233,9 @@ class Projections(nn.Module):
     ) -> tuple[Tensor | float, Tensor | None]:
         """Return the scale b_j of the keys as two factors: the first factor, and the logarithm of the second.
 
-        The first is a number or (B, H, T, 1). The logarithm is None for a factor of 1. Only if b_j may be huge, it is
-        (B, H, T), and the first factor is 1 or 1 / sqrt(n) for keys of width n.
+        Usually the first factor is b_j, a number or (B, H, T, 1), and the logarithm is None, for a factor of 1. If b_j
+        may be huge, the first factor is 1, or 1 / sqrt(n) for keys of width n, and the logarithm is (B, H, T).
+        ``log_gate`` and ``delta`` are the results of :meth:`_gate`, and ``beta`` is that of :meth:`_strength`.
         """
         kind = self.label.scaling[1:2]
         norm = 1.0 if kind and not self.label.scaling.endswith("n") else self.allocation.key_width**-0.5

@@ -155,9 +155,9 @@ class HybridFamily(Family[Any, HybridAllocation]):
         )
 
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer of the pattern although its ranks are fixed by the allocation.
+        """The part of ``settings`` that still changes a mixer of the pattern when the ranks of all mixers are given.
 
-        A key is the mixer's label, a space and the name of the setting.
+        A key is the label of such a mixer, a space and the name of the setting.
         """
         effective: dict[str, Any] = {}
         for kind, _ in allocation.kinds:

@@ -36,9 +36,10 @@ GATES = ("qk_gate", "vo_gate", "mix1.gate", "mix2.gate")
 
 @dataclass(frozen=True)
 class StepMixing:
-    """The mixing matrix of a decoding step: R(1), or the transpose of R(2), as Diag(gain) + into Diag(s_t) out_of.
+    """The mixing matrix of a decoding step, which is R(1) or the transpose of R(2).
 
-    L is the number of rows of the mixing tables, and R the rank.
+    It is the sum of the diagonal matrix of ``gain`` and the product ``into`` Diag(s_t) ``out_of``, where s_t are the
+    strengths of the current token. In shapes, L is the number of rows of the mixing tables, and R the rank.
     """
 
     into: Tensor

@@ -54,10 +54,10 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Read the elementwise products of C and S1, (P, RP), for the rows t. Return 0 if MIX is false.
+    """Return the elementwise products c * s1 (P, RP) of the rows t for R(1), or 0 if MIX is false.
 
-    For R(1), C and S1 are the sums of scores times A1 and the strengths. For R(2), U and S2 are passed instead: the
-    sums of activations times B2 and the strengths.
+    C has the sums c of all rows, and S1 their strengths s1. For R(2), U and S2 are passed as C and S1, and the result
+    is u * s2.
     """
     gamma = 0.0
     if MIX:
@@ -74,7 +74,7 @@ def read_rows(
 ):  # fmt: skip
     """Read q (P, KP) and gamma (P, RP) for the rows t. Return two tuples with one entry per branch.
 
-    gamma is the product of C and S1 (:func:`read_gamma`).
+    gamma is c * s1 per row (:func:`read_gamma`).
     """
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):

@@ -174,9 +174,10 @@ def _weights(like: Tensor, summaries: int) -> Tensor:
 
 
 def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
-    """Set weights so that a row reads values, and the token at place j has the score ``scores[j, i]`` for question i.
+    """Set weights for the tokens of :func:`_context`, so that the last token reads the values of the others.
 
-    ``half`` is the result of :func:`_clear`.
+    If it asks for summary i, it gives the token at place j the score ``scores[j, i]``. ``half`` is the result of
+    :func:`_clear`, by which queries and outputs are multiplied to make up for gates.
     """
     for j in range(CONTEXT):
         mixer.k.weight[j, PLACES.start + j] = 1

@@ -111,7 +111,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of an allocation if its ranks are fixed. Always empty."""
+        """The part of ``settings`` that still changes a mixer when its ranks are given: none."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:

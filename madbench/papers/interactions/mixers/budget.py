@@ -81,18 +81,15 @@ class InteractionAllocation(RankAllocation):
         return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
     def with_ranks(self, rank_multiple: int) -> Self:
-        """Return the allocation with the ranks that its label and size give. d is the width ``d_model``.
+        """Return the allocation with the ranks r_qk and r_vo that its label and size give. Base ``C`` has no ranks.
 
-        The ranks are r_qk, for the side QK, and r_vo, for the side VO. Both are admissible by :meth:`sides`.
+        d is the width ``d_model``. With ``!`` or under the paper's budget, each rank is the largest up to d that
+        :meth:`sides` allows. Otherwise :meth:`match_budget` chooses both ranks, with the reductions of :meth:`payment`:
+        the paying side starts at d/4 for labels with ``q`` or ``v``, and at d for others. It is reduced to d/8 before
+        the other side is reduced.
 
-        - With ``!`` or under the paper's budget, they are the largest admissible ranks up to d.
-        - Otherwise :meth:`match_budget` chooses them. The side that pays is VO for the letter ``v`` and QK for other
-          labels. It starts at d/4, or at d without ``q`` and ``v``, and the other side starts at d. The side that pays
-          is reduced to d/8 before the other side is reduced.
-        - Base ``C`` has no ranks.
-
-        All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
-        except for base ``C``.
+        All parts of a label get the same number of heads. Except for base ``C``, heads are added if the number of parts
+        does not divide ``n_head``.
 
         Raises ``BudgetError`` if ``rank_multiple`` or the smallest admissible rank exceeds d, if no ranks fit the
         strict budget, if the heads of base ``C`` cannot be shared evenly by its parts, and if base ``C`` or ``L`` must
