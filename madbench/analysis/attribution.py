@@ -196,9 +196,10 @@ def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs
 
 
 def _json_rows(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """One dictionary for programs per effect, pair of labels and interaction, whether significant or not.
+    """The content of the table for programs: one dictionary per effect, per interaction and per pair of labels.
 
-    The key ``kind`` is ``effect``, ``pair`` or ``interaction``. An effect is followed by its pairs.
+    Those that are not significant are included. The key ``kind`` is ``effect``, ``interaction`` or ``pair``. An effect
+    is followed by its pairs.
     """
     json_rows = []
     for effect in effects:

@@ -18,7 +18,7 @@ def columns(n: int, seed: int, share: float = 0.0) -> tuple[dict[str, float], di
     return tuple(dict(zip(map(str, range(n)), math.sqrt(share) * common + math.sqrt(1 - share) * one)) for one in own)
 
 
-def test_a_rank_correlation_is_scipys_with_ties_and_without():
+def test_rank_correlation_equals_scipys_with_and_without_ties():
     for seed in range(5):
         x, y = columns(12, seed, 0.5)
         assert rank_correlation(x, y).value == pytest.approx(stats.spearmanr([*x.values()], [*y.values()]).statistic)
@@ -27,14 +27,14 @@ def test_a_rank_correlation_is_scipys_with_ties_and_without():
         assert rank_correlation(tied, y).value == pytest.approx(expected)
 
 
-def test_labels_are_matched_by_name_and_those_of_one_column_alone_do_not_count():
+def test_rank_correlation_matches_labels_by_name_and_ignores_unpaired_labels():
     x, _ = columns(8, 0)
     shuffled = {name: x[name] for name in reversed(x)} | {"another": 99.0}
     found = rank_correlation(x, shuffled)
     assert found.value == pytest.approx(1) and found.labels == 8
 
 
-def test_an_order_of_few_labels_or_of_equal_ones_has_no_correlation():
+def test_rank_correlation_is_nan_for_few_labels_or_equal_values():
     x, y = columns(LEAST_LABELS - 1, 0)
     assert math.isnan(rank_correlation(x, y).value) and math.isnan(rank_correlation(x, y).low)
     x, _ = columns(8, 0)
@@ -42,7 +42,7 @@ def test_an_order_of_few_labels_or_of_equal_ones_has_no_correlation():
 
 
 @pytest.mark.slow
-def test_intervals_over_labels_hold_the_correlation_of_all_labels():
+def test_bootstrap_intervals_of_the_rank_correlation_cover_the_true_value():
     whole = columns(20_000, 99, 0.6)
     truth = stats.spearmanr(*[[*one.values()] for one in whole]).statistic
     found = [rank_correlation(*columns(33, seed, 0.6)) for seed in range(30)]
@@ -51,7 +51,7 @@ def test_intervals_over_labels_hold_the_correlation_of_all_labels():
     assert np.mean([one.high - one.low for one in found]) < 0.8
 
 
-def test_the_intraclass_correlation_is_the_one_of_an_analysis_of_variance():
+def test_intraclass_correlation_equals_that_of_an_analysis_of_variance():
     rng = np.random.default_rng(1)
     values = [rng.normal(mean, 2, size=4) for mean in rng.normal(0, 3, size=9)]
     f = stats.f_oneway(*values).statistic
@@ -65,5 +65,5 @@ def test_the_intraclass_correlation_of_unequal_seeds_is_the_share_of_variance():
     assert intraclass_correlation(values).value == pytest.approx(4 / 5, abs=0.03)
 
 
-def test_labels_of_one_seed_each_say_nothing_of_their_noise():
+def test_intraclass_correlation_is_nan_with_one_seed_per_label():
     assert math.isnan(intraclass_correlation([np.array([float(i)]) for i in range(8)]).value)

@@ -42,7 +42,7 @@ def shown(table) -> dict[str, list[str]]:
 # Effects and interactions
 
 
-def test_an_effect_is_the_mean_over_pairs_with_the_interval_of_what_is_added_and_subtracted():
+def test_an_effect_is_the_mean_of_pair_differences_with_their_joint_interval():
     values = {"S": [10.0, 12.0, 11.0], "S-c": [15.0, 18.0, 17.0], "G-p": [1.0, 5.0, 2.0], "G-pc": [9.0, 9.5, 10.0, 9.2]}
     effect = by_name(attribute(frame_of_scores(values)))["c"]
     sides = [sum((terms(values[name], 0.5) for name in names), []) for names in (("S-c", "G-pc"), ("S", "G-p"))]
@@ -88,7 +88,7 @@ def test_an_interaction_needs_three_seeds_of_all_four_labels():
     assert [one.is_interaction for one in attribute(frame_of_scores(values))] == [False, False, True]
 
 
-def test_effects_and_interactions_are_two_families_that_share_the_error():
+def test_effects_and_interactions_are_two_holm_families_that_split_the_error_level():
     effects = attribute(frame_of_scores(SIX, ["compression", "memorization"]))
     for family, share in ((False, EFFECTS_SHARE), (True, 1 - EFFECTS_SHARE)):
         members = [one for one in effects if one.is_interaction is family]
@@ -97,13 +97,13 @@ def test_effects_and_interactions_are_two_families_that_share_the_error():
         assert [one.p_holm for one in members] == pytest.approx(expected)
 
 
-def test_equal_labels_differ_by_nothing_and_missing_seeds_do_not_count():
+def test_equal_labels_have_an_effect_of_zero_and_missing_seeds_are_left_out():
     (effect,) = attribute(of_labels(S=[10.1, 10.2, 10.3], S_c=[10.1, 10.2, 10.3, None]))
     assert (effect.estimate.estimate, effect.estimate.p, effect.estimate.n) == (0.0, 1.0, 3)
     assert attribute(of_labels(S=[None], S_c=[1.0])) == []
 
 
-def test_seeds_that_agree_are_tested_with_the_scatter_that_few_seeds_cannot_show():
+def test_an_effect_of_identical_seeds_still_has_a_wide_interval():
     (effect,) = attribute(of_labels(S=[10.0] * 3, S_c=[14.0] * 3))
     assert effect.estimate.estimate == 4.0 and effect.estimate.high - 4.0 > 5
     assert not effect.is_significant
@@ -135,7 +135,7 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
 # The table
 
 
-def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
+def test_the_attribution_table_has_a_row_per_contrast():
     table = attribution_table(frame_of_scores(SIX))
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
@@ -147,7 +147,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     assert not rows["base: R vs. S"][0].endswith("*")
 
 
-def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
+def test_insignificant_interactions_are_only_in_the_records():
     flat = frame_of_scores(
         {"S": (10.0, 13.0, 11.0), "S-c": (30.0, 32.0, 35.0), "S-p": (14.0, 12.0, 16.0), "S-pc": (32.0, 38.0, 33.0)}
     )
@@ -156,7 +156,7 @@ def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
     assert [row["kind"] for row in table.json_rows()].count("interaction") == 1
 
 
-def test_pairs_are_rows_with_shows_pairs_and_always_records():
+def test_pairs_are_rows_of_the_table_only_with_shows_pairs():
     frame = frame_of_scores({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
     table = attribution_table(frame, shows_pairs=True)
     rows = shown(table)
@@ -167,7 +167,7 @@ def test_pairs_are_rows_with_shows_pairs_and_always_records():
     assert ("S-c", "S") in pairs and ("R-c", "R") in pairs
 
 
-def test_attribution_has_a_column_of_the_average_of_complete_seeds_and_one_of_the_loss():
+def test_the_attribution_table_has_columns_for_the_average_and_the_loss():
     frame = frame_of_scores({"S": (10.0, 20.0), "S-c": (40.0, 40.0)}, MAD_TASKS)
     frame = frame[~(frame.column.isin(["memorization", MAD_AVERAGE]) & (frame.seed == 1))]
     table = attribution_table(pd.concat([frame, frame_of_losses({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
@@ -203,7 +203,7 @@ def test_notes_name_the_source_of_the_intervals():
     )
 
 
-def test_every_format_is_written_and_120_columns_are_enough():
+def test_the_attribution_table_fits_120_columns_and_has_every_format():
     table = attribution_table(pd.concat([frame_of_scores(SIX, MAD_TASKS), frame_of_losses(SQUARE)]), shows_pairs=True)
     console = Console(width=120)
     with console.capture() as captured:

@@ -49,7 +49,7 @@ def rows(results):
 
 
 @pytest.mark.slow
-def test_seeds_agree_where_a_task_tells_labels_apart_and_do_not_where_it_is_noise(rows):
+def test_reliability_is_high_for_a_clean_task_and_low_for_a_noisy_one(rows):
     assert rows["in_context_recall"].reliability.low > 0.95
     assert rows["memorization"].reliability.high < 0.7
     assert rows["in_context_recall"].seeds_needed == 1
@@ -58,7 +58,7 @@ def test_seeds_agree_where_a_task_tells_labels_apart_and_do_not_where_it_is_nois
 
 
 @pytest.mark.slow
-def test_shares_count_the_labels_at_a_heuristic_and_those_that_every_seed_solves(rows):
+def test_an_audit_counts_labels_at_the_heuristic_and_solved_labels(rows):
     assert rows["compression"].at_heuristic == 1 and rows["compression"].at_chance == 0
     assert rows["fuzzy_in_context_recall"].solved == pytest.approx(0.7)
     assert rows["in_context_recall"].solved == rows["in_context_recall"].at_heuristic == 0
@@ -72,7 +72,7 @@ def test_a_label_that_some_seeds_solve_is_split(grid_results):
 
 
 @pytest.mark.slow
-def test_a_study_leaves_out_what_is_level_or_noise_and_the_dearer_of_two_with_one_order(rows):
+def test_an_audit_gives_the_reason_to_leave_out_a_task(rows):
     reasons = left_out([*rows.values()])
     assert AVERAGE not in reasons and "seeds do not agree" not in reasons["compression"]
     assert {name for name, why in reasons.items() if not why} == {"in_context_recall", "selective_copying"} | (
@@ -90,13 +90,13 @@ def test_an_audit_leaves_out_a_task_that_every_seed_solves(grid_results):
     assert rows[0].seeds_needed is None and math.isnan(rows[0].seconds_per_bit)
 
 
-def test_columns_are_correlated_with_each_other_but_not_with_their_own_parts(rows):
+def test_an_average_is_not_correlated_with_its_own_tasks(rows):
     one = rows["noisy_in_context_recall"]
     assert one.nearest == "in_context_recall" and one.correlations["in_context_recall"].value > 0.9
     assert AVERAGE not in one.correlations and not rows[AVERAGE].correlations
 
 
-def test_a_column_is_held_against_its_published_one_and_the_published_loss(grid_results):
+def test_a_column_is_correlated_with_its_published_scores_and_the_published_loss(grid_results):
     published = published_scores()
 
     def theirs(job) -> float:
@@ -108,19 +108,19 @@ def test_a_column_is_held_against_its_published_one_and_the_published_loss(grid_
 
 
 @pytest.mark.slow
-def test_labels_that_no_paper_has_are_left_out_of_the_published_correlation(grid_results):
+def test_labels_without_published_scores_are_left_out_of_the_published_correlation(grid_results):
     (row,) = audit(grid_results([*LABELS, "S-k!"], lambda job: TRUTH.get(job.label, 0.1)))
     assert row.labels == len(LABELS) + 1 and row.published.labels == len(LABELS)
 
 
-def test_a_bit_costs_more_on_a_task_with_noisy_runs(rows):
+def test_the_cost_per_bit_is_higher_on_a_noisy_task(rows):
     clear, noisy = rows["in_context_recall"], rows["selective_copying"]
     assert clear.seconds == pytest.approx(10) and clear.seconds_per_bit < noisy.seconds_per_bit
     assert clear.bits == pytest.approx(-math.log2(1 - clear.reliability.value) / 2)
     assert rows[AVERAGE].seconds == pytest.approx(60)
 
 
-def test_columns_whose_seeds_do_not_agree_have_neither_bits_nor_a_number_of_seeds(grid_results):
+def test_unreliable_columns_have_no_cost_per_bit_and_no_number_of_seeds(grid_results):
     """The ICC of labels that do not differ may come out as 1e-13, and the cost of a bit as 1e13 seconds."""
     table = audit_table(grid_results(LABELS, lambda job: 0.5 + noise(job, 0.1), seeds=[0, 1, 2]))
     records = table.json_rows()
@@ -129,7 +129,7 @@ def test_columns_whose_seeds_do_not_agree_have_neither_bits_nor_a_number_of_seed
     assert "A difference of two labels needs at least 3 seeds" in table.caption
 
 
-def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results):
+def test_an_audit_of_a_single_seed_has_correlations_but_no_reliability(grid_results):
     table = audit_table(grid_results(LABELS, lambda job: TRUTH[job.label], seeds=[0]))
     (record,) = table.json_rows()
     assert record["icc"] is None and record["seeds_needed"] is None
@@ -144,7 +144,7 @@ def spearman(ours: dict[str, float], theirs: dict[str, float]) -> float:
 
 
 @pytest.mark.slow
-def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
+def test_every_audit_quantity_equals_an_independent_computation(results, rows):
     """The expected values are from SciPy and plain counts: analysis of variance, ranks, shares, bits, seeds and a
     bootstrap."""
     scores, published, theirs = results.scores, published_scores(), {}
@@ -191,7 +191,7 @@ def heuristic_of(scores, results) -> float:
 
 
 @pytest.mark.slow
-def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(grid_results):
+def test_labels_on_which_a_profile_was_chosen_do_not_judge_it(grid_results):
     """Five of ten labels are in @choosing. Only the other five have the published order."""
     published, chosen = published_scores(), MAD.Profile.load("evening").chosen_labels()
     own = [label for label in LABELS if label not in chosen]
@@ -213,14 +213,14 @@ def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(gr
 
 
 @pytest.mark.slow
-def test_a_profile_that_was_not_chosen_on_labels_has_no_such_number(results):
+def test_a_profile_that_was_not_chosen_on_labels_has_no_judging_correlation(results):
     table = audit_table(results)
     assert all(record["judged"] is None for record in table.json_rows())
     assert "chosen" not in table.caption
 
 
 @pytest.mark.slow
-def test_the_table_has_a_row_a_column_in_every_format(results):
+def test_the_audit_table_has_a_row_per_column_in_every_format(results):
     table = audit_table(results)
     assert [line[0] for line in table.text_rows()[1]][-1] == "MAD avg"
     assert table.to_csv().count("\n") == 8 and table.to_markdown().count("\n| ") >= 8

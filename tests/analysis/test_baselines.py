@@ -28,7 +28,7 @@ def swept(grid_results):
     return lambda *labels, **keys: result_tables(grid_results(*labels, **keys), has_baseline=True)
 
 
-def test_differences_are_those_of_the_means_with_their_interval():
+def test_differences_from_the_baseline_are_of_means_with_their_interval():
     values = {"a": [10.0, 14.0, 18.0], "b": [12.0, 15.0, 20.0, None, 22.0]}
     found = differences_from(frame_of_scores(values, ["compression"]), "a")
     difference = found.pop(("b", "compression"))
@@ -39,14 +39,14 @@ def test_differences_are_those_of_the_means_with_their_interval():
     assert difference_text(difference, "compression").startswith("+3.2 ±")
 
 
-def test_one_seed_has_no_interval_and_none_no_difference():
+def test_a_single_seed_has_no_interval_and_a_missing_one_no_difference():
     found = differences_from(frame_of_scores({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
     assert set(found) == {("b", "compression"), ("c", "compression")}
     assert difference_text(found["b", "compression"], "compression") == "(−0.5)"
     assert differences_from(frame_of_scores({"b": [9.5]}), "a") == {}
 
 
-def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
+def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swept):
     gain = {9: 0.0, 12: 0.1}
     made = swept(
         vary={"training.epochs": [9, 12]},
@@ -68,7 +68,7 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     assert table.marks()[rows[1][0], 1] == "best"
 
 
-def test_settings_that_rows_do_not_name_are_in_the_caption(swept):
+def test_settings_shared_by_all_unnamed_rows_are_in_the_notes(swept):
     made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]

@@ -28,7 +28,7 @@ def gain(given: str, without: str, quantity: str = MAD_AVERAGE) -> float:
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
-def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(claim):
+def test_pairs_of_a_claim_differ_only_in_its_factors_and_are_in_table_1(claim):
     differing = [set(differing_factors(parse(given), parse(without))) for given, without in claim.pairs]
     assert set().union(*differing) == set(claim.factors)
     assert claim.judges == "every pair" or all(of_pair == set(claim.factors) for of_pair in differing)
@@ -49,7 +49,7 @@ def test_names_are_unique_and_every_task_has_its_prediction():
     }
 
 
-def test_the_published_gains_are_those_that_the_text_names():
+def test_published_gains_equal_the_numbers_in_the_papers_text():
     every = {name: range(len(claim.pairs)) for name, claim in BY_NAME.items()}
     assert published_gain(BY_NAME["mixing"], MAD_AVERAGE, [0]) == pytest.approx(14.23)
     assert published_gain(BY_NAME["mixing"], LOSS, [0]) == pytest.approx(3.0828 - 2.9956)
@@ -78,7 +78,7 @@ def test_published_gains_contradict_the_paper_if_the_note_of_a_claim_states_it()
     assert set(noisy) == {99.99}
 
 
-def test_lines_are_zero_a_margin_or_a_share_of_the_published_gain():
+def test_claim_thresholds_are_zero_a_margin_or_half_the_published_gain():
     means = {label: row[MAD_AVERAGE] for label, row in REFERENCE.gains.items()}
     lines = {name: claim_threshold(claim, MAD_AVERAGE, [0], means) for name, claim in BY_NAME.items()}
     assert REFERENCE.margin(MAD_AVERAGE) == REFERENCE.margin("compression") == pytest.approx(14.23 / 4)
@@ -88,7 +88,7 @@ def test_lines_are_zero_a_margin_or_a_share_of_the_published_gain():
     assert claim_threshold(BY_NAME["memorization"], "memorization", [0], {}) == REFERENCE.margin("memorization")
 
 
-def test_lines_on_losses_scale_with_the_stored_losses():
+def test_claim_thresholds_on_losses_scale_with_the_stored_losses():
     softmax = BY_NAME["softmax"]
     published = -REFERENCE.gains["S-pc"][LOSS]
     assert claim_threshold(softmax, LOSS, [0], {"S-pc": published}) == -REFERENCE.margin(LOSS)
@@ -97,7 +97,7 @@ def test_lines_on_losses_scale_with_the_stored_losses():
     assert BY_NAME["glu"].expectation(LOSS) == "gain" and claim_threshold(BY_NAME["glu"], LOSS, [0], {}) == 0
 
 
-def test_steps_to_a_loss_are_steps():
+def test_the_threshold_of_a_claim_on_steps_is_half_the_published_gain():
     earlier = BY_NAME["earlier"]
     (name,) = earlier.quantities
     gain = published_gain(earlier, name, [0])
@@ -105,14 +105,14 @@ def test_steps_to_a_loss_are_steps():
     assert claim_threshold(earlier, name, [0], {}) == pytest.approx(gain / 2)
 
 
-def test_terms_add_up_to_nothing_and_name_each_label_once():
+def test_weights_of_a_gain_sum_to_zero_and_name_each_label_once():
     for claim in CLAIMS:
         for terms in claim.gains(range(len(claim.pairs)), MAD_AVERAGE).values():
             assert sum(weight for weight, _ in terms) == pytest.approx(0)
             assert len({label for _, label in terms}) == len(terms)
 
 
-def test_a_claim_of_every_pair_has_a_gain_a_pair():
+def test_a_claim_on_every_pair_has_one_gain_per_pair():
     headline = BY_NAME["headline"]
     assert [*headline.gains([0, 3], MAD_AVERAGE)] == ["R-cg-q-12o - S-pc", "G-cg-q-12o - S-g-q"]
     worst = min(gain(*pair) for pair in headline.pairs)
@@ -120,7 +120,7 @@ def test_a_claim_of_every_pair_has_a_gain_a_pair():
 
 
 @pytest.mark.parametrize("paper", ["hypermlp", "interactions", "talk"])
-def test_every_paper_that_has_claims_gives_them_by_its_name(paper):
+def test_every_paper_with_claims_is_found_by_its_name(paper):
     assert load_claims(paper)
 
 
@@ -130,7 +130,7 @@ def test_claims_of_a_paper_that_retells_another_use_the_numbers_of_the_other():
     assert {claim.published_by for claim in CLAIMS} == {"hypermlp"}
 
 
-def test_the_default_claims_are_those_of_the_papers_with_a_stored_pair():
+def test_the_default_claims_are_of_papers_with_a_stored_pair():
     assert list(claims_on(["R-12o!", "R-12!", "ha:3"])) == ["hypermlp"]
     assert list(claims_on(["ha:3", "S", "R-12!"])) == ["interactions"]
     assert list(claims_on(["S", "S-p"])) == list(claims_on([])) == list(claims_by_paper())

@@ -22,7 +22,7 @@ def by_quantity(table, label="R"):
     return {row.quantity: row for row in table.rows if row.label == label}
 
 
-def test_a_difference_is_that_of_the_one_test_over_seeds():
+def test_a_comparison_has_the_difference_interval_and_p_of_the_test_over_seeds():
     values = {"S": [50.0, 51.0, 53.0], "R": [60.0, 61.0, 60.5, 62.0]}
     (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     sides = terms(values["R"]), terms(values["S"])
@@ -79,7 +79,7 @@ def test_budgets_of_two_suites_are_not_averaged():
 
 
 @pytest.mark.slow
-def test_labels_that_do_not_differ_are_seldom_significant():
+def test_false_positives_of_equal_labels_stay_at_the_error_level():
     rng = np.random.default_rng(1)
     false_verdicts = 0
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_labels_that_do_not_differ_are_seldom_significant():
         ({"S": [10.0], "R": [90.0, 91.0, 92.0]}, "single seed"),
     ],
 )
-def test_a_verdict_is_a_direction_or_the_reason_for_none(values, verdict):
+def test_a_verdict_is_higher_lower_not_significant_or_a_reason(values, verdict):
     (row,) = comparison_table("S", ["R"], frame_of_scores(values)).rows
     assert row.verdict == verdict
     assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
@@ -130,7 +130,7 @@ def test_an_unfinished_seed_does_not_count_and_a_diverged_one_counts_at_chance()
     assert row.difference.p > 0.05
 
 
-def test_a_column_that_one_of_them_lacks_is_left_out():
+def test_a_column_that_one_label_lacks_is_left_out():
     frame = pd.concat([frame_of_scores({"S": [50.0], "R": [51.0]}), frame_of_scores({"S": [50.0]}, ["memorization"])])
     assert list(by_quantity(comparison_table("S", ["R"], frame))) == ["compression"]
 
@@ -161,7 +161,7 @@ def test_comparisons_of_losses_have_the_verdict_lower():
     assert {record["unit"] for record in table.json_rows()} == {"nats_per_token"}
 
 
-def test_the_family_is_all_rows_that_are_tested():
+def test_p_values_of_a_comparison_are_adjusted_over_all_tested_rows():
     rng = np.random.default_rng(2)
     labels = ("S", "R-c", "G-c")
     of_tasks = frame_of_scores({label: rng.normal(50 + 5 * len(label), 2, 4).tolist() for label in labels})

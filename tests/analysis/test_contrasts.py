@@ -45,7 +45,7 @@ def test_the_label_with_the_factor_is_first_in_a_contrast_for_any_order(given, w
 
 
 @pytest.mark.slow
-def test_every_pair_of_one_difference_is_found_once():
+def test_every_pair_that_differs_in_one_factor_is_found_once():
     labels = [*random.Random(0).sample(all_labels(), 150), "D-p"]
     others = ["S-c-q", *(spell({"S", "c", "q", letter}) for letter in FEATURES_BEYOND_TABLE1)]
     labels += [label for label in ("S-p", "R-c-q", *others) if label not in labels]
@@ -64,13 +64,13 @@ def test_no_label_is_in_two_pairs_of_a_contrast():
         assert len(labels) == len(set(labels))
 
 
-def test_labels_without_a_partner_and_of_two_differences_make_no_pair():
+def test_labels_that_differ_in_two_factors_are_not_paired():
     assert pairs_by_contrast(["S", "R-p", "S-c-q"]) == {}
     assert pairs_by_contrast([]) == {}
 
 
 @pytest.mark.slow
-def test_squares_are_the_fours_of_which_every_side_is_a_pair():
+def test_four_labels_are_a_square_if_every_side_is_a_pair():
     labels = expand(["{S,R}{,-p,-c,-pc}", "R-cg-q-{1o,2o,12o}", "R-cg-q", "R-c-q"])
     squares = find_squares(find_pairs(labels))
     found = [frozenset(square) for of_contrasts in squares.values() for square in of_contrasts]
@@ -84,7 +84,7 @@ def test_squares_are_the_fours_of_which_every_side_is_a_pair():
     assert len(found) == len(expected) and set(found) == expected and len(found) > 5
 
 
-def test_a_square_has_both_then_the_second_alone_then_the_first_alone_then_neither():
+def test_labels_of_a_square_are_ordered_from_both_factors_to_neither():
     squares = find_squares(find_pairs(["S", "S-c", "S-pc", "S-p"]))
     (((first, second), of_contrasts),) = squares.items()
     assert (first.short_name, second.short_name) == ("p", "c")
@@ -95,13 +95,13 @@ def test_three_of_four_labels_do_not_form_a_square():
     assert find_squares(find_pairs(["S-c", "S-pc", "S-p"])) == {}
 
 
-def test_the_factor_of_a_contrast_is_that_of_diff():
+def test_the_factor_of_a_contrast_is_the_differing_factor_of_its_pairs():
     for contrast, of_contrast in find_pairs(expand(["@table1"])).items():
         for given, without in of_contrast:
             assert differing_factors(parse(given), parse(without)) == (contrast.factor,)
 
 
-def test_a_family_that_has_a_place_for_softmax_attention_pairs_with_it():
+def test_labels_that_generalize_softmax_attention_are_paired_with_it():
     assert pairs_by_contrast(["S", "hfa:2"]) == {"hfa:orders: 2 vs. 1": [("hfa:2", "S")]}
     assert pairs_by_contrast(["ha:3-p", "S-p", "S"]) == {
         "rope: p vs. none": [("S-p", "S")],

@@ -28,7 +28,7 @@ def nats(*values: float) -> Sample:
 
 
 @pytest.mark.parametrize("margin", [0.05, 0.2, 1.0])
-def test_each_side_is_the_test_of_the_difference_against_the_margin(margin):
+def test_equivalence_tests_the_difference_against_both_margins(margin):
     rng = np.random.default_rng(3)
     first, second = (nats(*rng.normal(mean, spread, 4)) for mean, spread in ((2.0, 0.1), (2.05, 0.05)))
     found, plain = equivalence(first, second, margin), difference(first, second)
@@ -48,7 +48,7 @@ def test_too_few_seeds_and_labels_that_have_not_learned_are_not_equivalent():
     assert equivalence(solved, solved, 15.0).p <= LEVEL  # of which a difference is not tested
 
 
-def test_labels_that_differ_by_the_margin_are_seldom_equivalent():
+def test_false_equivalence_of_labels_at_the_margin_stays_at_the_error_level():
     rng = np.random.default_rng(0)
     equivalent, draws = 0, 200
     for _ in range(draws):
@@ -58,7 +58,7 @@ def test_labels_that_differ_by_the_margin_are_seldom_equivalent():
     assert equivalent <= stats.binom.ppf(0.999, draws, LEVEL)
 
 
-def test_hypotheses_of_a_group_exclude_each_other():
+def test_holm_with_exclusive_hypotheses_controls_the_error():
     rng = np.random.default_rng(0)
     for _ in range(50):
         p_values, groups = rng.uniform(0, 0.1, 6).tolist(), [0, 0, 0, 1, 1, 2]
@@ -94,7 +94,7 @@ def test_a_comparison_has_a_verdict_on_its_margin_for_accuracies_and_losses():
     assert {row.equivalence_verdict for row in rows.values()} == {"not shown"}
 
 
-def test_one_margin_is_of_the_columns_in_points():
+def test_a_single_margin_applies_only_to_columns_in_points():
     rows = margin_rows(CLOSE, 10.0)
     assert rows["compression"].equivalence.margin == 10.0 and rows[LOSS].equivalence is None
     assert rows[LOSS].equivalence_verdict == "" and math.isnan(rows[LOSS].equivalence_p)
@@ -103,7 +103,7 @@ def test_one_margin_is_of_the_columns_in_points():
     assert without["compression"].difference == rows["compression"].difference
 
 
-def test_both_verdicts_of_a_row_share_the_error_of_the_table():
+def test_p_values_of_difference_and_equivalence_are_adjusted_together():
     frames = [frame_of_scores(CLOSE, [task]) for task in MAD_TASKS[:4]]
     table = comparison_table("S", ["R"], pd.concat(frames), within=10.0)
     assert "Margin: 10 points, in every column measured in points." in table.caption
@@ -131,12 +131,12 @@ def test_every_format_has_the_margin_and_its_verdict():
         ({"compression": math.inf}, "^within compression=inf: expected a number above 0"),
     ],
 )
-def test_a_margin_of_nothing_is_refused(within, message):
+def test_wrong_margins_are_refused(within, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         comparison_table("S", ["R"], frame_of_scores(CLOSE), within=within)
 
 
-def test_one_margin_without_a_column_in_points_is_refused():
+def test_a_single_margin_is_refused_if_no_column_is_in_points():
     with pytest.raises(ConfigError, match="no column here is in points; name one of loss_l5"):
         comparison_table("S", ["R"], frame_of_losses({"S": [2.0, 2.1, 2.2], "R": [2.0, 2.1, 2.3]}), within=2.0)
 
@@ -150,7 +150,7 @@ def test_one_margin_without_a_column_in_points_is_refused():
         ("S >= R on compression within 10", "no loss", "supported", "supported"),
     ],
 )
-def test_a_claim_of_no_difference_is_a_sentence(sentence, expects, on_close, on_below):
+def test_sentences_with_a_margin_are_claims_of_equivalence_or_no_loss(sentence, expects, on_close, on_below):
     claim, entry = parse_claim(sentence)
     assert claim.expects == expects and entry["within"] == 10
     for values, verdict in ((CLOSE, on_close), (BELOW, on_below)):
@@ -165,7 +165,7 @@ def test_a_claim_of_no_loss_needs_a_margin():
         parse_claim("R >= S on compression")
 
 
-def test_three_seeds_that_agree_show_a_wide_margin_only():
+def test_three_identical_seeds_show_equivalence_only_within_a_wide_margin():
     three = {label: values[:3] for label, values in CLOSE.items()}
     for margin, verdict in ((5, "not enough data"), (20, "supported")):
         claim, _ = parse_claim(f"R >= S on compression within {margin}")

@@ -33,7 +33,7 @@ def of(found: list[Finding], name: str, quantity: str = MAD_AVERAGE) -> Finding:
     return next(one for one in found if (one.claim.name, one.quantity) == (name, quantity))
 
 
-def test_a_claim_is_a_difference_tested_against_its_line():
+def test_a_claim_is_tested_as_a_difference_against_its_threshold():
     scores = averaged(COLLAPSE)
     lag = of(findings(scores), "lag")
     samples = samples_of(scores)[MAD_AVERAGE]
@@ -47,7 +47,7 @@ def test_a_claim_is_a_difference_tested_against_its_line():
     assert lag.command == "madbench run R-12o! R-12! --seeds 0-4"
 
 
-def test_an_adjusted_p_of_exactly_the_level_decides(monkeypatch):
+def test_an_adjusted_p_value_equal_to_the_level_is_significant(monkeypatch):
     p = of(findings(averaged(COLLAPSE)), "lag").p_holm
     for level, verdict in ((p, "supported"), (math.nextafter(p, 0), "not enough data")):
         monkeypatch.setattr("madbench.analysis.findings.LEVEL", level)
@@ -60,7 +60,7 @@ def test_a_claim_of_a_large_gain_is_not_supported_by_a_small_one():
     assert lag.ours.low > 0 and lag.verdict == "contradicted" and "below +17.8" in lag.reason
 
 
-def test_a_lower_loss_is_a_gain_and_a_collapse_the_other_way_contradicts():
+def test_a_lower_loss_is_a_gain_and_a_higher_one_contradicts_the_claim():
     values = {"R-12o!": [3.0, 3.02, 3.04], "R-12!": [5.0, 5.2, 5.1]}
     found = findings(frame_of_losses(values))
     lag = of(found, "lag", LOSS)
@@ -114,7 +114,7 @@ def test_diverged_seeds_count_at_chance_and_unfinished_ones_not_at_all():
     assert lag.p < 0.001 and lag.verdict == "supported"
 
 
-def test_pairs_with_three_seeds_count_and_without_any_those_that_are_stored():
+def test_a_claim_uses_pairs_with_three_seeds_or_else_all_stored_pairs():
     values = {"R-12o!": [60.0, 61.0, 62.0], "R-12!": [9.0, 10.0, 11.0], "G-12o!": [50.0, 51.0], "G-12!": [10.0] * 3}
     lag = of(findings(averaged(values)), "lag")
     assert (lag.n, list(lag.pairs)) == (3, [("R-12o!", "R-12!")])
@@ -140,7 +140,7 @@ def test_a_claim_on_every_pair_needs_all_pairs_and_is_decided_by_the_worst():
     assert of(findings(averaged(clearly), claims=[BY_NAME["headline"]]), "headline").verdict == "contradicted"
 
 
-def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
+def test_a_claim_of_equality_needs_the_margin_and_not_just_a_large_p_value():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
     softmax = of(findings(averaged(noisy)), "softmax")
     assert softmax.threshold == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
@@ -169,7 +169,7 @@ def test_an_expectation_of_one_column_decides_whether_both_directions_are_tested
     assert of(findings(better, claims=[of_other_columns]), "softmax").verdict == "supported"
 
 
-def test_a_solved_task_has_nothing_to_gain_and_an_unlearned_one_says_nothing():
+def test_claims_on_solved_and_on_unlearned_tasks_are_not_testable():
     solved = {"R-cg-q-12o": [100.0] * 3, "R-cg-q": [99.9] * 3}
     names = ("noisy_in_context_recall", "memorization")
     noisy, memorization = findings(
@@ -204,7 +204,7 @@ DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o"
         ("G-cg-q-12o", 100.5, -0.5, "GLU", "not enough data"),
     ],
 )
-def test_the_dominant_factor_is_held_against_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):
+def test_the_dominant_factor_is_compared_with_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):
     noise = np.random.default_rng(1).normal(size=(6, 6))
     values = {name: [*(level + row)] for row, (name, level) in zip(noise, (DOMINANT | {label: mean}).items())}
     dominant = of(findings(averaged(values), claims=[BY_NAME["dominant"]]), "dominant")
@@ -214,7 +214,7 @@ def test_the_dominant_factor_is_held_against_the_next_largest_of_either_sign(lab
     assert of(findings(averaged(without)), "dominant").missing == ("R-g-q-12o",)
 
 
-def test_claims_are_the_family_of_the_adjustment():
+def test_p_values_of_claims_are_adjusted_over_all_tested_claims():
     values = COLLAPSE | {"R-pc": [50.0, 52.0, 54.0], "S-pc": [50.1, 51.0, 53.0]}
     both = [one for one in findings(averaged(values)) if not math.isnan(one.p)]
     first, second = sorted(one.p for one in both)

@@ -55,13 +55,13 @@ def test_a_finding_is_a_row_below_the_heading_of_its_group():
     assert noisy[1].startswith("+0.0 ±") and noisy[1] == found["Mixing hardly helps memorization"][1]
 
 
-def test_an_interval_stands_beside_what_is_not_tested():
+def test_untestable_findings_still_show_their_interval():
     unequal = {"R-cg-q-12o": [99.0] * 3, "R-cg-q": [98.0] * 8}
     text = rows(findings_table(findings(frame_of_scores(unequal))))["Mixing helps compression"]
     assert "±" in text[1] and text[3] == "not testable"
 
 
-def test_a_loss_is_a_row_of_its_own_below_its_claim_or_the_claims_row_where_it_is_alone():
+def test_a_finding_on_losses_is_below_that_on_accuracy_or_alone():
     both = [line[0] for line in table(losses={"S": [3.0]}).text_rows()[1]]
     assert both[1:3] == ["Softmax is not essential", "  on L5 loss"]
     alone = table(None, {"R-12o!": [3.0, 3.1], "R-12!": [4.0, 4.3]})
@@ -71,7 +71,7 @@ def test_a_loss_is_a_row_of_its_own_below_its_claim_or_the_claims_row_where_it_i
     assert "0.022 nats" in alone.notes and "0.022 nats" not in table().notes
 
 
-def test_a_first_row_is_of_the_quantity_that_the_heading_of_its_group_names():
+def test_the_first_row_of_a_claim_has_the_quantity_of_its_group_heading():
     heading = ""
     for row, line in zip(*_rows_and_lines(table(losses={"S": [3.0]}))):
         heading = line if row is None else heading
@@ -99,7 +99,7 @@ def test_a_table_fits_80_columns_without_the_reasons():
 
 
 @pytest.mark.slow
-def test_notes_say_how_a_verdict_comes_about():
+def test_notes_state_the_test_the_correction_and_the_minimum_of_seeds():
     found = table()
     assert found.notes.startswith("A protocol. ") and found.caption.startswith(
         "Gains in percentage points of accuracy; more is better. Published: Table 1, one seed; *:"

@@ -42,7 +42,7 @@ OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall
 
 
 @pytest.mark.parametrize("profile, overrides", OTHER)
-def test_a_label_that_answers_as_the_heuristic_does_has_learned_nothing(profile, overrides):
+def test_a_label_at_the_heuristic_has_not_learned_the_task(profile, overrides):
     jobs = jobs_of(*overrides, tasks=["in_context_recall"], profile=profile)
     line = baseline_values(HEURISTIC, jobs)["in_context_recall"]
     scores = scores_of(jobs, lambda job: line / 100 + 0.004 + 0.001 * job.seed)
@@ -51,14 +51,14 @@ def test_a_label_that_answers_as_the_heuristic_does_has_learned_nothing(profile,
     assert first.scale.chance < 0.8 * first.mean  # above chance by far
 
 
-def test_in_context_recall_at_33_percent_is_not_learned_and_at_40_it_is():
+def test_in_context_recall_is_learned_at_40_percent_but_not_at_33():
     jobs = jobs_of(tasks=["in_context_recall"])
     for accuracy, has_learned in ((0.331, False), (0.40, True)):
         sample = samples_of(scores_of(jobs, lambda job, value=accuracy: value))["in_context_recall"]["S"]
         assert sample.has_learned is has_learned
 
 
-def test_the_heuristic_of_an_average_is_the_mean_of_its_tasks_and_one_learned_task_is_enough():
+def test_an_average_is_learned_if_one_of_its_tasks_is():
     jobs = jobs_of()
     values = baseline_values(HEURISTIC, jobs)
     assert values[MAD_AVERAGE] == pytest.approx(sum(values[task] for task in MAD_TASKS) / 6)
@@ -77,7 +77,7 @@ def test_several_settings_have_the_mean_of_their_heuristics():
     assert baseline_values(HEURISTIC, jobs) == {"compression": pytest.approx(sum(settings.values()) / len(settings))}
 
 
-def test_a_guess_is_below_the_best_answer_without_context_or_as_good():
+def test_chance_never_exceeds_the_heuristic():
     chance, heuristic = (baseline_values(one, jobs_of()) for one in BASELINES)
     assert BASELINES == (CHANCE, HEURISTIC) and all(heuristic[name] >= chance[name] - 0.01 for name in chance)
 

@@ -75,7 +75,7 @@ def test_a_weighted_sum_is_the_formula_of_the_method_page_with_squared_weights()
 
 
 @pytest.mark.parametrize("limits", [(0.0, 100.0), (-20.0, 100.0)])
-def test_an_interval_ends_where_differences_of_the_column_do(limits):
+def test_intervals_are_cut_at_the_largest_possible_difference(limits):
     scale = Scale(chance=4.0, limits=limits)
     high, low = of(99, 60, 100, scale=scale), of(limits[0], 45, limits[0] + 1, scale=scale)
     for weight in (1.0, 2.0):
@@ -89,14 +89,14 @@ def test_a_difference_of_two_seeds_each_has_an_interval_and_no_test():
     assert (found.low, found.high) == pytest.approx(interval_of(gap, both)) and math.isnan(found.p)
 
 
-def test_seeds_a_quarter_of_the_range_apart_may_still_hide_a_split_and_further_ones_show_it():
+def test_seeds_more_than_a_quarter_of_the_range_apart_count_as_a_split():
     for values in ((40.0, 50.0, 65.0), (40.0, 50.0, 65.1)):
         _, half = interval_of(0, [terms(values)])
         assert of(*values).half_width == pytest.approx(half)
     assert of(40, 50, 65).terms.variances.shape == (2,) and of(40, 50, 65.1).terms.variances[1] == 0
 
 
-def test_an_average_has_the_terms_of_its_parts_or_its_own_scatter():
+def test_the_interval_of_an_average_is_from_its_parts_or_from_its_own_seeds():
     rng = np.random.default_rng(0)
     parts = tuple(of(*rng.normal(60, 2, 3)) for _ in range(6))
     average = Sample(np.mean([part.values for part in parts], axis=0), ACCURACY, parts=parts)
@@ -179,7 +179,7 @@ def test_a_sample_without_a_seed_or_with_one_has_no_interval():
     assert low < 99.5 and high == 100.0
 
 
-def test_an_interval_without_limits_goes_both_ways():
+def test_an_interval_without_limits_is_symmetric():
     low, high = Sample(np.array([-1.0, 0.0, 1.0])).interval
     assert low == -high < -1
 
@@ -191,7 +191,7 @@ def test_the_interval_of_a_share_is_that_of_clopper_and_pearson():
             assert binomial_interval(k, n) == pytest.approx((expected.low, expected.high))
 
 
-def test_many_samples_at_once_are_those_one_by_one():
+def test_vectorized_terms_equal_those_of_single_samples():
     values = np.random.default_rng(0).normal(60, 5, (7, 2, 3))
     many = terms_of_mean(values, 100.0)
     for i, j in itertools.product(range(7), range(2)):
@@ -199,14 +199,14 @@ def test_many_samples_at_once_are_those_one_by_one():
 
 
 @pytest.mark.parametrize("width", [100.0, math.nan])
-def test_the_terms_of_future_seeds_are_those_of_such_seeds(width):
+def test_planned_terms_equal_terms_of_seeds_with_the_same_variance(width):
     """The mean is far from one, so that the prior of a loss is a share of it."""
     values = np.random.default_rng(2).normal(40, 0.1, 4)
     planned = planned_terms(values.var(ddof=1), values.mean(), len(values), width)
     assert planned.half_width.item() == pytest.approx(terms_of_mean(values, width).half_width.item())
 
 
-def test_holm_multiplies_the_k_th_smallest_by_what_is_left_and_never_falls():
+def test_holm_multiplies_by_the_remaining_tests_and_is_monotone():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.02, math.nan, 0.03])[::2] == pytest.approx([0.04, 0.04])
     assert holm([]) == []
@@ -215,7 +215,7 @@ def test_holm_multiplies_the_k_th_smallest_by_what_is_left_and_never_falls():
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))
-def test_holm_never_reorders_or_lowers(p_values):
+def test_holm_keeps_the_order_and_never_lowers_a_p_value(p_values):
     adjusted = holm(p_values)
     assert all(after >= before for before, after in zip(p_values, adjusted))
     ordered = sorted(range(len(p_values)), key=p_values.__getitem__)
@@ -223,7 +223,7 @@ def test_holm_never_reorders_or_lowers(p_values):
 
 
 @pytest.mark.slow
-def test_marks_of_two_labels_are_the_verdicts_of_compare():
+def test_marks_of_two_labels_agree_with_the_verdict_of_compare():
     rng, contradictions, decided = np.random.default_rng(0), 0, 0
     columns = MAD.columns(MAD_TASKS)
     for _ in range(40):
@@ -243,13 +243,13 @@ def test_marks_of_two_labels_are_the_verdicts_of_compare():
     assert AVERAGE in {column.name for column in columns}
 
 
-def test_the_best_is_never_worse_and_far_labels_are():
+def test_labels_far_from_the_best_are_significantly_worse():
     samples = {"a": of(80, 81, 82), "b": of(78, 80, 79), "c": of(20, 21, 22)}
     assert not_best({"x": (samples, True)}) == {"x": {"c"}}
     assert not_best({"x": (samples, False)}) == {"x": {"a", "b"}}
 
 
-def test_power_is_that_of_simulated_seeds_and_grows_with_gain_and_seeds():
+def test_power_equals_that_of_simulated_seeds_and_grows_with_gain_and_seeds():
     first, second = of(50, 54, 58, 46, 52), of(60, 64, 56, 62, 58)
     weighted = [(1.0, first), (-1.0, second)]
     powers = [power_at(weighted, gain, 5) for gain in (0, 5, 10, 20, 40)]

@@ -36,7 +36,7 @@ def random():
     return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def test_sizes_and_overlaps_of_active_sets_are_those_of_sets(random):
+def test_sizes_and_overlaps_of_active_slots_equal_those_of_python_sets(random):
     active, moved = ((random(B, H, T, T) > 0.3).tril() for _ in range(2))
     found = inspect(Mixer(Probe(active=active), Probe(active=moved)), torch.zeros(B, T, 4)).tables["active"]
     for head, row in enumerate(found):
@@ -68,7 +68,7 @@ def test_independent_sets_overlap_as_chance_says(random):
     assert row["flips"] == 0
 
 
-def test_weights_are_counted_and_placed_as_row_by_row(random):
+def test_statistics_of_weights_equal_those_counted_row_by_row(random):
     weights = (random(B, H, T, T).clamp(min=-0.2) * (random(B, H, T, T) > 0)).tril()
     found = inspect(Mixer(Probe(weights=weights)), torch.zeros(B, T, 4)).tables["weights"]
     for head, row in enumerate(found):
@@ -89,7 +89,7 @@ def test_weights_are_counted_and_placed_as_row_by_row(random):
     assert float(by_lag[1, 3]) == pytest.approx(mean(map(float, shares)))
 
 
-def test_softmax_over_equal_scores_has_as_many_keys_as_it_sees():
+def test_the_effective_number_of_keys_of_uniform_softmax_is_the_row_length():
     weights = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
     (row,) = inspect(Mixer(Probe(weights=weights[None, None])), torch.zeros(1, T, 4)).tables["weights"]
     assert row["keys"] == pytest.approx(mean(range(2, T + 1))) and row["near_zero"] == row["negative"] == 0
@@ -106,7 +106,7 @@ def test_gates_and_matrices_are_described_by_layer():
 
 
 @pytest.mark.slow
-def test_layers_of_a_hybrid_keep_their_numbers_and_show_what_they_have():
+def test_inspection_of_a_hybrid_keeps_the_layer_numbers():
     blocks = [build(label, 8, T, budget="paper") for label in ("KDA", "R", "KDA", "MLA")]
     found = inspect(torch.nn.Sequential(*blocks), torch.randn(2, T, 8))
     assert found.layers == [2, 4] == sorted({row["layer"] for row in found.tables["weights"]})

@@ -26,7 +26,7 @@ def kernel_of(k: torch.Tensor) -> LagKernel:
 
 
 @pytest.mark.parametrize("offset", [1, -1, 3])
-def test_as_much_of_a_shift_as_the_rank_can_hold_is_all_of_it(offset):
+def test_a_shift_matrix_has_a_best_shift_share_of_one(offset):
     shift = torch.diag(torch.ones(LENGTH - abs(offset), dtype=torch.float64), -offset)
     (row,) = kernel_rows(kernel_of(shift), LENGTH)
     assert row["best_shift"] == pytest.approx(1) and row["shift"] == offset
@@ -34,7 +34,7 @@ def test_as_much_of_a_shift_as_the_rank_can_hold_is_all_of_it(offset):
     assert row["best_shift"] > row["best_shift_random"]
 
 
-def test_an_average_over_all_tokens_or_the_newest_is_found_with_its_width():
+def test_an_averaging_kernel_is_found_with_its_window_width():
     for width in (LENGTH, 8):
         average = torch.zeros(LENGTH, LENGTH, dtype=torch.float64)
         average[:width, 5:9] = torch.tensor([1.0, -2.0, 0.5, 1.5])
@@ -50,7 +50,7 @@ def test_a_kernel_of_the_offset_alone_has_a_share_by_offset_of_one():
     assert row["average"] < 0.1
 
 
-def test_shares_are_those_of_loops_over_the_entries():
+def test_structure_shares_equal_loops_over_the_entries():
     k = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).double()
     mass = sum(float(value) ** 2 for value in k.flatten())
     offsets, of_shift = shift_shares(k, rank=2)
@@ -65,7 +65,7 @@ def test_shares_are_those_of_loops_over_the_entries():
     assert structure_shares(k, 2)["by_offset"] == pytest.approx(of_offset / mass)
 
 
-def test_random_tables_are_above_their_own_quantile_as_often_as_they_should_be():
+def test_five_percent_of_random_tables_exceed_their_95_percent_quantile():
     torch.manual_seed(5)
     strengths = torch.full((RANK,), 0.5, dtype=torch.float64)
     limit = {name: float(found.quantile(0.95)) for name, found in random_structure_shares(LENGTH, strengths).items()}

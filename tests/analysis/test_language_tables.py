@@ -42,7 +42,7 @@ def rows(table) -> dict[str, dict[str, str]]:
     return {name: dict(zip(headings[1:], line[1:], strict=True)) for name, line in zip(names, lines)}
 
 
-def test_a_run_is_a_row_with_every_column(language_run, language_table):
+def test_a_language_run_has_every_column(language_run, language_table):
     table = language_table([language_run("S", [3.0, 2.0, 1.0]), language_run("R-c", [3.0, 2.2, 1.9], seconds=3.0)])
     assert table.text_rows()[0] == [
         "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s",
@@ -55,7 +55,7 @@ def test_a_run_is_a_row_with_every_column(language_run, language_table):
     assert rows(table)["S"]["to 1.1"] == "30†" and rows(table)["S"]["Val, 6 s"] == "1.100†"
 
 
-def test_cells_are_mean_and_interval_over_seeds(language_run, language_table):
+def test_language_cells_are_mean_and_interval_over_seeds(language_run, language_table):
     finals = [1.0, 1.3, 1.5]
     table = language_table(
         [language_run("S", [final], seed=i) for i, final in enumerate(finals)], thresholds=[1.2, 1.4]
@@ -86,7 +86,7 @@ def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table)
 
 
 @pytest.mark.parametrize("loss", [0.0, math.inf, 800.0])
-def test_a_loss_that_no_model_has_ends_no_table(language_run, language_table, loss):
+def test_absurd_losses_do_not_break_the_table(language_run, language_table, loss):
     runs = [language_run("S", [2.0, loss], [2.0, loss]), language_run("R", [2.0, 1.5])]
     shown = rows(language_table(runs))
     assert shown["R"]["Val"] == "1.600†" and "inf" not in " ".join(shown["S"].values())
@@ -114,7 +114,7 @@ def test_a_table_of_runs_without_bytes_has_no_column_of_bits_per_byte(language_r
         ("wikitext", ["model.value_skip=true"], "cd:id-sm-b1-cg", "29.23"),
     ],
 )
-def test_models_of_a_papers_perplexities_have_them_below_theirs(
+def test_published_perplexities_are_below_the_rows_of_their_models(
     language_run, language_table, profile, overrides, label, published
 ):
     profile = LanguageProfile.load(profile, overrides)
@@ -131,7 +131,7 @@ def test_models_of_a_papers_perplexities_have_them_below_theirs(
     assert "R-c published" not in found and "PPL: exponential of the last loss" in table.notes
 
 
-def test_other_profiles_and_changed_ones_have_no_perplexities(language_run, language_table):
+def test_other_and_changed_profiles_have_no_published_perplexities(language_run, language_table):
     profile = LanguageProfile.load("hyper1", ["training.steps=10000"])
     how = {"model": profile.model_config(), "training": profile.training_config("float32"), "mixer": {}}
     for run in (language_run("S", **how), language_run("S")):
@@ -175,7 +175,7 @@ def test_protocols_are_never_mixed(language_run, language_table, change):
     assert {line.split()[0]: line[-3:] for line in lines} == dict(zip(ids, [": S", ": R"]))
 
 
-def test_labels_that_a_change_leaves_alone_stand_beside_those_that_it_changes(language_run, language_table):
+def test_labels_that_an_override_does_not_affect_share_the_table(language_run, language_table):
     usual = language_run("S").job.mixer
     plain, changed = language_run("S"), language_run("R-12!", mixer=usual | {"mix_rank": 4})
     other = language_run("R-12!", mixer=usual)
@@ -187,7 +187,7 @@ def test_labels_that_a_change_leaves_alone_stand_beside_those_that_it_changes(la
     assert language_protocol(plain, changed).overrides == language_protocol(changed).overrides
 
 
-def test_label_and_seed_are_no_protocol(language_run, language_table):
+def test_label_and_seed_are_not_part_of_a_protocol(language_run, language_table):
     runs = [language_run("S"), language_run("R", seed=7)]
     assert len({language_protocol_id(run.job) for run in runs}) == 1
 
@@ -240,7 +240,7 @@ def test_the_papers_thresholds_hold_where_its_rows_are_shown(language_run, langu
     assert "to 4.1" in language_table([language_run("S", [4.0])]).text_rows()[0]
 
 
-def test_the_caption_says_what_the_numbers_rest_on(language_run, language_table):
+def test_the_notes_state_corpus_model_schedule_and_devices(language_run, language_table):
     notes = language_table([language_run("S"), language_run("R", [3.0, 2.6, 2.2])]).notes
     for fact in [
         "Corpus shelf (c0ffee01), tokens: bytes, 9,000 training tokens of 8,990 bytes, 1,000 validation tokens of 999",
@@ -306,7 +306,7 @@ def test_runs_without_any_details_are_tabulated(language_run, language_table):
     assert rows(table)["S"]["Budget"] == "" and "Corpus c0ffee0123456789" in table.notes
 
 
-def test_a_label_has_an_interval_of_its_own_seeds_alone(language_run, language_table):
+def test_the_interval_of_a_label_depends_on_its_own_seeds_alone(language_run, language_table):
     finals = {"S": [2.0, 2.1], "R": [1.0, 1.3]}
     runs = [language_run(label, [x], seed=i) for label, of_label in finals.items() for i, x in enumerate(of_label)]
     table = language_table([*runs, language_run("G", [0.5])])
@@ -330,19 +330,19 @@ def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run
     assert list(table.sorted_by("loss_l5").rows) == ["S-p", "R-12o!", "R", "G", "S"]
 
 
-def test_two_seeds_have_no_best(language_run, language_table):
+def test_no_label_with_two_seeds_is_marked_best(language_run, language_table):
     runs = [language_run(label, [2.0 + i, 1.0 + i], seed=seed) for i, label in enumerate("SR") for seed in (0, 1)]
     assert not any(record["mark"] for record in language_table(runs, thresholds=[2.5]).json_rows())
 
 
-def test_a_label_that_never_gets_there_is_not_marked(language_run, language_table):
+def test_a_label_that_never_reaches_a_threshold_is_not_marked(language_run, language_table):
     runs = [language_run(label, [2.0 + i + seed / 100], seed=seed) for i, label in enumerate("SR") for seed in range(3)]
     table = language_table(runs, thresholds=[2.5])
     marks = {record["label"]: record["mark"] for record in table.json_rows() if record["task"] == "steps_to_2.5"}
     assert marks["R"] == "" and rows(table)["R"]["to 2.5"] == ""
 
 
-def test_a_brief_table_has_what_the_papers_has(language_run, language_table):
+def test_a_brief_table_has_the_columns_of_the_papers_table(language_run, language_table):
     table = language_table([language_run("S", [2.0]), language_run("R", [2.1])], thresholds=[2.5], is_brief=True)
     assert table.text_rows()[0] == ["Label", "L5", "to 2.5", "Budget", "n"]
     assert "Val" not in table.notes and "Trained on a slide rule." in table.notes

@@ -47,11 +47,11 @@ def test_a_cell_has_its_mark_and_a_smaller_interval():
     assert r"\texttt{R} & \underline{0.9 [2/5]} \\" in text
 
 
-def test_rows_below_another_are_indented_in_the_font_of_the_text():
+def test_published_rows_are_indented_in_latex():
     assert "\n\\quad published & " in latex_of_table(2)
 
 
-def test_a_table_gets_smaller_letters_and_then_broken_cells_before_it_is_too_wide():
+def test_a_wide_latex_table_gets_a_smaller_font_and_then_broken_cells():
     texts = [latex_of_table(columns, "single", ["1 ±5"]) for columns in range(1, 13)]
     forms = [(r"\stack{t}" in text, setting(text)[1]) for text in texts]
     sizes = ["", r"\small", r"\footnotesize", r"\scriptsize"]
@@ -65,7 +65,7 @@ def test_an_interval_in_brackets_is_broken_from_its_number_and_not_within():
     assert r"+0.2\\{[$-$43, +44]}" in text and r"28.5\\{\scriptsize $\pm$1.0}*" in text and r"87.9\\{[4/5]}" in text
 
 
-def test_a_table_that_fits_a_column_on_one_line_stands_in_it_and_others_across_the_page():
+def test_a_narrow_latex_table_fits_a_column_and_wide_ones_span_the_page():
     assert setting(latex_of_table(2))[0] == "table" and setting(latex_of_table(6))[0] == "table*"
     assert setting(latex_of_table(2, "double"))[0] == "table*"
 

@@ -37,14 +37,14 @@ def test_steps_to_a_loss_are_those_of_the_first_evaluation_strictly_below_it():
     assert math.isnan(steps_to(evaluated, 2.8))
 
 
-def test_the_thresholds_of_the_papers_table_are_the_papers():
+def test_the_thresholds_of_the_papers_losses_are_3_3_to_3_0():
     with open(PAPERS / "hypermlp" / "table1.csv", newline="") as file:
         best = min(float(row["nanogpt_loss_l5"]) for row in csv.DictReader(file))
     assert thresholds_above(best) == (3.3, 3.2, 3.1, 3.0)
 
 
 @given(st.floats(0.0, 20.0))
-def test_the_last_threshold_is_the_smallest_multiple_of_a_tenth_above(lowest):
+def test_the_last_threshold_is_the_next_tenth_above_the_lowest_loss(lowest):
     thresholds = thresholds_above(lowest)
     tenths = [round(10 * x) for x in thresholds]
     assert list(thresholds) == [n / 10 for n in tenths]
@@ -53,7 +53,7 @@ def test_the_last_threshold_is_the_smallest_multiple_of_a_tenth_above(lowest):
 
 
 @pytest.mark.parametrize("lowest", [NAN, math.inf, -math.inf, 1e17, 1e300, 1.7e308])
-def test_a_lowest_loss_that_no_model_has_has_no_thresholds(lowest):
+def test_an_absurd_lowest_loss_has_no_thresholds(lowest):
     assert thresholds_above(lowest) == ()
 
 
@@ -72,7 +72,7 @@ def equal_time(runs) -> list[float]:
     return [row["equal_time_validation_loss"] for row in run_losses(runs, [])]
 
 
-def test_equal_time_is_what_every_finished_run_reached(language_run):
+def test_equal_time_is_the_shortest_time_of_finished_runs(language_run):
     fast = language_run("S", [3.0, 2.0, 1.0], seconds=1.0)
     slow = language_run("R", [3.0, 2.0, 1.0], seconds=1.6)
     stopped = language_run("G", [3.0], seconds=0.1, status="diverged")
@@ -123,7 +123,7 @@ def test_curves_survive_the_csv_bit_for_bit(language_run, tmp_path):
     pd.testing.assert_frame_equal(FIGURES["loss"].read(tmp_path / "new" / "curves.csv"), frame, check_exact=True)
 
 
-def test_no_run_is_an_empty_frame():
+def test_loss_curves_of_no_runs_are_an_empty_frame():
     assert loss_curves([]).empty
 
 
@@ -153,7 +153,7 @@ def test_a_file_where_a_folder_should_be_is_a_store_error(tmp_path):
         write_frame(loss_curves([]), tmp_path / "taken" / "curves.csv")
 
 
-def test_a_stored_run_gives_the_curve_it_was_given(language_run, tmp_path):
+def test_a_stored_run_returns_its_loss_curve_exactly(language_run, tmp_path):
     from madbench.store.runs import Store
 
     run = language_run("S", [10 / 3, math.pi])

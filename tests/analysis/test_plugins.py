@@ -58,7 +58,7 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 
 @pytest.mark.slow
-def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
+def test_an_override_for_one_family_leaves_out_unaffected_labels_unless_named(store):
     overrides = parse_overrides(["model.mix_rank=4"])
     (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("evening", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
@@ -70,7 +70,7 @@ def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
 
 
 @pytest.mark.slow
-def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apart(install_example, grid_results):
+def test_a_grid_compares_the_mean_over_its_tasks_and_the_mad_average_separately(install_example, grid_results):
     install_example("task")
 
     def accuracy(job):

@@ -44,7 +44,7 @@ def true_places(means: dict[str, float]) -> dict[str, tuple[int, int]]:
         dict(zip("abcdefgh", np.linspace(50, 64, 8))),
     ],
 )
-def test_all_intervals_of_a_column_hold_at_once_in_95_of_100_tables(means, seeds):
+def test_rank_intervals_of_a_column_hold_jointly_in_95_percent_of_tables(means, seeds):
     """At most 6 of 60 tables may fail: 5% are 3, and three standard errors are 5 more."""
     rng, places, lost = np.random.default_rng([seeds, len(set(means.values()))]), true_places(means), 0
     for _ in range(60):
@@ -53,7 +53,7 @@ def test_all_intervals_of_a_column_hold_at_once_in_95_of_100_tables(means, seeds
     assert lost <= 6
 
 
-def test_an_interval_is_what_the_pairwise_tests_leave():
+def test_the_rank_interval_follows_from_the_pairwise_tests():
     samples = random_samples({"a": 95.0, "b": 90.0, "c": 60.0, "d": 59.0}, 5, np.random.default_rng(1))
     pairs = [*itertools.permutations(samples, 2)]
     p = dict(zip(pairs, [difference(samples[one], samples[other]).p for one, other in pairs]))
@@ -74,13 +74,13 @@ def test_the_lowest_loss_has_rank_one():
     assert ranks(samples, is_higher_better=False)["b"].place == 1
 
 
-def test_equal_means_share_a_place_and_what_is_not_tested_may_have_any():
+def test_equal_means_share_a_rank():
     solved = {name: Sample(np.full(3, 100.0), SCALE) for name in "ab"}
     found = ranks(solved | {"c": Sample(np.full(3, 20.0), SCALE)}, is_higher_better=True)
     assert [found[name].text for name in "abc"] == ["1 [1,2]", "1 [1,2]", "3 [3,3]"]
 
 
-def test_labels_compete_for_ranks_as_for_marks():
+def test_labels_that_cannot_be_best_have_no_rank():
     scores = frame_of_scores(
         {"S": [60.0, 61.0, 62.0], "R": [90.0, 91.0, 92.0], "G": [50.0, 51.0], "R-12!": [99.0, 99.0, 99.0]}
     )

@@ -117,13 +117,13 @@ def test_a_table_passes_through_few_files(calls):
 
 
 @pytest.mark.slow
-def test_few_calls_of_a_table_go_back_up(calls):
+def test_few_calls_of_a_table_go_up_the_import_order(calls):
     found = [(caller, called) for caller, called in climbs(calls) if not caller.startswith("cli/")]
     assert ("suites/suite_table.py", "suites/mad/suite.py") in found and len(found) <= MOST_CLIMBS, found
 
 
 @pytest.mark.slow
-def test_a_call_goes_up_only_against_the_imports():
+def test_a_call_is_a_climb_only_against_the_import_order():
     down, up, across = (
         ("analysis/selection.py", "suites/__init__.py"),
         ("config.py", "suites/tokens.py"),

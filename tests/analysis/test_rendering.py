@@ -48,25 +48,25 @@ def test_marks_are_bold_and_underlined_on_a_terminal_of_any_width(width):
 
 
 @pytest.mark.parametrize("width", [120, 40, 30])
-def test_plain_text_has_signs_for_the_marks(width):
+def test_plain_text_marks_cells_with_a_star_or_tilde(width):
     words = on_terminal(Marked(), width, has_styles=False).split()
     assert "±0.5*" in words and "±10.25~" in words and "S<b>" in words
 
 
-def test_without_marks_a_table_needs_none():
+def test_a_table_without_marks_is_rendered_plain():
     class Unmarked(Marked):
         marks = TextTable.marks
 
     assert "±0.5*" not in on_terminal(Unmarked(), 120, has_styles=False) and "**" not in Unmarked().to_markdown()
 
 
-def test_markdown_marks_with_stars_and_u():
+def test_markdown_marks_cells_with_bold_and_u_tags():
     lines = Marked().to_markdown().splitlines()
     assert lines[2] == r"| S\<b> | **1.0 ±0.5** | 2.0† | 2.0† |"
     assert lines[4] == "| G_12o! | <u>100.0 ±10.25</u> | 41.5 ±14.0 (12/18) | 41.5 ±14.0 (12/18) |"
 
 
-def test_latex_has_the_packages_it_needs_the_marks_and_a_label_of_its_own():
+def test_latex_names_its_packages_and_has_marks_and_a_label():
     text = Marked().to_latex()
     assert text.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table")
     assert r"\textbf{1.0" in text and r"\underline{100.0" in text and r"\label{tab:results}" in text
@@ -91,7 +91,7 @@ class Read(HTMLParser):
         self.text += data
 
 
-def test_html_is_well_formed_escaped_and_says_what_heads_what():
+def test_html_is_well_formed_and_escaped_with_scopes_on_header_cells():
     made = Marked()
     read = Read(made.to_html())
     at = [tag for tag, _ in read.tags].index("table")
@@ -104,7 +104,7 @@ def test_html_is_well_formed_escaped_and_says_what_heads_what():
     assert '<tr class="published"><th scope="row">published</th>' in made.to_html()
 
 
-def test_a_page_needs_no_other_files():
+def test_an_html_page_loads_no_other_files():
     text = Marked().to_html()
     assert text.startswith("<!DOCTYPE html>")
     assert "http" not in text and "src=" not in text

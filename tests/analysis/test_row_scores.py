@@ -29,7 +29,7 @@ def quick_heuristic(monkeypatch):
     monkeypatch.setattr(type(scoring_of(MAD)), "heuristic", lambda self, job: float(len(job.task)))
 
 
-def test_rows_without_a_result_have_the_scores_that_they_have_by_themselves():
+def test_rows_without_results_are_scored_like_the_whole_frame():
     planned = MAD.jobs(LABELS, MAD.Profile.load("quick", ["learning_rates=[0.001,0.002]"]), seeds=(0, 1))
     short = MAD.jobs(["R-p", "G-p"], MAD.Profile.load("quick"), tasks=["compression"])
     lacking = {"G": 5, "S": 0}  # jobs without a result, of the labels that have some
@@ -42,7 +42,7 @@ def test_rows_without_a_result_have_the_scores_that_they_have_by_themselves():
     pd.testing.assert_frame_equal(scores_of_rows(scoring, outcomes, ()), whole)
 
 
-def test_labels_without_a_run_are_neither_hashed_nor_scored_one_by_one(tmp_path):
+def test_labels_without_runs_are_not_hashed_or_scored_one_by_one(tmp_path):
     store = Store.open(tmp_path / "results")
     for job in MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"]):
         store.finish(job, record(0.5))

@@ -39,7 +39,7 @@ def results(request, grid_results) -> Results:
 
 
 @pytest.mark.slow
-def test_a_contrast_has_one_estimate_one_interval_and_one_p(results):
+def test_every_verb_has_the_same_estimate_and_interval_of_a_contrast(results):
     scores = results.scores
     compared = {row.quantity: row.difference for row in comparison_table(PAIR[1], [PAIR[0]], scores).rows}
     attributed = {one.quantity: one.cases[PAIR] for one in attribution_table(scores, shows_pairs=True).rows}
@@ -73,7 +73,7 @@ def test_records_of_every_verb_have_the_same_numbers(results):
 
 
 @pytest.mark.slow
-def test_a_claim_with_a_line_has_the_same_interval_and_its_own_p(grid_results):
+def test_a_claim_with_a_threshold_has_the_same_interval_and_its_own_p_value(grid_results):
     pair = ("R-12o!", "R-12!")
     made = grid_results(
         pair[::-1], lambda job: 0.995 if job.label == pair[0] else 0.2 + job.seed / 100, tasks=[*MAD_TASKS]

@@ -66,7 +66,7 @@ def first_row(scores: pd.DataFrame) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [0, 2, 3, 6])
-def test_the_digits_that_a_table_prints_decide_nothing(digits, printed):
+def test_printed_digits_change_no_verdict_and_no_mark(digits, printed):
     scores = pd.concat([frame_of_scores(STEADY, MAD_TASKS), frame_of_losses(STEADY_LOSSES)], ignore_index=True)
     before, text = decided(scores), first_row(scores)
     assert "not significant" in before and "best" in before
@@ -76,7 +76,7 @@ def test_the_digits_that_a_table_prints_decide_nothing(digits, printed):
     assert first_row(scores) != text
 
 
-def test_the_step_in_which_values_are_counted_is_that_of_their_column(monkeypatch):
+def test_the_resolution_of_a_sample_is_that_of_its_column(monkeypatch):
     values = {"value": [50.00, 50.02, 50.04], "is_diverged": [False] * 3}
     values |= {"chance": [4.0] * 3, "solved": [90.4] * 3, "ceiling": [100.0] * 3}
     assert sample_of("compression", values).scale.resolution == 0.1
@@ -85,7 +85,7 @@ def test_the_step_in_which_values_are_counted_is_that_of_their_column(monkeypatc
     assert sample_of("compression", values).scale.resolution == 0.001
 
 
-def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():
+def test_the_resolution_of_steps_is_their_greatest_common_divisor():
     values = {"value": [300.0, 450.0, 600.0], "is_diverged": [False] * 3}
     values |= dict.fromkeys(("chance", "solved", "ceiling"), [float("nan")] * 3)
     assert sample_of("steps_to_2.5", values).scale.resolution == 150.0
@@ -94,12 +94,12 @@ def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():
 @pytest.mark.parametrize(
     "name", [*MAD_TASKS, MAD_AVERAGE, *LOSSES, *PERPLEXITIES, "steps_to_3.1", LANGUAGE.column(SPEED).name]
 )
-def test_a_column_prints_the_digits_that_it_counts(name):
+def test_every_column_prints_the_digits_of_its_resolution(name):
     """Otherwise bold means and zero variances would not match the printed numbers."""
     assert column(name).resolution == 10 ** -column(name).digits
 
 
-def test_means_that_are_equal_as_they_are_counted_are_both_the_best():
+def test_means_that_are_equal_at_the_resolution_are_both_best():
     percent = dataclasses.replace(column("compression"), digits=3)
     scale = Scale(4.0, 90.4, 100.0, (0.0, 100.0), 0.1)
     values = {"a": [80.0, 80.1, 80.2], "b": [80.02, 80.12, 80.22], "c": [80.4, 79.6, 79.4]}
@@ -122,7 +122,7 @@ def test_a_label_that_never_reaches_a_loss_is_not_compared(missing):
     assert marks == {"never": "", "late": "within_noise", "soon": "best"}
 
 
-def test_the_parts_of_an_average_are_its_tasks_even_if_only_the_average_is_shown():
+def test_an_average_has_its_tasks_as_parts_even_if_they_are_not_shown():
     scores = frame_of_scores({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
     (cell,) = cells_of(scores, MAD.columns(MAD_TASKS)[-1:])["S"].values()
     assert len(cell.sample.parts) == 6 and cell.interval == samples_of(scores)[MAD_AVERAGE]["S"].interval
@@ -147,7 +147,7 @@ def test_the_range_of_a_column_begins_at_its_lower_limit_or_else_at_chance(limit
 
 
 @pytest.mark.parametrize("values", [(3.0, 5.0), (1.5, 2.0, 4.0), (2.0, 2.0, 2.0, 7.0)])
-def test_the_deviation_is_that_of_a_sample_and_a_single_seed_has_none(values):
+def test_the_deviation_is_the_sample_standard_deviation(values):
     assert sample(*values).deviation == pytest.approx(statistics.stdev(values))
     assert math.isnan(sample(values[0]).deviation)
 
@@ -172,14 +172,14 @@ def test_seeds_of_diverged_runs_are_counted_and_can_be_left_out(diverged, count,
     assert of.finite_values.tolist() == finite
 
 
-def test_the_way_of_a_task_leads_from_its_heuristic_to_the_upper_limit_and_that_of_an_average_is_the_mean():
+def test_headroom_is_the_upper_limit_minus_the_heuristic_averaged_over_parts():
     parts = tuple(sample(70.0, heuristic=heuristic, limits=(0.0, 100.0)) for heuristic in (30.0, 60.0))
     assert [part.headroom for part in parts] == [70.0, 40.0]
     assert Sample(np.array([70.0]), parts=parts).headroom == 55.0
 
 
 @pytest.mark.parametrize("values, splits", [((10.0, 35.0), False), ((10.0, 36.0), True), ((50.0,), False)])
-def test_seeds_split_where_more_than_a_quarter_of_the_range_lies_between_them(values, splits):
+def test_seeds_split_at_gaps_of_more_than_a_quarter_of_the_range(values, splits):
     of = sample(*values, limits=(0.0, 100.0))
     assert of.splits is splits
     assert not Sample(of.values, of.scale, parts=(of, of)).splits  # an average of tasks does not
@@ -193,16 +193,16 @@ def test_seeds_split_where_more_than_a_quarter_of_the_range_lies_between_them(va
         ({"chance": 20.0, "heuristic": 40.0, "ceiling": 100.0}, 43.0),  # the heuristic replaces chance
     ],
 )
-def test_a_task_is_learned_a_twentieth_of_the_way_above_what_needs_no_context(scale, line):
+def test_a_task_is_learned_from_a_twentieth_of_the_headroom_on(scale, line):
     assert [sample(value, **scale).has_learned for value in (line - 0.01, line + 0.01)] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["chance", "heuristic"])
-def test_a_mean_on_the_line_is_not_learned(name):
+def test_a_mean_exactly_at_the_learned_threshold_is_not_learned(name):
     assert not sample(5.0, ceiling=100.0, **{name: 0.0}).has_learned
 
 
-def test_a_mean_as_far_below_chance_as_a_learned_one_is_above_it_counts_as_learned():
+def test_a_mean_far_below_chance_counts_as_learned():
     """Losses fall during learning, and an answer can be systematically wrong."""
     assert [sample(value, chance=20.0, ceiling=100.0).has_learned for value in (16.01, 15.99)] == [False, True]
     assert sample(3.0).has_learned  # nothing is known of the column

@@ -30,7 +30,7 @@ def quick(values) -> pd.DataFrame:
     return frame.assign(heuristic=[QUICK.get(name, math.nan) for name in frame.column])
 
 
-def test_a_threshold_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfect_score_as_in_the_paper():
+def test_thresholds_scale_with_the_headroom_of_the_profile():
     headroom = sum(100 - QUICK[task] for task in MAD_TASKS) / 6
     lag = of(findings(quick(GAINS)), "lag")
     unscaled = of(findings(quick(GAINS), scales=False), "lag")
@@ -43,12 +43,12 @@ def test_a_threshold_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfec
     assert lag.published_agrees and unscaled.published_agrees
 
 
-def test_without_a_known_heuristic_a_threshold_is_in_the_papers_points():
+def test_thresholds_without_a_known_heuristic_are_in_the_papers_points():
     lag = of(findings(frame_of_scores(GAINS, MAD_TASKS)), "lag")
     assert lag.threshold == pytest.approx((81.82 - 46.27) / 2) and math.isnan(lag.published_threshold)
 
 
-def test_margins_scale_and_what_a_user_names_and_losses_do_not():
+def test_margins_scale_but_thresholds_of_users_and_on_losses_do_not():
     values = {"R-pc": [70.0, 70.5, 70.2], "S-pc": [70.1, 70.4, 70.0]}
     softmax = of(findings(quick(values)), "softmax")
     assert abs(softmax.threshold) < abs(softmax.published_threshold) and softmax.threshold < 0

@@ -87,7 +87,7 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
     assert not score.is_diverged
 
 
-def test_the_scores_of_settings_are_those_of_their_chosen_runs():
+def test_scores_of_task_settings_are_those_of_their_chosen_runs():
     found = setting_scores(
         frame(
             {"setting": "b", "accuracy": 0.25, "selection_accuracy": 0.9},
@@ -128,18 +128,18 @@ def test_a_diverged_run_counts_but_is_not_chosen():
     assert (score.done, score.expected, score.diverged) == (3, 3, 2)
 
 
-def test_a_setting_whose_every_run_diverged_counts_at_chance():
+def test_a_task_setting_whose_runs_all_diverged_counts_at_chance():
     score = one(mad_scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
     assert score.value == pytest.approx((60 + 6.25) / 2) and score.is_diverged
     assert (score.done, score.expected, score.diverged) == (2, 2, 1)
 
 
-def test_a_setting_with_runs_left_is_not_said_to_diverge():
+def test_a_task_setting_with_missing_runs_is_not_called_diverged():
     score = one(mad_scores(frame(unfinished("diverged"), unfinished("missing"))))
     assert math.isnan(score.value) and not score.is_diverged
 
 
-def test_the_ceiling_of_a_diverged_setting_is_that_of_other_runs_of_it():
+def test_a_diverged_run_takes_the_ceiling_of_other_runs_of_its_setting():
     collected = frame({"ceiling": 0.8}, unfinished("diverged", seed=1))
     assert mad_scores(collected).ceiling.tolist() == [80.0, 80.0]
 
@@ -151,7 +151,7 @@ def test_failed_and_missing_jobs_do_not_count_as_done(status):
     assert (score.done, score.expected, score.diverged) == (1, 3, 0)
 
 
-def test_nothing_done_is_not_a_number():
+def test_the_score_without_any_run_is_nan():
     score = one(mad_scores(frame(unfinished("missing", budget_ratio=None))))
     assert math.isnan(score.value) and math.isnan(score.budget_ratio)
     assert (score.done, score.expected) == (0, 1)
@@ -231,21 +231,21 @@ def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
 
 
 @pytest.mark.slow
-def test_a_single_seed_and_a_single_rate_and_the_published_fidelity_are_as_before():
+def test_no_seed_is_held_out_with_a_single_seed_or_rate_or_published_fidelity():
     assert values_of([finished_run(0, 0.1, 0.4, 0.9), finished_run(0, 0.2, 0.5, 0.1)]) == {0: 10.0}
     assert values_of([finished_run(seed, 0.1, 0.4, 0.9) for seed in (0, 1)]) == {0: 90.0, 1: 90.0}
     own = [finished_run(seed, rate, rate, rate, fidelity="published") for seed in (0, 1) for rate in (0.1, 0.2)]
     assert values_of(own) == {0: 20.0, 1: 20.0}
 
 
-def test_no_seed_counts_before_the_choosing_one_is_whole():
+def test_no_seed_counts_until_the_seed_that_chooses_the_rate_is_complete():
     runs = [finished_run(0, 0.1, 0.4, 0.9), replace(finished_run(0, 0.2, 0.5, 0.1), record=None)]
     runs += [finished_run(1, rate, 0.5, 0.5) for rate in (0.1, 0.2)]
     assert np.isnan(list(values_of(runs).values())).all()
 
 
 @pytest.mark.slow
-def test_a_label_that_scatters_gains_nothing_from_several_rates():
+def test_choosing_the_rate_on_a_held_out_seed_does_not_favour_noisy_labels():
     rng = np.random.default_rng(0)
     gaps = {"held": [], "own": []}
     for _ in range(20):
@@ -342,7 +342,7 @@ def test_language_models_have_the_columns_of_every_frame(language_run):
     assert mad_scores(frame({})).dtypes.drop("label").equals(found.dtypes.drop("label"))
 
 
-def test_captions_call_a_row_matched_only_where_it_is():
+def test_captions_name_rows_below_the_budget():
     def of(label, ratio):
         return JobOutcome(label, mad_job(label=label), Record("finished", {}, [], {"budget_ratio": ratio}))
 

@@ -67,7 +67,7 @@ def test_labels_are_in_the_order_of_the_grammar_and_other_families_after_them():
     assert in_grammar_order(["zoo:b", "G", "ant:a", "S-p", "S"]) == ["S", "S-p", "G", "ant:a", "zoo:b"]
 
 
-def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selected):
+def test_a_protocol_has_the_jobs_of_labels_and_seeds_with_a_stored_run(fill, selected):
     fill("R-c", "S")
     fill("S", seeds=(2,), overrides=["training.epochs=7"])
     results, warnings = selected(tasks=["compression"])
@@ -78,7 +78,7 @@ def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selec
     assert whole.rows[0].protocol.tasks == list(MAD_TASKS) and len(whole.job_frame(MAD)) == 2 * 6
 
 
-def test_named_labels_stay_without_a_run_in_the_order_given(fill, selected):
+def test_named_labels_without_runs_keep_their_place(fill, selected):
     fill("S", "R")
     results, _ = selected(labels=["G", "S"], tasks=["compression"])
     assert results.labels == ["G", "S"] and results.job_frame(MAD).status.tolist() == ["missing", "finished"]
@@ -132,7 +132,7 @@ def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, selected
         ([(["S"], "quick", ["learning_rates=[1e-3]", "training.epochs=7"])], [(["S"], 2)]),
     ],
 )
-def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(store, selected, fills, expected):
+def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store, selected, fills, expected):
     two = ["compression", "memorization"]
     for labels, name, overrides in fills:
         overrides = [*overrides, *["difficulty=baseline"] * (name == "full")]
@@ -186,7 +186,7 @@ def test_an_error_lists_the_stored_profiles_if_there_are_several_and_none_is_nam
     assert selected(profile="quick")[1] == []
 
 
-def test_a_label_that_alone_is_missing_is_answered_with_the_command_that_trains_it(fill, selected):
+def test_the_error_on_one_missing_label_has_the_command_that_trains_it(fill, selected):
     fill("S", overrides=["training.epochs=7"])
     with pytest.raises(StoreError, match="no run of R-c belongs to .*; this trains it:\n  madbench run R-c"):
         selected(labels=["R-c"], overrides=["training.epochs=7"])
@@ -209,7 +209,7 @@ def test_runs_that_shared_steps_beside_runs_that_did_not_are_noted(store, sizes,
     assert Selection(results=store.root).select().sentences().count(noted) == count
 
 
-def test_runs_by_muon_are_noted_as_trained_alone(store):
+def test_a_note_says_that_runs_by_muon_share_no_steps(store):
     profile = MAD.Profile.load("quick", ["training.optimizer=muon"])
     for job in MAD.jobs(["S"], profile, precision="float32", tasks=["compression"]):
         store.finish(job, Record("finished", METRICS))
@@ -226,7 +226,7 @@ def test_failed_runs_alone_make_no_table(store):
     assert selection.select().scores.value.isna().all()
 
 
-def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
+def test_an_error_names_why_no_stored_run_can_be_shown(store, selected, fill_language):
     with pytest.raises(StoreError, match="no runs of MAD tasks yet; madbench run G-cg-q-12o makes some$"):
         selected()
     with pytest.raises(
@@ -291,7 +291,7 @@ def test_damaged_runs_are_warned_of_once(fill, store, selected):
     assert len(results.labels) == 1 and len(warnings) == 1 and folder.name in warnings[0]
 
 
-def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, selected, language_run):
+def test_overrides_budget_and_corpus_choose_among_language_protocols(fill_language, selected, language_run):
     tiny = LANGUAGE.Profile.load("tiny")
     longer = LANGUAGE.Profile.load("tiny", ["training.steps=600"])
 
@@ -329,7 +329,7 @@ def test_several_protocols_of_language_models_are_left_out_unless_chosen(fill, f
     assert selected(protocol=protocol)[0].has_result(LANGUAGE)
 
 
-def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
+def test_protocols_with_too_few_labels_are_not_selected(fill_language, store):
     fill_language("S")
     for label in ("S", "R"):
         fill_language(label, setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
@@ -360,7 +360,7 @@ def test_the_command_for_another_suite_s_table_names_a_task_that_is_stored(store
         selected(tasks=[TASK])
 
 
-def test_a_store_of_one_suite_is_not_said_to_lack_another(store, selected):
+def test_the_error_on_a_store_of_one_suite_names_no_other_suite(store, selected):
     for job in suites()["signals"].jobs(["S-p"], suites()["signals"].Profile.load("quick", ["training.epochs=7"])):
         store.finish(job, Record("finished", {"accuracy": 0.5}, [], {"budget_ratio": 1.0}))
     with pytest.raises(StoreError) as refused:

@@ -60,7 +60,7 @@ def fill(folder, jobs) -> Store:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
-def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, profile, label, tasks, overrides):
+def test_a_row_has_the_jobs_planned_by_its_profile(tmp_path, no_plan, suite, profile, label, tasks, overrides):
     """Tested for seeds with stored runs, with most runs missing, and with overrides if all runs are stored."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
@@ -72,7 +72,9 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
-def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profile, label, tasks, overrides):
+def test_rows_read_from_the_index_equal_those_planned_by_code(
+    tmp_path, monkeypatch, suite, profile, label, tasks, overrides
+):
     """Tested for a complete row, for one with missing runs, and for one whose seeds have different runs."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
@@ -91,7 +93,7 @@ def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profil
         assert entries and all(entry.is_known for entry in entries)
 
 
-def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):
+def test_reading_stored_rows_makes_no_plan(tmp_path, no_plan):
     suite = find_suite("mad")
     usual, changed = (suite.Profile.load("quick", words) for words in ((), ("training.epochs=7",)))
     tasks = ("compression", "memorization")
@@ -116,7 +118,7 @@ def test_runs_of_an_installed_family_are_read_without_its_budget(tmp_path, no_pl
 
 
 @pytest.mark.slow
-def test_changes_that_have_no_effect_on_some_runs_of_a_label_show_these_runs(tmp_path):
+def test_runs_of_a_label_that_an_override_does_not_affect_are_shown(tmp_path):
     """On the longer task the budget gives R-cg-q-12o a smaller rank than the overridden one, so the override has no
     effect there."""
     suite, tasks = find_suite("mad"), ["compression", "selective_copying"]

@@ -104,11 +104,11 @@ def cell(*values: float, done: int | None = None, expected: int | None = None, d
         (cell(50.0, done=0, expected=6), "-"),
     ],
 )
-def test_a_cell_says_what_it_rests_on(made, text):
+def test_the_text_of_a_cell_shows_interval_seeds_and_missing_jobs(made, text):
     assert made.text(PERCENT, made.n) == text
 
 
-def test_a_cell_of_steps_says_how_many_seeds_get_there_and_has_their_mean():
+def test_a_cell_of_steps_counts_the_seeds_that_reach_the_loss():
     scale = Scale(chance=1000.0, limits=(0.0, math.inf), resolution=10.0, is_counted=True)
     made = Cell(Sample(np.array([300.0, 400.0, 1000.0]), scale, np.array([False, False, True])), 3, 3)
     assert made.text(column("steps_to_2.5"), 3) == "350 [2/3]" and made.mean == 350
@@ -121,7 +121,7 @@ def test_a_cell_of_steps_says_how_many_seeds_get_there_and_has_their_mean():
 
 @pytest.mark.slow
 @given(st.lists(st.floats(0, 100), max_size=7), st.integers(0, 3), st.integers(0, 2))
-def test_the_numbers_of_a_cell_are_complete_and_within_the_limits(values, diverged, lacking):
+def test_numbers_of_a_cell_are_strict_json_within_their_limits(values, diverged, lacking):
     made = cell(
         *values, diverged=diverged, expected=6 * (len(values) + diverged + lacking), done=6 * (len(values) + diverged)
     )
@@ -156,7 +156,7 @@ def test_one_seed_has_no_spread():
     assert (found.mean, found.n) == (50.0, 1) and found.numbers(PERCENT)["spread"] is None
 
 
-def test_a_seed_not_begun_is_left_out_of_the_mean_but_not_of_what_is_expected():
+def test_a_seed_without_runs_counts_as_missing_jobs_but_not_in_the_mean():
     found = table({}, {"seed": 1, "value": NAN, "done": 0}).cells["S"]["compression"]
     assert (found.mean, found.n, found.text(PERCENT)) == (50.0, 1, "50.0† (6/12)")
 
@@ -228,7 +228,7 @@ def test_records_hold_every_cell_and_are_strict_json():
     assert json.loads(json.dumps(made.json_rows(), allow_nan=False)) == [ours, other]
 
 
-def test_csv_is_a_line_a_cell():
+def test_csv_has_one_line_per_cell():
     made = table(*complete(), {"label": "R-q"}, tasks=MAD_TASKS)
     lines = list(csv.DictReader(io.StringIO(made.to_csv())))
     assert len(lines) == 8
@@ -274,7 +274,7 @@ def on_terminal(made: ResultTable, width: int) -> str:
     return text
 
 
-def test_a_wide_terminal_shows_a_line_a_row():
+def test_a_wide_terminal_shows_each_row_on_one_line():
     text = on_terminal(table(*complete(), *complete(seed=1, accuracy=60.0), tasks=MAD_TASKS), 120)
     lines = text.rstrip().splitlines()
     assert len(lines) == 4
@@ -283,7 +283,7 @@ def test_a_wide_terminal_shows_a_line_a_row():
     assert lines[3].split() == "published 35.2 8.9 83.7 29.2 85.0 62.1 50.7".split()
 
 
-def test_80_columns_show_every_number_in_full():
+def test_a_terminal_of_80_columns_shows_every_number_in_full():
     rows = complete("G-pcg-q-12o") + complete("G-pcg-q-12o", seed=1, accuracy=60.0)
     rows[2] |= {"done": 3}
     rows[4] |= DIVERGED
@@ -313,7 +313,7 @@ def test_latex_escapes_what_tex_reads():
     assert unescaped.count("{") == unescaped.count("}")
 
 
-def test_40_columns_show_every_number_in_full_a_line_each():
+def test_a_terminal_of_40_columns_shows_each_number_on_its_own_line():
     made = table(*complete(accuracy=70.0), *complete("R-c", accuracy=60.0), tasks=MAD_TASKS)
     console = Console(width=40, file=io.StringIO())
     console.print(made.to_rich(40))
@@ -332,7 +332,7 @@ def marks_of(made: ResultTable) -> dict[str, str]:
     return {label: cells["compression"].mark for label, cells in made.cells.items()}
 
 
-def test_means_that_are_printed_alike_are_the_best_together():
+def test_means_that_are_printed_alike_are_both_best():
     rows = [
         *seeds_of("S", "compression", 99.98, 100.0, 99.99),
         *seeds_of("R", "compression", 100.0, 100.0, 100.0),
@@ -340,7 +340,7 @@ def test_means_that_are_printed_alike_are_the_best_together():
     assert marks_of(table(*rows)) == {"S": "best", "R": "best"}
 
 
-def test_the_best_and_what_may_be_the_best_are_marked():
+def test_the_best_and_labels_not_significantly_worse_are_marked():
     values = {"S": [50.0, 50.5, 51.0], "R": [50.2, 50.9, 51.0], "G": [20.0, 20.5, 21.0]}
     few, made = (
         table(*(row for label, of_label in values.items() for row in seeds_of(label, "compression", *of_label * times)))
@@ -352,7 +352,7 @@ def test_the_best_and_what_may_be_the_best_are_marked():
     assert "Bold: the best mean of its column, to the digits shown. Underlined: not significantly worse" in made.notes
 
 
-def test_only_repeated_whole_labels_within_the_budget_compete():
+def test_only_complete_labels_with_seeds_within_the_budget_can_be_best():
     rows = [
         *seeds_of("S", "compression", 50.0, 50.5, 51.0),
         *seeds_of("R", "compression", 50.2, 50.9, 51.0),
@@ -383,7 +383,7 @@ def test_one_label_alone_is_not_the_best_of_anything(rivals):
     assert not any(marks_of(made).values()) and "Bold" not in made.caption
 
 
-def test_the_interval_of_a_program_stays_within_0_and_100():
+def test_intervals_in_records_stay_within_0_and_100():
     first, second = table(
         *seeds_of("S", "compression", 1.0, 17.0, 18.0, 2.0, 3.0),
         *seeds_of("R", "compression", 99.0, 99.9, 100.0),
@@ -392,14 +392,14 @@ def test_the_interval_of_a_program_stays_within_0_and_100():
     assert second["high"] <= 100.0 and second["low"] == pytest.approx(92.6, abs=0.1)
 
 
-def test_seeds_that_agree_leave_what_few_seeds_cannot_show():
+def test_identical_seeds_still_have_an_interval():
     made = table(*seeds_of("S", "compression", 100.0, 100.0, 100.0))
     assert made.text_rows()[1][0][1] == "100.0 ±7.0" and made.json_rows()[0]["low"] == pytest.approx(93, abs=0.1)
     assert made.json_rows()[0]["solved_low"] ** 3 == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize("seeds, advice", [(4, " (train 5 seeds for a reliable mean)"), (5, "")])
-def test_seeds_that_split_are_named_with_the_number_of_seeds_that_is_reliable(seeds, advice):
+def test_labels_whose_seeds_split_are_named_with_advice_to_train_five(seeds, advice):
     made = table(*seeds_of("S", "compression", *[99.0] * (seeds - 1), 20.0), *seeds_of("R", "compression", 50.0, 51.0))
     assert f"Solved by some seeds and not by others{advice}: Compr. (S)." in made.caption
 
@@ -409,14 +409,14 @@ def test_a_label_without_a_result_is_a_row():
     assert [row[:2] for row in made.text_rows()[1]] == [["S", "50.0†"], ["  published", "35.2"], ["R-q", "-"]]
 
 
-def test_an_average_whose_tasks_move_together_has_the_interval_of_its_own_seeds():
+def test_an_average_of_correlated_tasks_has_the_interval_of_its_own_seeds():
     made = table(*complete(), *complete(seed=1, accuracy=60.0), tasks=MAD_TASKS)
     assert made.text_rows()[1][0][7] == "57.5 ±63.5"
     three = table(*(row for seed in range(3) for row in complete(seed=seed, accuracy=50.0 + seed)), tasks=MAD_TASKS)
     assert three.text_rows()[1][0][7] == "53.5 ±2.3"
 
 
-def test_no_label_is_the_best_where_none_has_learned_the_task():
+def test_no_label_is_best_on_a_task_that_none_has_learned():
     made = table(*seeds_of("S", "compression", 4.0, 4.1, 4.2), *seeds_of("R", "compression", 5.0, 5.1, 5.2))
     assert not any(marks_of(made).values())
 

@@ -35,7 +35,7 @@ def both(shared_grid_results):
 
 
 @pytest.mark.slow
-def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(both):
+def test_transfer_has_spearmans_correlation_and_the_difference_of_each_pair(both):
     (row,) = transfer(*both)
     here, there = (results.scores.groupby("label", sort=False).value.mean() for results in both)
     assert row.order.value == pytest.approx(stats.spearmanr(here[LABELS], there[LABELS]).statistic)
@@ -48,7 +48,7 @@ def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(
 
 
 @pytest.mark.slow
-def test_pairs_that_differ_here_hold_or_are_turned(both):
+def test_significant_pairs_hold_or_are_reversed_under_the_other_profile(both):
     (row,) = transfer(*both)
     assert {(pair.label, pair.other) for pair in row.reversed_pairs} == {("S-p", "S"), ("S-c", "S")}
     undecided = [pair for pair in row.pairs if not pair.is_decided]
@@ -56,7 +56,7 @@ def test_pairs_that_differ_here_hold_or_are_turned(both):
     assert len(row.decided_pairs) == len(row.pairs) - len(undecided)
 
 
-def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_results):
+def test_pairs_of_a_transfer_have_the_p_value_of_a_comparison(both, grid_results):
     """Two labels have one test, so Holm's adjustment equals that of the comparison."""
     here = dataclasses.replace(both[0], rows=both[0].rows[:2])
     (row,) = transfer(here, both[1])
@@ -65,7 +65,7 @@ def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_re
     assert np.isnan(row.order.value)  # of two labels
 
 
-def test_two_seeds_here_decide_nothing(both):
+def test_two_seeds_decide_no_pair_of_a_transfer(both):
     (row,) = transfer(both[1], both[0])
     assert not row.decided_pairs and row.order.value > 0
 
@@ -85,7 +85,7 @@ def test_the_table_counts_pairs_and_names_those_that_are_reversed(both):
     assert table.keeps_columns(80)
 
 
-def test_nothing_in_common_is_an_error(both, grid_results):
+def test_a_transfer_without_common_labels_is_an_error(both, grid_results):
     other = grid_results(["G", "G-c"], profile="evening")
     with pytest.raises(
         StoreError, match="no two labels have a complete seed of the same column both here and under evening"

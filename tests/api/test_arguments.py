@@ -67,12 +67,12 @@ def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained
 @pytest.mark.parametrize(
     "seeds", [np.arange(3), [np.int64(0), np.int32(1), 2], pd.Series([0, 1, 2]), torch.arange(3)], ids=type
 )
-def test_seeds_may_be_of_numpy_pandas_or_torch(seeds):
+def test_seeds_may_be_numpy_pandas_or_torch_integers(seeds):
     assert [job.seed for job in madbench.plan("S-p", tasks="memorization", seeds=seeds).jobs] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("as_other", [np.float64, np.float16, torch.tensor, np.array])
-def test_changes_of_numpy_and_torch_plan_the_same_jobs(as_other):
+def test_overrides_with_numpy_or_torch_numbers_plan_the_same_jobs(as_other):
     usual = {"learning_rates": [0.5], "weight_decays": 0.25}
     others = {"learning_rates": [as_other(0.5)], "weight_decays": as_other(0.25)}
     first, second = (madbench.plan("S-p", tasks="memorization", overrides=changes).jobs for changes in (usual, others))
@@ -94,7 +94,7 @@ def test_a_sweep_varies_over_arrays_of_numpy(trained, tmp_path):
     assert frame["model.d_model"].tolist() == [16, 32]
 
 
-def test_a_change_of_another_type_is_refused():
+def test_overrides_and_seeds_of_other_types_are_refused():
     with pytest.raises(ConfigError, match="training.epochs"):
         madbench.plan("S-p", tasks="memorization", overrides={"training.epochs": object()})
     with pytest.raises(ConfigError):

@@ -71,7 +71,7 @@ def test_an_error_about_an_option_names_the_argument_in_python(name, main):
         ("no run: madbench run S --group 2 makes some", "no run: madbench run S --group 2 makes some"),
     ],
 )
-def test_only_options_that_the_function_has_are_renamed_and_no_command(text, said):
+def test_error_messages_rename_only_options_that_the_function_has(text, said):
     with pytest.raises(ConfigError) as caught, named_as_arguments({"protocol", "group", "sort_by"}):
         raise ConfigError(text)
     assert str(caught.value) == said

@@ -33,7 +33,7 @@ from references import interval_of, p_of, terms
 
 
 @pytest.mark.slow
-def test_a_table_is_a_row_a_label_and_column(stored):
+def test_a_table_frame_has_one_row_per_label_and_column(stored):
     frame = madbench.table(**stored)
     assert list(zip(frame.label, frame.task, frame.n)) == [(label, "compression", 3) for label in ACCURACIES]
     assert frame["mean"].tolist() == pytest.approx([100 * sum(of) / 3 for of in ACCURACIES.values()])
@@ -67,7 +67,7 @@ def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(sto
 
 
 @pytest.mark.slow
-def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
+def test_a_notebook_shows_frames_as_formatted_tables(stored):
     with pytest.raises(TypeError, match=r"table\(\) has no argument 'names'; display names are given as rename="):
         madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
     frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored)
@@ -144,7 +144,7 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_selection_answers_what_the_functions_do(stored):
+def test_methods_of_a_selection_return_what_the_functions_return(stored):
     selection = madbench.open(stored["results"]).select(**CHOSEN)
     assert selection.table().json_rows() == madbench.table(**stored).to_dict("records")
     effects = [row["estimate"] for row in selection.attribute().json_rows()]
@@ -161,7 +161,7 @@ def test_a_selection_answers_what_the_functions_do(stored):
 
 
 @pytest.mark.slow
-def test_an_audit_has_a_row_a_column(stored):
+def test_an_audit_has_one_row_per_column(stored):
     found = madbench.audit(**stored)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
     with pytest.raises(ConfigError, match="against=quick: its runs are those that are shown"):
@@ -181,7 +181,7 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert {"scores", "effects", "loss"} <= FIGURES.keys()
 
 
-def test_functions_that_show_have_the_choices_of_the_command_line():
+def test_functions_on_stored_runs_have_the_options_of_the_command_line():
     """Each option has its type for editors, and the default and description of its declaration."""
     types, fields = get_type_hints(ChoiceArguments), {field.name: field for field in dataclasses.fields(Choice)}
     assert fields.keys() - {"labels", "results"} == types.keys()
@@ -226,13 +226,13 @@ def flat(value):
     return value if isinstance(value, list | tuple) else [value]
 
 
-def test_strict_is_another_word_for_parameters():
+def test_budget_parameters_means_strict():
     assert madbench.open("none").select("S", budget="parameters").budget == "strict"
     assert madbench.open("none").select("S", budget=None).budget is None
 
 
 @pytest.mark.slow
-def test_functions_that_show_warn_of_what_they_leave_out(stored, tmp_path):
+def test_functions_on_stored_runs_warn_about_damaged_runs(stored, tmp_path):
     (damaged, *_) = (tmp_path / "runs").iterdir()
     (damaged / "record.json").write_text("{")
     with pytest.warns(UserWarning, match=damaged.name):
@@ -245,7 +245,7 @@ def test_an_unknown_argument_suggests_the_nearest():
             function("S-p", task="memorization")
 
 
-def test_functions_that_show_refuse_what_no_verb_takes(stored):
+def test_functions_on_stored_runs_refuse_wrong_arguments(stored):
     for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
         name = getattr(show, "func", show).__name__
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):

@@ -95,7 +95,7 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
 
 
 @pytest.mark.slow
-def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trained):
+def test_a_sweep_trains_failed_runs_again_only_with_retry(tmp_path, trained):
     choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
     trained.records = {"S": Record("failed", error="crash")}
     for count in (1, 0):
@@ -212,7 +212,7 @@ def test_options_of_execution_reach_the_training(tmp_path, trained):
         madbench.run("R", compile="alway", **choices)
 
 
-def test_seeds_and_the_budget_are_written_as_on_the_command_line():
+def test_seeds_and_budget_accept_the_spelling_of_the_command_line():
     first = madbench.plan("S-p", tasks="memorization", seeds="0-2", budget="parameters")
     second = madbench.plan("S-p", tasks="memorization", seeds=[0, 1, 2])
     assert [job.id for job in first.jobs] == [job.id for job in second.jobs]
@@ -272,7 +272,7 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
     assert curves.protocol.str.contains("profile tiny model.d_model=16").all()
 
 
-def test_a_sweep_reads_another_programs_tokens_as_it_is_told(tmp_path, trained):
+def test_a_sweep_reads_token_files_with_the_given_tokenizer_and_dtype(tmp_path, trained):
     ids = np.random.default_rng(0).integers(0, 64, 8000).astype("<u4")
     for name in ("train", "val"):
         ids.tofile(tmp_path / f"{name}.bin")
@@ -301,7 +301,7 @@ def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):
     assert scores["training.epochs"].tolist() == [1, 1, 2, 2] and set(scores.label) == {"S"}
 
 
-def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
+def test_arguments_of_sweep_replace_keys_of_a_grid_file(tmp_path, trained):
     grid = tmp_path / "grid.yaml"
     grid.write_text("labels: [S, R]\ntasks: [compression]\nset: {model.d_model: 16, precision: float32}\nseeds: 0-1\n")
     scores = madbench.sweep(grid, device="cpu", results=tmp_path / "results", seeds=[5])

@@ -23,7 +23,7 @@ def make_job(seed=0):
     return mad_job(seed=seed)
 
 
-def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
+def test_the_seed_decides_which_share_of_runs_is_drawn(tmp_path):
     store = Store.open(tmp_path / "results")
     for seed in range(20):
         store.finish(make_job(seed), RECORD)
@@ -36,7 +36,7 @@ def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
     assert make_job(20).id not in {run.job.id for (run,) in repeatable.draw(1, 0)}
 
 
-def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_count(tmp_path):
+def test_seeds_that_shared_a_step_are_drawn_as_whole_groups(tmp_path):
     store = Store.open(tmp_path / "results")
     for seed in range(6):
         store.finish(make_job(seed), replace(RECORD, details=RECORD.details | {"group": 3}))
@@ -49,7 +49,7 @@ def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_cou
     assert repeatable.count == 1 and repeatable.left_out.total() == 7
 
 
-def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
+def test_a_run_is_trained_again_in_the_group_that_its_record_lists(tmp_path):
     store, jobs = Store.open(tmp_path / "results"), [make_job(seed) for seed in range(5)]
     ids = [jobs[seed].id for seed in (3, 0, 1)]
     whole, parted = {"from_step": 0, "ids": ids}, {"from_step": 0, "ids": [jobs[2].id, jobs[4].id]}
@@ -79,7 +79,7 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
         (Record("diverged", {"loss": 1.0, "nothing": math.nan}), math.inf),
     ],
 )
-def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
+def test_the_difference_of_a_repeated_run_is_the_largest_over_its_metrics(again, difference, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
     assert RepeatedRun(run, again).difference == difference
 
@@ -93,7 +93,7 @@ def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path)
         ([FIRST], "a curve of 2 rows, again 1"),
     ],
 )
-def test_equal_runs_have_equal_curves_but_for_times(again, change, tmp_path):
+def test_curves_of_repeated_runs_are_compared_without_times(again, change, tmp_path):
     run = Run(make_job(), Record("finished", {"loss": 1.0}, [FIRST, LAST]), tmp_path)
     repeat = RepeatedRun(run, Record("finished", {"loss": 1.0}, again))
     assert repeat.change == change and repeat.difference == 0

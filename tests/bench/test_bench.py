@@ -95,7 +95,7 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
     mixer.check_error(errors["dense"], SETUP)
 
 
-def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(monkeypatch):
+def test_in_16_bits_a_path_may_have_twice_the_error_of_the_dense_path(monkeypatch):
     """If scores near zero change their sign, the dense path is as far from float64 as the others."""
     errors, shape, make, paths = (
         {"dense": 0.2, "chunked": 0.37, "sdpa": 0.43},
@@ -158,7 +158,7 @@ def test_an_error_of_a_compiler_is_a_reason():
     assert time_in_turns({"a": fail}, TimingLimits(2), "cpu") == {"a": "AssertionError: no kernel"}
 
 
-def test_length_counts_microseconds_a_token():
+def test_the_length_benchmark_reports_microseconds_per_token():
     rows = list(mixer.measure_lengths(dataclasses.replace(SETUP, labels=["R"], lengths=(8, 16))))
     assert [row["length"] for row in rows] == [8, 16]
     assert rows[1]["us_per_token"] == pytest.approx(1e3 * rows[1]["step_ms"] / 2 / 16)
@@ -170,7 +170,7 @@ def test_a_label_too_long_for_its_budget_is_a_row_with_the_reason():
 
 
 @pytest.mark.slow
-def test_table5_has_softmax_both_ways_and_the_labels():
+def test_the_table5_benchmark_has_flash_and_naive_softmax_and_the_labels():
     rows = list(language.measure_table5(dataclasses.replace(SETUP, d_model=24)))
     names = ["S flash", "S", "R-cg-q-12o", "S naive", *language.PLAIN_LABELS, *language.NAMED_LABELS]
     assert [row["label"] for row in rows if "train_seconds" in row] == names
@@ -197,7 +197,7 @@ def test_the_flops_of_table5_in_the_paper_s_definition_are_the_published_ones():
 
 
 @pytest.mark.slow
-def test_every_row_of_the_paper_s_table5_is_there_with_its_numbers_or_with_the_reason():
+def test_every_row_of_the_papers_table5_has_numbers_or_a_reason():
     setup = dataclasses.replace(SETUP, labels=["G-cg-q-12o"], d_model=24)
     rows = {row["label"]: row for row in language.measure_table5(setup)}
     with open(PAPERS / "hypermlp" / "table5_l40s.csv", newline="") as file:
@@ -211,7 +211,7 @@ def test_every_row_of_the_paper_s_table5_is_there_with_its_numbers_or_with_the_r
 
 
 @pytest.mark.slow
-def test_decoding_has_softmax_beside_it():
+def test_the_decoding_benchmark_includes_softmax_attention():
     rows = list(language.measure_decoding(dataclasses.replace(SETUP, labels=["R-cg-q-12o"])))
     assert [row["label"] for row in rows] == ["S", "R-cg-q-12o"]
     assert rows[0]["speed_over_S"] == 1 and rows[1]["tokens_per_second"] > 0
@@ -246,13 +246,13 @@ def test_training_is_timed_on_the_tasks_of_a_length_and_says_what_is_compiled(mo
     assert compiled == [False] * 2 + [True] * 2
 
 
-def test_kept_bytes_are_those_of_saved_tensors_without_parameters():
+def test_kept_bytes_counts_saved_tensors_without_parameters():
     layer = torch.nn.Linear(4, 4)
     x = torch.randn(8, 4, requires_grad=True)
     assert kept_bytes(layer, lambda: layer(x).exp()) == 2 * 8 * 4 * 4  # the input and the exponential
 
 
-def test_cases_take_turns_and_errors_stay_with_their_case():
+def test_timed_cases_take_turns_and_an_error_affects_only_its_case():
     order = []
 
     def fail():
@@ -279,7 +279,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_part_is_drawn():
+def test_every_part_of_the_benchmark_has_a_figure():
     rows = [
         {"label": "S", "length": n, "shape": f"1x{n}x8", "path": "dense", "step_ms": float(n), "heading": "Compr."}
         | {"train_seconds": 1.0, "train_low_seconds": 0.9, "train_high_seconds": 1.2, "tokens_per_second": 3.0}
@@ -330,12 +330,12 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         (["mixers", "S", "my:gone.M"], "my:gone.M: no module 'gone'"),
     ],
 )
-def test_bench_refuses_wrong_words(words, message):
+def test_bench_refuses_wrong_arguments(words, message):
     result = CliRunner().invoke(app, ["bench", *words])
     assert message in str(result.exception)
 
 
-def test_a_step_that_warms_up_is_timed_after_it(monkeypatch):
+def test_timing_of_a_training_step_starts_after_its_warm_up(monkeypatch):
     class Step:
         warm_up, calls = 4, 0
 
@@ -348,13 +348,13 @@ def test_a_step_that_warms_up_is_timed_after_it(monkeypatch):
     assert steps[0].calls == 3 + 1 + SETUP.limits.rounds
 
 
-def test_no_group_but_the_first_begins_after_the_end():
+def test_after_the_time_limit_only_the_first_label_is_measured():
     late = dataclasses.replace(SETUP, labels=["S", "R"], limits=TimingLimits(5, end=0))
     rows = list(mixer.measure_paths(late))
     assert rows and {row["label"] for row in rows} == {"S"}
 
 
-def test_targets_read_the_rows_they_are_about():
+def test_speed_targets_are_read_from_the_matching_rows():
     glu = {"label": "G-cg-q-12o", "task": "selective_copying", "times_of_S": 2.0, "speed_over_peer": 1.6}
     short = {"label": "R", "length": 32, "speed_over_peer": 1.2}
     rows = [glu | {"length": 64}, glu | {"length": 256, "times_of_S": 1.9}, short | {"task": "memorization"}]
@@ -393,5 +393,5 @@ def test_results_measured_before_an_interrupt_are_shown_and_written(tmp_path, mo
     assert result.exit_code == 130 and len(pd.read_csv(tmp_path / "mixers.csv")) == 1
 
 
-def test_no_path_is_left_out():
+def test_dense_and_chunked_are_among_the_measured_paths():
     assert {"dense", "chunked"} <= set(mixer.paths_of(build("R", 16, 8)))

@@ -14,7 +14,7 @@ SETUP = BenchSetup(LABELS, "cpu", "float32", TimingLimits(2), "quick", (20,), 2,
 
 
 @pytest.mark.slow
-def test_each_label_has_the_mean_costs_of_a_layer_and_their_ratio_to_the_first():
+def test_costs_are_means_per_layer_with_ratios_to_the_first_label():
     rows = {row["label"]: row for row in costs.measure_costs(SETUP)}
     softmax, kda = (solve(label, 16, 2, 20) for label in ("S-p", "KDA"))
     assert rows["KDA"]["state"] == kda.state(20) and rows["S-p"]["state"] == softmax.state(20)
@@ -30,7 +30,7 @@ def test_each_label_has_the_mean_costs_of_a_layer_and_their_ratio_to_the_first()
 
 
 @pytest.mark.slow
-def test_hybrids_are_timed_as_the_mixers_of_one_pattern():
+def test_a_hybrid_is_timed_as_one_period_of_its_pattern():
     setup = BenchSetup(["3xKDA/S-p"], "cpu", "float32", TimingLimits(2), "quick", (16,), 2, 16)
     (row,) = mixer.measure_paths(setup)
     layers = [solve(label, 16, 2, 16, "paper") for label in ("KDA", "KDA", "KDA", "S-p")]

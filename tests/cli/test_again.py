@@ -120,7 +120,7 @@ def test_a_run_with_another_number_is_named_and_the_exit_code_is_1(trained, tmp_
 
 
 @pytest.mark.slow
-def test_an_archive_is_read_as_a_folder_is_and_what_is_damaged_is_named(trained, tmp_path, main, monkeypatch):
+def test_runs_of_an_archive_are_trained_again_and_damaged_ones_named(trained, tmp_path, main, monkeypatch):
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     run = next(run for run in trained.runs() if (run.job.label, run.job.task, run.job.seed) == ("S", "memorization", 0))
     pack(trained, [run.job.id], tmp_path / "runs.tar.xz")
@@ -149,7 +149,7 @@ def test_a_language_model_is_trained_again_on_the_corpus_that_is_named(tmp_path,
     assert rows(ended.stdout)["language_model"][:3] == ["1", "1", "0"]
 
 
-def test_runs_whose_corpus_is_not_given_are_left_out_and_nothing_else_is_a_sentence(tmp_path, main):
+def test_language_runs_without_a_given_corpus_are_left_out_and_counted(tmp_path, main):
     store = Store.open(tmp_path / "results")
     store.finish(language_job("S"), replace(RECORD, curve=[]))
     ended = main("again", store.root)

@@ -19,7 +19,7 @@ def filled(main, fill, store):
 
 
 @pytest.mark.slow
-def test_a_whole_store_goes_into_a_file_and_comes_back_by_the_short_word(filled, store):
+def test_archive_and_import_restore_the_whole_store(filled, store):
     packed = filled("archive")
     assert packed.code == 0
     assert packed.stdout.splitlines()[0].startswith("results.tar.xz: 8 runs, ")
@@ -32,7 +32,7 @@ def test_a_whole_store_goes_into_a_file_and_comes_back_by_the_short_word(filled,
 
 
 @pytest.mark.slow
-def test_labels_and_options_choose_what_table_would_show(filled, tiny):
+def test_labels_and_options_choose_the_archived_runs_as_in_table(filled, tiny):
     filled("archive", "S", "-p", tiny, "-t", "compression", "--output", "s.tar.xz")
     filled("import", "s.tar.xz", "--results", "theirs")
     assert {(job.label, job.task) for job in Store("theirs").jobs().values()} == {("S", "compression")}
@@ -53,7 +53,7 @@ def test_a_failed_run_stays_out_and_a_store_without_results_is_named(main, fill,
     assert "no run has a result" in main("archive", "--results", "failed").stderr
 
 
-def test_other_numbers_stay_and_are_counted(filled, store):
+def test_import_keeps_stored_runs_with_other_numbers_and_counts_them(filled, store):
     filled("archive")
     for job in list(store.jobs().values())[:3]:
         record = store.read(job.id).record
@@ -92,7 +92,7 @@ def test_archive_refuses_missing_runs_and_options_without_effect(filled, words, 
     assert message in ended.stderr
 
 
-def test_a_file_is_replaced_by_force_alone(filled):
+def test_archive_replaces_an_existing_file_only_with_force(filled):
     filled("archive")
     assert "already exists" in filled("archive").stderr
     assert filled("archive", "--force").code == 0
@@ -107,7 +107,7 @@ def test_a_damaged_run_is_named_and_changes_the_exit_code_of_archive(filled, sto
     assert "do not match their checksum" in ended.stderr
 
 
-def test_parquet_is_a_folder_of_tables_of_the_chosen_runs(filled, tiny):
+def test_archive_in_parquet_format_writes_tables_of_the_chosen_runs(filled, tiny):
     parquet = pytest.importorskip("pyarrow.parquet")
     words = ("archive", "S", "-p", tiny, "-t", "compression", "--format", "parquet", "--output", "tables")
     assert filled(*words).stdout == "tables: runs, curves and measurements of 2 runs\n"

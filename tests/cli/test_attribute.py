@@ -29,7 +29,7 @@ def effects(invoke, tiny):
 
 
 @pytest.mark.slow
-def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effects):
+def test_attribute_uses_all_stored_labels_of_a_protocol_unless_some_are_named(fill, effects):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("R", 0.2), ("R-c", 0.4)):
         fill(label, accuracy, (0, 1))
     fill("S-c", 0.9, fidelity="published")
@@ -96,7 +96,7 @@ def test_attribute_has_a_row_per_pair_with_the_option_pairs(fill, invoke, tiny):
 
 
 @pytest.mark.slow
-def test_labels_that_share_nothing_are_an_error(fill, invoke, refuse, tiny):
+def test_labels_that_differ_in_more_than_one_factor_are_an_error(fill, invoke, refuse, tiny):
     fill("S", 0.5)
     fill("R-c", 0.5)
     assert "differ in exactly one factor; madbench run '~G-cg-q-12o'" in refuse(attribute, "--profile", tiny)

@@ -27,7 +27,7 @@ def audited(invoke, tiny):
 
 
 @pytest.mark.slow
-def test_every_suite_that_is_stored_is_audited_and_held_against_the_others(fill, fill_language, audited, tiny):
+def test_every_stored_suite_is_audited_and_correlated_with_the_others(fill, fill_language, audited, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
         for seed in (0, 1):
@@ -48,13 +48,13 @@ def test_labels_and_their_sets_can_be_named(fill, audited, tiny):
     assert audited("{S,R}-c", "S", "--profile", tiny)["compression"]["labels"] == 3
 
 
-def test_labels_without_a_whole_seed_are_an_error_and_not_an_empty_table(fill, invoke, tiny):
+def test_auditing_labels_without_a_complete_seed_is_an_error(fill, invoke, tiny):
     fill("S", 0.5, tasks=["compression"])
     assert isinstance(invoke(audit, "S-c", "--profile", tiny).exception, StoreError)
 
 
 @pytest.mark.slow
-def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fill, invoke, tiny):
+def test_the_audit_table_has_every_column_at_80_columns(fill, invoke, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
     shown = invoke(audit, "--profile", tiny, columns=80).stdout
@@ -68,7 +68,7 @@ def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fi
 
 
 @pytest.mark.slow
-def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
+def test_audit_compares_a_profile_with_another_one(fill, invoke, tiny, tmp_path):
     other = tmp_path / "longer.yaml"
     other.write_text(Path(tiny).read_text().replace("epochs: ", "epochs: 1"))
     for label, accuracy in LABELS.items():
@@ -87,7 +87,7 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     )
 
 
-def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tiny):
+def test_auditing_against_a_profile_without_runs_is_an_error(fill, invoke, tiny):
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     error = invoke(audit, "--profile", tiny, "--against", "evening").exception
     assert isinstance(error, StoreError) and "evening" in str(error)
@@ -101,7 +101,7 @@ def test_audit_names_only_the_command_that_trains_a_profile_without_runs(fill, r
         assert f"madbench run {' '.join(words) or 'LABEL'} --profile evening" in message
 
 
-def test_a_profile_is_not_held_against_itself(fill, refuse, tiny, tmp_path):
+def test_auditing_a_profile_against_itself_is_refused(fill, refuse, tiny, tmp_path):
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     copy = tmp_path / "copy.yaml"
     copy.write_text(Path(tiny).read_text())

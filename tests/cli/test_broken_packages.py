@@ -155,7 +155,7 @@ def test_a_family_whose_labels_cannot_be_listed_is_named_and_the_others_are_list
     assert ["ZeroDivisionError" in row["problem"] for row in rows if "problem" in row] == [True] and len(rows) > 4
 
 
-def test_settings_without_source_are_settings_without_sentences(main, install):
+def test_settings_whose_source_is_unavailable_are_listed_without_descriptions(main, install):
     settings = "Settings = dataclasses.make_dataclass('Settings', [('size', int, 1)], frozen=True)\n"
     source = WHOLE_FAMILY.format(settings=settings, labels="return ()")
     install({"bad_source.py": source}, "madbench.families", "bad = bad_source:FAMILY")
@@ -183,7 +183,7 @@ def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken_task", ["an error that is none", "a file that does not fit"], indirect=True)
-def test_the_file_of_a_broken_task_is_not_sound(main, broken_task):
+def test_validate_reports_the_file_of_a_broken_task(main, broken_task):
     ended = main("validate", "-f", "json")
     assert ended.code == 2
     assert [report["file"] for report in json.loads(ended.stdout) if not report["ok"]] == ["bad"]
@@ -300,7 +300,7 @@ def test_doctor_names_broken_packages_of_every_kind_and_still_finds_the_machine_
 
 
 @pytest.mark.parametrize("name", BROKEN_MODULES)
-def test_a_request_for_a_broken_package_is_answered_with_the_reason_of_its_failure(main, install, name):
+def test_naming_a_broken_package_is_an_error_with_the_reason(main, install, name):
     source, reason = BROKEN_MODULES[name]
     for kind, group in GROUPS.items():
         module = f"asked_{kind}_{'abcdefghij'[list(BROKEN_MODULES).index(name)]}"

@@ -22,25 +22,25 @@ def verdict(sentence: str, **values: list[float]) -> str:
     return row.verdict
 
 
-def test_a_sentence_is_a_claim_on_both_sides_in_the_units_of_the_column():
+def test_a_claim_sentence_expands_sets_and_has_a_threshold_in_column_units():
     claim, entry = parse_claim("@quick > S on in_context_recall,loss_l5 by 5")
     assert claim.pairs[0] == ("S-p", "S") and all(worse == "S" for _, worse in claim.pairs)
     assert claim.quantities == ("in_context_recall", "loss_l5") and entry["by"] == 5
     assert claim_threshold(claim, "in_context_recall", [0], {}) == 5
 
 
-def test_a_factor_has_the_pairs_that_differ_in_it_alone():
+def test_a_claim_on_a_factor_has_the_pairs_that_differ_only_in_it():
     claim, _ = parse_claim("conv in {S,R}{,-c} on mad_average")
     assert set(claim.pairs) == {("S-c", "S"), ("R-c", "R")}
 
 
 @pytest.mark.parametrize("claim", ["S ~ S-p{} on compression{}", "S >= S-p{} on compression{}"])
-def test_a_margin_stands_at_the_end_or_before_the_column(claim):
+def test_a_claim_sentence_has_its_margin_at_the_end_or_before_the_column(claim):
     (after, _), (before, _) = (parse_claim(claim.format(*where)) for where in (("", " within 2"), (" within 2", "")))
     assert replace(before, name="", sentence="") == replace(after, name="", sentence="")
 
 
-def test_labels_of_any_family_and_the_word_every():
+def test_a_claim_sentence_takes_labels_of_any_family_and_every():
     claim, _ = parse_claim("every cd:{gla,deltanet} > S on memorization")
     assert claim.judges == "every pair" and len(claim.pairs) == 2
 
@@ -62,13 +62,13 @@ def test_labels_of_any_family_and_the_word_every():
         ("convo in {S,S-c} on compression", "did you mean 'conv'?"),
     ],
 )
-def test_a_wrong_sentence_of_a_claim_is_refused_with_the_reason(sentence, message):
+def test_a_wrong_claim_sentence_is_refused_with_the_reason(sentence, message):
     with pytest.raises(ConfigError) as refused:
         parse_claim(sentence)
     assert message in str(refused.value)
 
 
-def test_an_effect_to_reach_is_a_line():
+def test_a_claim_with_a_minimum_effect_is_tested_against_it():
     gap = {"S-p": [60.0, 61, 62, 60, 61, 62], "S": [50.0, 51, 52, 50, 51, 52]}
     assert verdict("S-p > S on compression by 5", **gap) == "supported"
     assert verdict("S-p > S on compression by 15", **gap) == "contradicted"
@@ -84,7 +84,7 @@ def test_equality_is_supported_within_its_margin_and_contradicted_on_either_side
     assert verdict("S-p ~ S on compression within 5", **apart) == "contradicted"
 
 
-def test_the_file_is_made_appended_to_and_read_again(main, tmp_path):
+def test_new_claim_appends_to_a_file_and_keeps_its_text(main, tmp_path):
     path = tmp_path / "own.yaml"
     assert main("new", "claim", "S-p > S on compression by 1", "--name", "first", "-o", path).code == 0
     text = path.read_text()
@@ -96,14 +96,14 @@ def test_the_file_is_made_appended_to_and_read_again(main, tmp_path):
     assert again.code == 2 and "has a claim 'first' already" in again.stderr
 
 
-def test_a_claim_is_appended_to_the_papers_own_form_of_file(main, tmp_path):
+def test_new_claim_appends_to_a_file_in_the_format_of_papers(main, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("claims:\n- name: a\n  contrast: S-p > S\n  quantities: [compression]\n")
     assert main("new", "claim", "S-c > S on compression", "--name", "b", "-o", path).code == 0
     assert [claim.name for claim in load_claims(path)] == ["a", "b"]
 
 
-def test_the_papers_claims_are_a_file_as_any():
+def test_load_claims_reads_the_claims_of_a_paper():
     assert load_claims("hypermlp") == CLAIMS
 
 

@@ -221,7 +221,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "R", "--profile", "full"], "no run of S or R belongs to profile full"),
     ],
 )
-def test_compare_refuses_wrong_words(fill, refuse, words, message):
+def test_compare_refuses_wrong_arguments(fill, refuse, words, message):
     fill("S", 0.5)
     assert message in refuse(compare, *words)
 
@@ -248,7 +248,7 @@ def test_every_format_of_compare_has_the_same_values(fill, invoke, tiny):
 
 
 @pytest.mark.slow
-def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
+def test_the_comparison_table_fits_80_columns(fill, fill_language, invoke, tiny):
     for label, accuracy in (("R-pcg-q", 0.5), ("G-pcg-12o!", 0.625)):
         for seed in range(3):
             fill(label, accuracy + seed / 100, [seed])

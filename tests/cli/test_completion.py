@@ -59,13 +59,13 @@ def test_the_last_part_of_a_pattern_is_completed(complete):
     assert complete("madbench run 3xKD") == ["3xKDA"] and "~KDA/cd:gla" in complete("madbench run ~KDA/cd:gl")
 
 
-def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
+def test_words_with_colon_or_at_are_completed_as_bash_splits_them(complete):
     assert "2" in complete("madbench run hfa :") and "2" in complete("madbench run hfa : 2")
     assert complete("madbench run S @ tab") == ["@table1"]
     assert "@table1" in complete("madbench run S @")
 
 
-def test_tasks_profiles_profiles_and_figures_are_completed(complete):
+def test_tasks_profiles_and_figures_are_completed(complete):
     assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
     assert complete("madbench run S -t compression,me") == ["compression,memorization"]
     assert complete("madbench run S -t hunters,ma") == ["hunters,mad"]
@@ -89,7 +89,7 @@ def test_runs_are_completed_by_label_and_by_id(complete, tmp_path, monkeypatch):
     assert complete(f"madbench inspect --results elsewhere {job.id[:3]}") == []
 
 
-def test_values_after_the_equals_sign_at_which_bash_ends_a_word_are_completed(complete, tmp_path):
+def test_values_after_an_equals_sign_are_completed_as_bash_splits_them(complete, tmp_path):
     assert complete("madbench run S --profile = qu") == ["quick"]
     assert {"quick", "full"} <= set(complete("madbench table --profile ="))
     assert complete("madbench table -p quick --tasks = memorization,sel") == ["memorization,selective_copying"]
@@ -162,7 +162,7 @@ def test_paths_of_a_benchmark_are_those_of_its_labels(complete, main):
     assert "these labels have no path 'tiled'" in refused
 
 
-def test_questions_of_madbench_complete_the_tasks_of_an_evaluation(complete):
+def test_built_in_evaluation_tasks_of_language_models_are_completed(complete):
     assert complete("madbench lm evaluate S --tasks continuation,re") == ["continuation,repetition"]
 
 
@@ -192,7 +192,7 @@ def choices(parameter):
     return get_args(annotation)
 
 
-def test_every_argument_and_option_is_completed_or_open():
+def test_every_argument_and_option_has_a_completion_or_is_listed_without():
     command = typer.main.get_command(madbench.cli.app)
     missing = {
         f"{verb} {one.name}"
@@ -212,7 +212,7 @@ def test_a_completion_that_fails_is_empty(complete, tmp_path):
 
 @pytest.mark.slow  # a shell and three starts of madbench
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_a_bash_completes_what_is_typed(tmp_path):
+def test_an_interactive_bash_completes_typed_words(tmp_path):
     program = tmp_path / "madbench"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m madbench "$@"\n')
     program.chmod(0o755)

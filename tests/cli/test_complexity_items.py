@@ -19,7 +19,7 @@ from madbench.papers.making import Request, state_of_verdicts
 TABLES = {"interactions": InteractionsTable, "hypermlp": HyperMLPTable}
 
 
-def test_a_slope_is_the_exponent_of_the_upper_half():
+def test_the_fitted_exponent_uses_the_upper_half_of_lengths():
     assert slope((1, 2, 4, 8, 16), [7, 1, 16, 64, 256]) == pytest.approx(2)
     assert [exponent_verdict(actual, 2) for actual in (1.7, 2.5, 3)] == ["reproduced", "not decided", "contradicted"]
 
@@ -41,7 +41,7 @@ def fast(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
-def test_exponents_as_in_the_table_reproduce_it_and_others_do_not(name, fast):
+def test_the_complexity_item_compares_measured_exponents_with_the_table(name, fast):
     paper = load_paper(name)
     request = Request(paper, paper.item("table3_measured"), device="cpu")
     assert state_of_verdicts(TABLES[name]().decide(request, None).verdicts) == "reproduced"
@@ -57,7 +57,7 @@ def test_the_item_takes_no_settings_of_training(main):
 
 
 @pytest.mark.slow
-def test_the_item_is_made(fast, main, tmp_path):
+def test_the_command_line_reproduces_the_complexity_item(fast, main, tmp_path):
     made = main("paper", "hypermlp", "table3_measured", "--results", tmp_path, "-f", "json")
     assert made.code == 0 and {*json.loads(made.stdout)["verdicts"].values()} == {"reproduced"}, made.stderr
 
@@ -84,7 +84,7 @@ def test_running_sums_of_several_blocks_are_those_of_all_pairs():
         torch.testing.assert_close(rows, mixer(x))
 
 
-def test_passes_are_timed_in_turns_and_the_first_of_each_does_not_count(monkeypatch):
+def test_passes_are_timed_in_turns_without_the_first_of_each(monkeypatch):
     calls = []
     spent = iter([9.0, 9.0, *(t for i in range(complexity.REPEATS) for t in (5.0 - i, 20.0 + i))])
     monkeypatch.setattr(complexity, "own_seconds", lambda run: (run(), next(spent))[1])

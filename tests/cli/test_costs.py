@@ -25,13 +25,13 @@ def test_json_agrees_with_a_count_by_hand(invoke):
     assert row["full_square_flops_per_token"] - row["flops_per_token"] == 2 * (32 + 138) * (128 - 129 / 2)
 
 
-def test_the_default_size_is_that_of_a_job(invoke):
+def test_costs_are_counted_at_the_size_of_a_mad_job_by_default(invoke):
     (row,) = json.loads(invoke(explain, "--cost", "G-cg-q-12o", "-f", "json").output)
     model = MAD.Profile.Model()
     assert row["terms"] == solve("G-cg-q-12o", model.d_model, model.n_head, 128).terms
 
 
-def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
+def test_strict_and_paper_counts_are_shown_under_either_budget(invoke):
     for rule in ("strict", "paper"):
         (row,) = json.loads(invoke(explain, "--cost", "R-12o!", "--budget", rule, "-f", "json").output)
         assert row["budget"] == rule
@@ -59,7 +59,7 @@ def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, re
     assert not invoke(explain, "--cost", "lin:elu", "eps=1e-5").exception
 
 
-def test_a_size_may_be_a_setting_and_settings_of_a_model_belong_to_run(invoke, refuse):
+def test_sizes_can_be_given_as_overrides_but_settings_of_training_cannot(invoke, refuse):
     options, settings = ("--d-model", 64, "--max-len", 32), ("model.d_model=64", "max_len=32")
     rows = [invoke(explain, "--cost", "R-c", "RWKV-7", *words, "-f", "json").output for words in (options, settings)]
     assert rows[0] == rows[1] and json.loads(rows[0])[0]["d_model"] == 64
@@ -73,13 +73,13 @@ def test_a_size_may_be_a_setting_and_settings_of_a_model_belong_to_run(invoke, r
     assert refuse(explain, "--cost", "S-p", "model.mix_rnk=4").endswith("did you mean 'mix_rank'?")
 
 
-def test_the_name_of_a_fidelity_is_no_budget(invoke):
+def test_the_name_of_a_fidelity_is_refused_as_a_budget(invoke):
     result = invoke(explain, "--cost", "S", "--budget", "published")
     assert result.exit_code == 2 and "'paper'" in result.output
 
 
 @pytest.mark.slow
-def test_explain_shows_the_matched_quantity_and_parameters_are_the_strict_budget(invoke):
+def test_explain_cost_shows_the_matched_quantity(invoke):
     (row,) = json.loads(invoke(explain, "--cost", "GDN", "--match", "flops", "-f", "json").output)
     assert row["match"]["quantity"] == "flops" and row["match"]["amount"] == row["flops_per_token"]
     assert row["match"]["target"] == 8 * 128**2 + 2 * 128 * 129
@@ -90,7 +90,7 @@ def test_explain_shows_the_matched_quantity_and_parameters_are_the_strict_budget
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
+def test_costs_of_table_1_fit_the_width_uncut(invoke, columns):
     text = invoke(explain, "--cost", "@table1", columns=columns).output
     assert max(map(len, text.splitlines())) <= columns
     assert "…" not in text
@@ -98,7 +98,7 @@ def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
         assert cell in text
 
 
-def test_one_label_is_broken_down_and_several_only_on_request(invoke):
+def test_costs_of_several_labels_are_broken_down_only_with_terms(invoke):
     def broken_down(*words):
         return invoke(explain, "--cost", *words).output.count("W_q, W_k")
 
@@ -107,7 +107,7 @@ def test_one_label_is_broken_down_and_several_only_on_request(invoke):
     assert broken_down("S-c", "R-c", "--terms") == 2
 
 
-def test_an_infeasible_label_hides_no_other_and_ends_in_its_message(invoke):
+def test_costs_of_other_labels_are_shown_beside_an_infeasible_one(invoke):
     words = ("S-c", "R-cg-q-12o", "R", "--d-model", 32, "--max-len", 1024)
     result = invoke(explain, "--cost", *words)
     assert isinstance(result.exception, BudgetError)
@@ -124,12 +124,12 @@ def test_a_long_list_of_infeasible_labels_is_cut_short(refuse):
     assert message.endswith("and 3 more labels that do not fit")
 
 
-def test_a_size_that_is_no_size_is_a_usage_error(invoke):
+def test_a_size_of_zero_is_a_usage_error(invoke):
     result = invoke(explain, "--cost", "S", "--n-head", 0)
     assert result.exit_code == 2 and "--n-head" in result.output
 
 
-def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for_those(main, refuse):
+def test_a_setting_that_no_label_reads_is_refused(main, refuse):
     assert "mix_rank has no effect on S, R-c; settings of" in refuse(explain, "--cost", "S", "R-c", "--mix-rank", 5)
     assert "registers has no effect on S; settings of" in refuse(explain, "--cost", "S", "model.registers=8")
     shown = main("explain", "--cost", "S", "R-k-q", "R-12!", "--mix-rank", 5, "model.registers=8", "-f", "json")
@@ -140,7 +140,7 @@ def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for
 
 
 @pytest.mark.parametrize(("budget", "named"), [("paper", True), ("strict", False)])
-def test_rows_that_the_papers_ranks_leave_below_the_budget_are_named(invoke, budget, named):
+def test_labels_below_the_budget_under_the_papers_ranks_are_named(invoke, budget, named):
     labels = ("S", "S-c-q", "S-c-v", "R-c-q", "R-c-v", "R-cg-q")
     text = " ".join(invoke(explain, "--cost", *labels, "--budget", budget).output.split())
     sentence = "Smaller than softmax attention, not matched: S-c-q 0.63, S-c-v 0.63, R-c-q 0.63, R-c-v 0.63."

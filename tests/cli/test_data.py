@@ -51,7 +51,7 @@ def test_data_shows_the_heuristic_and_chance_of_a_task(invoke, profile, heuristi
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
+def test_data_in_json_equals_that_of_a_run_with_the_seed(invoke, split):
     content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "-f", "json").output)
     setting = make_setting("selective_copying", content["setting"], "test")
     job = Job("mad", "selective_copying", "S", "", content["setting"], None, {}, None, seed=3)
@@ -95,7 +95,7 @@ def test_an_installed_task_is_listed_shown_and_checked(invoke, install_example):
     assert result.exit_code == 0 and "6,400" in result.output
 
 
-def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
+def test_the_task_setting_comes_from_the_profile_and_overrides(invoke):
     def setting(*words):
         return json.loads(invoke(data, "in_context_recall", "--examples", 1, "-f", "json", *words).output)["setting"]
 
@@ -104,7 +104,7 @@ def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
     assert (changed["seq_len"], changed["vocab_size"], changed["num_test_examples"]) == (8, 10, 2)
 
 
-def test_a_split_of_one_example_is_shown_whole(invoke):
+def test_a_split_with_a_single_example_is_shown(invoke):
     content = json.loads(invoke(data, "compression", "num_test_examples=1", "-f", "json").output)
     assert len(content["examples"]) == 1
 
@@ -126,7 +126,7 @@ def test_check_without_a_task_checks_all_and_fits_80_columns(invoke):
     assert "…" not in result.output and max(map(len, result.output.splitlines())) <= 80
 
 
-def test_check_names_what_breaks_the_rules(invoke, monkeypatch):
+def test_check_lists_violations_of_the_task_rules(invoke, monkeypatch):
     def draw(self, rng, count, training):
         tokens = rng.integers(self.vocab_size - 1, size=(count, self.seq_len))
         return tokens, tokens
@@ -168,5 +168,5 @@ def test_progress_of_a_check_is_for_terminals_and_leaves_the_table_alone(invoke,
         (["compression", "--profile", "quik"], "did you mean 'quick'"),
     ],
 )
-def test_data_refuses_wrong_words(refuse, words, message):
+def test_data_refuses_wrong_arguments(refuse, words, message):
     assert message in refuse(data, *words)

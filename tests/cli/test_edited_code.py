@@ -86,7 +86,7 @@ def plan(main, tiny, *words):
 
 
 @pytest.mark.slow
-def test_a_comment_trains_nothing_again_and_an_edit_says_why(main, tiny, module, fill_edited):
+def test_an_edited_module_trains_again_but_a_comment_does_not(main, tiny, module, fill_edited):
     fill_edited()
     edit(module, MIXER + "# a comment\n\ndef unrelated():\n    return 1\n")
     ended = plan(main, tiny)
@@ -98,7 +98,7 @@ def test_a_comment_trains_nothing_again_and_an_edit_says_why(main, tiny, module,
 
 
 @pytest.mark.slow
-def test_runs_whose_code_an_earlier_madbench_identified_are_named(main, tiny, module, store, fill_edited):
+def test_runs_with_code_identities_of_an_earlier_madbench_are_named(main, tiny, module, store, fill_edited):
     fill_edited()
     for run in list(store.runs()):
         details = {name: value for name, value in run.record.details.items() if name not in ("code", "package_code")}
@@ -114,7 +114,7 @@ def test_runs_whose_code_an_earlier_madbench_identified_are_named(main, tiny, mo
 
 
 @pytest.mark.slow
-def test_runs_with_the_identity_of_an_earlier_madbench_are_shown_with_a_mark(main, tiny, module, store, fill_edited):
+def test_runs_whose_recorded_code_is_unknown_are_marked(main, tiny, module, store, fill_edited):
     fill_edited()
     for run in list(store.runs()):
         details = {name: value for name, value in run.record.details.items() if name not in ("code", "package_code")}
@@ -126,7 +126,7 @@ def test_runs_with_the_identity_of_an_earlier_madbench_are_shown_with_a_mark(mai
 
 
 @pytest.mark.slow
-def test_the_list_of_runs_says_what_changed(main, module, fill_edited):
+def test_ls_runs_names_the_edited_file(main, module, fill_edited):
     fill_edited()
     assert "changed" not in main("ls", "runs").stdout
     edit(module)
@@ -135,7 +135,7 @@ def test_the_list_of_runs_says_what_changed(main, module, fill_edited):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", [{"task": []}, {"task": {"a": 1}}, {1: None}])
-def test_digests_of_odd_types_are_other_digests(package):
+def test_code_digests_of_wrong_types_count_as_other_code(package):
     assert run_code(mad_job("S"), {"package_code": package}).state == "other"
 
 
@@ -184,7 +184,7 @@ def table(main, *words):
 
 
 @pytest.mark.slow
-def test_rows_of_the_code_that_is_here_have_no_mark_and_those_of_other_code_have_one(main, tiny, store, fill_edited):
+def test_only_rows_of_other_code_are_marked(main, tiny, store, fill_edited):
     fill_edited("S")
     fill_edited("S-c", task="0123456789abcdef")
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
@@ -220,7 +220,7 @@ def test_runs_without_digests_have_a_sentence_and_no_mark(main, tiny, fill):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["markdown", "latex", "html", "json", "csv"])
-def test_every_format_marks_the_row_and_keeps_its_bold(main, tiny, fill_edited, format):
+def test_every_format_marks_rows_of_other_code_and_still_shows_the_best(main, tiny, fill_edited, format):
     fill_edited("S", seeds=(0, 1, 2), accuracy=0.9, task="0123456789abcdef")
     fill_edited("S-c", seeds=(0, 1, 2), accuracy=0.1)
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS), "-f", format).stdout
@@ -263,7 +263,7 @@ VERBS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 @pytest.mark.parametrize("change", ["nothing", "edited", "deleted", "trained again"])
-def test_runs_of_every_version_are_shown_or_named(main, tiny, module, fill_edited, tmp_path, verb, change):
+def test_every_verb_shows_or_names_runs_of_every_code_version(main, tiny, module, fill_edited, tmp_path, verb, change):
     claims(tmp_path)
     fill_edited("S", LABEL, seeds=(0, 1, 2))
     if change == "deleted":
@@ -321,7 +321,7 @@ def test_runs_of_an_edited_package_are_shown_with_a_mark(
 
 
 @pytest.mark.slow
-def test_runs_of_a_module_that_is_not_here_are_shown_with_a_mark_by_every_verb(main, tiny, module, store, fill_edited):
+def test_every_verb_marks_runs_of_a_missing_module(main, tiny, module, store, fill_edited):
     fill_edited("S", LABEL, seeds=(0, 1, 2), overrides=["training.epochs=1"])
     packed = main("archive", "--output", "theirs.tar.xz")
     assert "with source code as text: edited_mixer.py; --no-source leaves it out" in packed.stdout

@@ -148,7 +148,7 @@ SHOWN: dict[str, Callable] = {
 """For each figure: the function that gives the sample or difference behind a row of its frame."""
 
 
-def test_every_figure_with_intervals_is_looked_at():
+def test_every_figure_with_intervals_is_tested_here():
     assert set(SHOWN) == {name for name, one in FIGURES.items() if {"low", "high"} & set(one.columns)}
 
 
@@ -167,7 +167,7 @@ def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "effects", "budget"])
-def test_bars_are_as_long_as_the_intervals_or_end_at_the_edge(name, results):
+def test_error_bars_are_the_intervals_clipped_at_the_axis(name, results):
     frame = figure_frame(name, results)
     figure = FIGURES[name].draw(frame)
     axis = int(name == "budget")  # the budget's bars are vertical
@@ -183,7 +183,7 @@ def test_bars_are_as_long_as_the_intervals_or_end_at_the_edge(name, results):
 
 
 @pytest.mark.slow
-def test_the_figure_of_the_budget_has_the_intervals_of_the_average_and_of_the_loss(results, samples):
+def test_the_budget_figure_has_intervals_of_average_and_loss(results, samples):
     frame = figure_frame("budget", results).set_index(["quantity", "label"])
     assert {quantity for quantity, _ in frame.index} == {MAD_AVERAGE, LOSS}
     row = frame.loc[MAD_AVERAGE, "R-pc"]
@@ -192,7 +192,7 @@ def test_the_figure_of_the_budget_has_the_intervals_of_the_average_and_of_the_lo
 
 
 @pytest.mark.slow
-def test_a_bar_of_a_principle_has_the_interval_of_its_sample(results, samples):
+def test_bars_of_principles_have_the_intervals_of_the_samples(results, samples):
     scores = results.scores[results.scores.label.isin(["S", "R"])]
     scores = scores[scores.column.isin(MAD_TASKS)].replace({"label": {"S": "cd:exp-sum-p", "R": "cd:relu-sum-p"}})
     bars = bar_frame(scores, "p")

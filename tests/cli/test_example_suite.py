@@ -43,7 +43,7 @@ def stored(suite, invoke, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
+def test_the_example_suite_has_its_tasks_columns_and_average(suite):
     from madbench.suites import suite_of_task, suites
 
     assert [*suites()] == ["mad", "language", "interactions", "signals", "counting"]
@@ -61,7 +61,7 @@ def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
 
 
 @pytest.mark.slow
-def test_its_rates_are_chosen_by_validation_and_not_by_the_reported_loss(suite, invoke, tmp_path, monkeypatch):
+def test_learning_rates_of_the_example_suite_are_chosen_by_validation_loss(suite, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rates = "learning_rates=[0.001,0.002]"
     profile, store = suite.Profile.load("small", [rates]), Store.open(tmp_path / "results")
@@ -75,7 +75,7 @@ def test_its_rates_are_chosen_by_validation_and_not_by_the_reported_loss(suite, 
 
 
 @pytest.mark.slow
-def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, invoke):
+def test_every_verb_shows_runs_of_the_example_suite(stored, invoke):
     folder, small, trained = stored
     cells = {(cell["label"], cell["task"]): cell for cell in trained["cells"]}
     assert {task for _, task in cells} == {"majority", "parity", "counting_average"}
@@ -102,7 +102,7 @@ def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, i
 
 
 @pytest.mark.slow
-def test_a_broken_suite_fails_alone(install_example, invoke):
+def test_a_broken_suite_leaves_the_built_in_suites_usable(install_example, invoke):
     site = install_example("suite")
     (site / "madbench_counting" / "__init__.py").write_text("raise ValueError('no such thing')\n")
     from madbench.suites import broken_suites, suites
@@ -112,7 +112,7 @@ def test_a_broken_suite_fails_alone(install_example, invoke):
 
 
 @pytest.mark.slow
-def test_missing_data_of_an_installed_suite_are_named_in_its_own_terms(suite, invoke, tmp_path, monkeypatch):
+def test_messages_on_missing_data_use_the_names_of_the_example_suite(suite, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("madbench.analysis.figures.files.save_figure", lambda figure, stem: [])
     store = Store.open(tmp_path / "results")

@@ -43,7 +43,7 @@ def chosen(executor):
     return executor.keywords["connect"].keywords
 
 
-def test_without_a_place_jobs_run_on_this_machine():
+def test_jobs_run_on_this_machine_without_the_option_on():
     assert executor_of(None, "cuda:1", 3) == (None, "cuda:1")
 
 
@@ -93,7 +93,7 @@ def test_a_key_of_another_executor_is_an_error(placed, name, option, value):
         ("slurm:absent.yaml", "absent.yaml"),
     ],
 )
-def test_an_unknown_place_is_an_error(on, says):
+def test_an_unknown_executor_name_is_an_error(on, says):
     with pytest.raises(ConfigError, match=says):
         executor_of(on, "auto", None)
 
@@ -102,7 +102,7 @@ def test_an_unknown_place_is_an_error(on, says):
     ("device", "gpus", "expected"),
     [("auto", None, ("cpu", 0)), ("cuda", None, ("cuda", 1)), ("auto", 2, ("cuda", 2)), ("cpu", 0, ("cpu", 0))],
 )
-def test_the_device_of_the_workers_follows_what_a_job_reserves(placed, device, gpus, expected):
+def test_the_device_of_ray_workers_follows_the_reserved_gpus(placed, device, gpus, expected):
     executor, device = placed("ray", device, gpus_per_job=gpus)
     assert (device, chosen(executor)["config"].gpus_per_job) == expected
 
@@ -131,12 +131,12 @@ def test_devices_that_contradict_are_errors(placed, device, gpus, says):
         (functools.partial(slurm_executor, SlurmConfig(memory_gb=0)), "memory_gb must be above 0, got 0"),
     ],
 )
-def test_nonsense_is_a_users_error(make, says):
+def test_invalid_executor_settings_are_errors_of_the_user(make, says):
     with pytest.raises(ConfigError, match=says):
         make()
 
 
-def test_without_slurm_the_error_says_where_to_go(monkeypatch):
+def test_slurm_without_its_commands_is_an_error_that_names_the_login_node(monkeypatch):
     import submitit
 
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: -1))
@@ -153,7 +153,7 @@ def test_a_missing_extra_is_named(monkeypatch, make, module, extra):
         make()
 
 
-def test_the_workers_device_is_not_looked_for_here_and_decides_the_precision(tiny):
+def test_the_device_of_remote_workers_decides_the_precision(tiny):
     keys = {"labels": ["S"], "profile": tiny, "tasks": ["compression"], "set": {"precision": "auto"}}
     grid = expand_grid(from_mapping(GridFile, keys, "grid"))
     remote = prepare(grid, ExperimentOptions(device="cuda", is_remote=True))
@@ -169,6 +169,6 @@ def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):
     assert resolve_precision("bfloat16", "cpu", is_here=False) == "bfloat16"
 
 
-def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
+def test_a_dry_run_refuses_the_option_on(refuse, tiny):
     message = refuse(sweep, "S", "--profile", tiny, "--on", "ray", "--dry-run")
     assert message == "--dry-run times a few steps on this machine; leave out --on ray"

@@ -12,7 +12,7 @@ from madbench.labels import parse
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-def test_the_screen_has_every_letter_name_and_equation_within_its_width(invoke, columns):
+def test_explain_fits_every_letter_and_equation_into_the_width(invoke, columns):
     text = invoke(explain, "R-pcg-q-12o", columns=columns).output
     assert max(map(len, text.splitlines())) <= columns
     joined = "".join(text.split())
@@ -28,7 +28,7 @@ def test_later_labels_say_how_they_differ_from_the_first(invoke):
     assert text.count("differs from") == 2
 
 
-def test_beside_another_label_only_what_differs_is_explained(invoke):
+def test_explain_of_a_second_label_shows_only_its_differences(invoke):
     text = invoke(explain, "R-cg-q", "G-c-q-1o").output
     assert len(text.splitlines()) < len(invoke(explain, "R-cg-q").output.splitlines()) + 10
     letters = [line.split()[:2] for line in text.splitlines() if line.lstrip()[:2] in ("+ ", "- ")]
@@ -38,14 +38,14 @@ def test_beside_another_label_only_what_differs_is_explained(invoke):
     assert "shares: c " in text and "q QK compressed" in text
 
 
-def test_with_all_every_letter_of_every_label_is_explained(invoke):
+def test_explain_all_shows_every_letter_of_every_label(invoke):
     text = invoke(explain, "R-cg-q", "R-cg-q-12o", "--all").output
     alone = invoke(explain, "R-cg-q-12o").output
     assert text.startswith(invoke(explain, "R-cg-q").output) and alone in text
     assert text.count("differs from") == 1
 
 
-def test_labels_of_two_families_show_all_of_both(invoke):
+def test_explain_of_two_families_shows_all_of_both(invoke):
     text = invoke(explain, "S", "cd:id-sm-bd").output
     assert "- S" in text and "+ id" in text and "+ sm" in text
 

@@ -95,7 +95,7 @@ each = pytest.mark.parametrize(("method", "how"), CASES)
 
 @pytest.mark.slow
 @each
-def test_a_failing_method_stops_no_other_label(main, fail, method, how):
+def test_a_failing_method_of_a_family_stops_no_other_label(main, fail, method, how):
     fail(method, how)
     for words in ("explain S", "ls families", "validate --store", "ls runs -f json"):
         ended = main(*words.split())
@@ -154,7 +154,7 @@ def test_a_family_that_fails_while_a_sweep_trains_fails_its_own_jobs(main, fail,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "how"), [case for case in CASES if case[0] in OWN])
-def test_its_own_labels_end_in_a_sentence_that_names_the_family_and_the_method(main, fail, method, how):
+def test_the_error_of_a_failing_family_names_the_family_and_the_method(main, fail, method, how):
     fail(method, how)
     for words in OWN[method]:
         verb, *options = words.split()

@@ -39,7 +39,7 @@ def test_without_a_store_every_claim_is_shown_with_the_command(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
+def test_findings_of_mad_runs_have_verdicts_on_their_tasks(fill, found, tiny):
     for seed in range(6):
         fill("R-cg-q", 0.2 + seed / 1000, [seed])
         fill("R-cg-q-12o", 0.6 + seed / 1000, [seed])
@@ -53,7 +53,7 @@ def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
 
 
 @pytest.mark.slow
-def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, invoke):
+def test_findings_show_language_models_alone_and_together_with_tasks(fill, fill_language, found, invoke):
     for label, losses in (("R-12o!", (3.0, 3.02, 3.04)), ("R-12!", (5.0, 5.02, 5.01))):
         for seed, loss in enumerate(losses):
             fill_language(label, [loss], seed=seed, details={"corpus": {"name": "shelf", "folder": "books/shelf"}})
@@ -116,6 +116,6 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
         (["--results", "nowhere"], "nowhere: there is no such results folder"),
     ],
 )
-def test_findings_refuses_wrong_words(tmp_path, monkeypatch, refuse, words, message):
+def test_findings_refuses_wrong_arguments(tmp_path, monkeypatch, refuse, words, message):
     monkeypatch.chdir(tmp_path)
     assert message in refuse(findings, *words)

@@ -164,7 +164,7 @@ def test_an_option_that_moved_is_refused_with_its_new_name(main, option):
     assert refused.stderr == f"{option} is now {MOVED_OPTIONS[option]}\n"
 
 
-def test_an_option_of_other_commands_names_the_option_for_its_purpose(main):
+def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(main):
     refused = main("again", "mine.tar.xz", "--results", "there")
     assert refused.code == 2
     assert refused.stderr == "--results: madbench again has no such option; --keep FOLDER keeps the new runs\n"
@@ -180,18 +180,18 @@ def test_a_verb_that_moved_is_refused_with_its_new_name(main, verb, rest):
 
 
 @pytest.mark.parametrize("rest", [(), ("--help",)])
-def test_a_list_that_was_of_a_suite_is_of_its_profiles(main, rest):
+def test_ls_with_a_suite_is_refused_with_its_new_name(main, rest):
     for suite in suites():
         refused = main("ls", suite, *rest)
         assert (refused.code, refused.stdout) == (2, "")
         assert refused.stderr == f"madbench ls {suite} is now madbench ls profiles {suite}\n"
 
 
-def test_a_value_may_look_like_a_former_option(main):
+def test_a_value_that_looks_like_a_former_option_is_accepted(main):
     assert "--json" in main("new", "claim", "S-p > S on compression", "--name", "--json").stdout
 
 
 @pytest.mark.parametrize("paper", ["hypermlp", "coefficients", "interactions", "talk"])
-def test_the_name_of_a_paper_is_no_verb_and_says_which_one_takes_it(main, paper):
+def test_a_paper_given_as_a_verb_is_refused_with_the_right_command(main, paper):
     refused = main(paper, "--seeds", "0")
     assert (refused.code, refused.stderr) == (2, f"{paper} is a paper: madbench paper {paper}\n")

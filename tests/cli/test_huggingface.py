@@ -51,13 +51,13 @@ def open_model(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 
-def test_logits_are_the_model_s(model, folder):
+def test_an_exported_model_has_the_logits_of_the_original(model, folder):
     with torch.inference_mode():
         assert torch.equal(open_model(folder)(IDS).logits, model[0](IDS))
         assert torch.equal(open_model(folder)(IDS, logits_to_keep=3).logits, model[0](IDS)[:, -3:])
 
 
-def test_greedy_text_is_that_of_lm_sample_with_and_without_caches(model, folder):
+def test_greedy_text_equals_that_of_lm_sample_with_and_without_caches(model, folder):
     theirs = open_model(folder)
     written = theirs.generate(IDS[:1], max_new_tokens=6, **GREEDY)[0, 12:].tolist()
     drawn = {"generator": torch.Generator(), "temperature": 0, "vocab_size": 257}
@@ -72,7 +72,7 @@ def test_a_beam_search_is_the_same_with_caches(folder):
     assert torch.equal(theirs.generate(IDS, **options), theirs.generate(IDS, use_cache=False, **options))
 
 
-def test_padding_of_the_vocabulary_is_never_written(folder):
+def test_generation_never_writes_padding_ids_of_the_vocabulary(folder):
     theirs = open_model(folder)
     assert theirs.config.vocab_size == 320
     assert theirs.generate(IDS, max_new_tokens=40, do_sample=True, temperature=50.0, eos_token_id=None).max() < 257
@@ -137,7 +137,7 @@ def test_the_tokenizer_gives_the_same_ids_and_text(kind, tmp_path):
 
 @pytest.mark.parametrize("order", ["madbench.huggingface, transformers", "transformers, madbench.huggingface"])
 @pytest.mark.parametrize("model", LABELS[-1:], indirect=True)
-def test_importing_the_package_is_enough_whichever_comes_first(order, model, folder):
+def test_transformers_opens_the_folder_whatever_the_import_order(order, model, folder):
     code = f"""import {order}
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 assert AutoConfig.from_pretrained({str(folder)!r}).job["label"] == {model[1].job.label!r}
@@ -150,7 +150,7 @@ print(type(model).__name__, len(AutoTokenizer.from_pretrained({str(folder)!r})))
     assert ended.stdout.splitlines()[-1:] == ["MadbenchForCausalLM 257"], ended.stderr
 
 
-def test_the_card_says_what_the_model_is(model, folder):
+def test_the_model_card_states_label_corpus_and_parameters(model, folder):
     card = (folder / "README.md").read_text()
     assert f"| label | {model[1].job.label} |" in card and "| corpus | shelf |" in card
     assert f"| parameters | {sum(p.numel() for p in model[0].parameters()):,} |" in card
@@ -159,7 +159,7 @@ def test_the_card_says_what_the_model_is(model, folder):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["exported"]
 
 
-def test_lm_export_writes_the_folder_of_a_file_of_weights(main, tmp_path):
+def test_lm_export_writes_a_hugging_face_folder_from_a_file_of_weights(main, tmp_path):
     from madbench.text.corpus import open_corpus
     from madbench.text.options import PrepareOptions
     from madbench.text.prepare import prepare

@@ -47,7 +47,7 @@ def test_inspect_describes_a_run_on_one_page_that_is_equal_in_two_calls(keep, in
 
 
 @pytest.mark.slow
-def test_figures_are_written_for_what_the_model_has(keep, invoke, tmp_path):
+def test_inspect_writes_only_figures_that_the_model_has_data_for(keep, invoke, tmp_path):
     (run,) = keep("S", overrides=["model.n_layer=1", "model.n_head=1"])
     shown = invoke(inspect, run, "-o", "pictures").output
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"lags.png", "lags.pdf", "maps.png", "maps.pdf"}
@@ -92,7 +92,7 @@ def test_inspect_refuses_ambiguous_and_missing_runs_with_advice(keep, fill, refu
 
 
 @pytest.mark.slow
-def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
+def test_inspect_finds_a_run_by_suite_or_by_task(keep, invoke, refuse):
     (run,) = keep("S", tasks=("compression",))
     usual = invoke(inspect, run, "--no-figures").output
     assert f"run {run}" in " ".join(usual.split())
@@ -106,7 +106,7 @@ def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
 
 
 @pytest.mark.slow
-def test_models_of_interacting_agents_are_drawn_by_their_own_verb(refuse, store):
+def test_inspect_refuses_models_of_interacting_agents_with_the_right_command(refuse, store):
     profile = InteractionProfile.load("quick")
     job = INTERACTIONS.jobs((), profile, tasks=["alliances"])[0]
     with store.lock(job) as work:

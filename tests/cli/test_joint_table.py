@@ -84,7 +84,7 @@ def test_a_table_has_the_language_model_unless_other_tasks_are_given(fill_both, 
     assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
 
 
-def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse, tiny):
+def test_a_store_with_only_language_models_is_tabulated(fill_both, invoke, refuse, tiny):
     fill_both("S", [], [2.0])
     assert invoke(table, columns=160).stdout.split()[:2] == ["Label", "L5"]
     assert f"no runs of MAD tasks yet; madbench run G-cg-q-12o -p {tiny} makes some" in refuse(
@@ -93,7 +93,7 @@ def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse,
 
 
 @pytest.mark.slow
-def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
+def test_a_store_with_only_mad_runs_is_tabulated(fill_both, shown, refuse, tiny):
     fill_both("S", [0.5])
     assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
     assert "L5" not in shown(whole=True).stdout
@@ -152,7 +152,7 @@ def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, shown):
 
 
 @pytest.mark.slow
-def test_every_format_holds_both_suites(fill_both, shown):
+def test_every_format_of_a_joint_table_has_both_suites(fill_both, shown):
     fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
     outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
@@ -170,7 +170,7 @@ def test_every_format_holds_both_suites(fill_both, shown):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
-def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
+def test_a_joint_table_is_never_wider_than_the_terminal(fill_both, shown, columns):
     for label in ("S-p", "G-pcg-12o!"):
         fill_both(label, [0.5, 0.501], [2.0, 2.1])
     output = shown(whole=True, columns=columns).stdout

@@ -38,7 +38,7 @@ def first_words(output):
 
 
 @pytest.mark.slow
-def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, stored_labels, tiny):
+def test_a_table_without_given_labels_uses_preset_names(main, stored_labels, tiny):
     using_names = main("table", "--profile", tiny, *TASKS)
     assert first_words(using_names.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
 
@@ -118,7 +118,7 @@ def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_lab
     assert set(compared.baseline) == {"Softmax"}
 
 
-def test_explain_has_the_long_form_beside_the_name(invoke):
+def test_explain_shows_the_long_form_of_a_preset_name(invoke):
     text = invoke(explain, "cd:gdn-cg").output
     assert text.splitlines()[0].strip() == f"cd:gdn-cg = {GDN}"
     assert json.loads(invoke(explain, "cd:gdn-cg", "-f", "json").output)[0]["label"] == GDN
@@ -136,12 +136,12 @@ def test_a_message_has_the_label_as_typed(main, fill, tiny):
     assert ended.code == 2 and "cd:gdn-cg" in ended.stderr and GDN not in ended.stderr
 
 
-def test_both_spellings_are_one_label():
+def test_a_preset_name_and_its_long_form_parse_to_one_label():
     assert str(parse("cd:gla-cg")) == str(parse(GLA)) == GLA
 
 
 @pytest.mark.parametrize("word", ["S", "S=", "S-x=y", "S=two\nlines", "S=\x1b[31mred", "S=\u2028", "S=\ud800"])
-def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
+def test_a_wrong_value_of_rename_is_an_error(word, main, tiny):
     ended = main("table", "--profile", tiny, "--rename", word)
     assert ended.code == 2 and "Traceback" not in ended.stderr
 

@@ -45,7 +45,7 @@ def shown(invoke):
     return call
 
 
-def test_the_store_is_tabulated_in_the_order_of_the_grammar(fill, shown):
+def test_language_rows_are_in_the_order_of_the_grammar(fill, shown):
     fill("R-c", [2.0])
     fill("S", [3.0])
     assert shown() == [
@@ -94,7 +94,7 @@ def test_runs_in_two_precisions_are_two_protocols(fill, refuse, shown):
     assert shown("--profile", "mini", "precision=bfloat16")[0][1] == "2.100†"
 
 
-def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
+def test_a_choice_without_matching_language_runs_lists_the_stored_protocols(fill, refuse):
     fill("S")
     for words in (["R"], ["--profile", "gpt2"], ["--corpus", "owt"]):
         message = refuse(table, *ALONE, *words)
@@ -146,7 +146,7 @@ def test_a_failed_run_is_no_result(fill, store, shown):
     assert [row[0] for row in shown()] == ["S"]
 
 
-def test_thresholds_are_those_given(fill, shown, invoke):
+def test_the_option_thresholds_sets_the_columns_of_steps(fill, shown, invoke):
     fill("S", [3.0, 2.0, 1.95])
     assert "to 2.5  to 1.97" in invoke(table, *ALONE, "--thresholds", "2.5,1.97", columns=160).stdout
     assert shown("--thresholds", "2.5,1.97")[0][4:6] == ["20†", "30†"]
@@ -174,7 +174,7 @@ def test_every_format_of_table_has_the_same_values_of_language_models(fill, invo
     assert invoke(table, *ALONE, "-f", "json").stdout == outputs["json"]
 
 
-def test_80_columns_cut_nothing(fill, invoke):
+def test_a_language_table_fits_80_columns(fill, invoke):
     for seed in (0, 1, 2):
         for label in ("S-p", "G-pcg-q-12o"):
             fill(label, [2.0 + seed / 10], seed=seed)

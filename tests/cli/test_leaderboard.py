@@ -45,7 +45,7 @@ def test_rows_of_two_archives_share_a_table_and_name_their_archive(main, fill, s
 
 
 @pytest.mark.slow
-def test_protocols_are_kept_apart(main, fill, store, fill_language):
+def test_a_leaderboard_has_one_table_per_protocol(main, fill, store, fill_language):
     fill("S", 0.5, profile="quick")
     fill("S", 0.9, profile="quick", overrides=["training.epochs=7"])
     fill_language("R-c")
@@ -57,7 +57,7 @@ def test_protocols_are_kept_apart(main, fill, store, fill_language):
 
 
 @pytest.mark.slow
-def test_the_first_archive_counts_and_conflicting_runs_of_others_are_named(main, fill, store):
+def test_conflicting_runs_of_later_archives_are_named_and_left_out(main, fill, store):
     fill("S", 0.5, profile="quick")
     first = archived(store, "first")
     for job in store.jobs().values():
@@ -88,7 +88,7 @@ def test_runs_that_cannot_be_read_here_are_named_once_and_the_others_shown(main,
     assert {label for label, *_ in table} >= {"S", "R-c"}
 
 
-def test_report_refuses_choices_of_stored_runs_with_archives(main, fill, store):
+def test_report_refuses_options_on_stored_runs_with_archives(main, fill, store):
     fill("S")
     path = archived(store, "all")
     for words in (("S",), ("--fidelity", "published"), ("--budget", "strict"), ("--results", "elsewhere")):
@@ -97,7 +97,7 @@ def test_report_refuses_choices_of_stored_runs_with_archives(main, fill, store):
 
 
 @pytest.mark.slow
-def test_archives_of_a_profile_that_is_not_shipped_need_its_file(main, fill, store, tiny):
+def test_archives_of_an_unshipped_profile_need_its_file(main, fill, store, tiny):
     fill("S", 0.5)
     fill("S", 0.9, overrides=["training.epochs=7"])
     path = archived(store, "own")

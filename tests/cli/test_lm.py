@@ -116,7 +116,7 @@ def test_a_run_trains_both_suites_and_prints_what_it_stored(both):
 
 
 @pytest.mark.slow
-def test_the_command_that_a_run_names_shows_the_same_numbers(main, both):
+def test_the_table_command_that_a_run_prints_shows_the_same_numbers(main, both):
     (joint,) = rows(main(*shlex.split(table_command(both.stderr))).stdout)
     assert both.mad_row.split()[1] in joint.split() and both.language_row.split()[1] in joint.split()
     again = main("lm", "R-12o!", "--profile", "small_lm.yaml", "--corpus", "hens", "--device", "cpu")
@@ -141,7 +141,7 @@ def test_an_evaluation_is_stored_beside_the_record_of_its_run(main, both):
 
 
 @pytest.mark.slow
-def test_a_sample_is_the_same_again_and_from_exported_weights(main, both):
+def test_lm_sample_is_reproducible_and_equal_from_exported_weights(main, both):
     words = ("--prompt", "The", "--tokens", "30", "--device", "cpu")
     sampled = main("lm", "sample", "R-12o!", *words)
     assert sampled.code == 0 and sampled.stdout.startswith("The")
@@ -315,7 +315,7 @@ def run(main, trained_on_wide, tmp_path) -> Run:
 
 
 @pytest.mark.slow
-def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, run):
+def test_lm_trains_and_evaluates_on_uint32_token_files(main, run):
     described = run.record.details["corpus"]
     assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
     for options in ([], ["--corpus", "wide"]):
@@ -345,7 +345,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
 
 
 @pytest.mark.slow
-def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here, monkeypatch):
+def test_the_dtype_of_token_files_is_an_option_or_is_detected_and_printed(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     write_wide(here)
     words = ("lm", "S", "--profile", "small_lm.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")

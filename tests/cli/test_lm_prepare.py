@@ -37,7 +37,7 @@ def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, inv
     assert "already prepared" not in result.stderr
 
 
-def test_json_is_the_description_and_the_folder(folder, invoke):
+def test_prepare_in_json_prints_the_corpus_description_and_its_folder(folder, invoke):
     content = json.loads(invoke(prepare.prepare, "poems", "-f", "json", "--output", "here", "--name", "verse").stdout)
     assert content == {"folder": "here", **open_corpus(folder / "here").description()}
     assert content["name"] == "verse"
@@ -70,7 +70,7 @@ def test_errors_of_prepare_have_advice(folder, refuse):
     assert not (folder / "results").exists()
 
 
-def test_without_a_terminal_a_line_every_few_seconds_says_how_far_it_is(folder, invoke, monkeypatch):
+def test_prepare_prints_progress_lines_without_a_terminal(folder, invoke, monkeypatch):
     monkeypatch.setattr(prepare, "LINE_SECONDS", 0.0)
     lines = invoke(prepare.prepare, "poems", columns=200).stderr.splitlines()
     assert any(line.startswith("tokenizing  2.0/2.0 kB ") and "2.0 k tokens" in line for line in lines), lines

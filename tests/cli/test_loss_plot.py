@@ -115,7 +115,7 @@ def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn,
 
 
 @pytest.mark.slow
-def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse, shown):
+def test_options_that_choose_runs_are_refused_with_from(fill_language, drawn, refuse, shown):
     fill_language("S")
     drawn()
     source = ("--from", "results/plots/loss_curves.csv")
@@ -129,7 +129,7 @@ def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse
     assert refuse(plot, "loss", *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
 
 
-def test_a_file_that_is_no_csv_of_curves_is_named(fill_language, refuse, tmp_path):
+def test_plotting_from_a_file_without_loss_curves_is_an_error(fill_language, refuse, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert refuse(plot, "loss", "--from", "other.csv") == "other.csv: no loss curves: without column 'protocol'"
     assert refuse(plot, "loss", "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"

@@ -41,7 +41,7 @@ def results(tmp_path):
     return store.root
 
 
-def test_labels_are_those_of_table1_with_their_published_average(listed):
+def test_ls_labels_lists_table1_with_published_averages(listed):
     rows = listed("labels")
     assert [row["label"] for row in rows] == read_yaml(config.VARIANTS / "table1.yaml")["labels"]
     with open(config.PAPERS / "hypermlp" / "table1.csv", newline="") as file:
@@ -50,7 +50,7 @@ def test_labels_are_those_of_table1_with_their_published_average(listed):
     assert "short convolution" in rows[2]["meaning"]
 
 
-def test_other_labels_can_be_asked_for(listed):
+def test_ls_labels_lists_the_given_labels(listed):
     rows = listed("labels", "{S,R}-c", "S-pg-v")
     assert [row["label"] for row in rows] == ["S-c", "R-c", "S-pg-v"]
     assert rows[2]["published"] is None
@@ -60,7 +60,7 @@ def test_ls_sets_and_ls_variants_list_the_same_sets(listed):
     assert listed("sets") == listed("variants")
 
 
-def test_runs_are_listed_by_a_spelling_that_tables_show_and_verbs_take(invoke, store, language_run):
+def test_ls_runs_shows_preset_names_and_json_has_long_forms(invoke, store, language_run):
     run = language_run("cd:id-dg", [2.0])
     store.finish(run.job, run.record)
     assert "cd:gla" in (text := invoke(ls, "runs", "--results", store.root).stdout)
@@ -76,7 +76,7 @@ def test_runs_are_listed_with_the_libraries_of_their_products(invoke, store, lan
     assert invoke(ls, "runs", "--results", store.root).stdout.endswith("matrix products on a CPU: MKL\n")
 
 
-def test_variants_tasks_profiles_and_families(listed):
+def test_ls_counts_labels_of_sets_and_families_and_settings_of_tasks(listed):
     assert {row["set"]: row["labels"] for row in listed("variants")}["@table1"] == 33
     of_mad = [row for row in listed("tasks") if row["suite"] == "mad"]
     assert {row["task"]: row["settings"] for row in of_mad} == {
@@ -140,7 +140,7 @@ def test_ls_runs_sorts_runs_and_names_their_settings(listed, results):
     assert all((results / "runs" / row["folder"].rpartition("/")[2] / "job.json").is_file() for row in rows)
 
 
-def test_runs_of_one_setting_say_in_which_other_settings_they_differ(listed, tmp_path):
+def test_ls_runs_names_overrides_that_tell_runs_apart(listed, tmp_path):
     store = Store.open(tmp_path / "store")
     quick = MAD.Profile.load("quick")
     setting, training = quick.settings("compression")[0], quick.trainings("compression", "float32")[0]
@@ -153,7 +153,7 @@ def test_runs_of_one_setting_say_in_which_other_settings_they_differ(listed, tmp
 
 
 @pytest.mark.parametrize("profile", ["evening", "evening-4"])
-def test_runs_show_their_own_profile_where_another_has_the_same_setting(listed, tmp_path, profile):
+def test_ls_runs_names_the_profile_of_a_run_even_if_another_shares_its_settings(listed, tmp_path, profile):
     store = Store.open(tmp_path / "store")
     for changes in ([], ["training.batch_size=8"]):
         [job] = MAD.jobs(["S-p"], MAD.Profile.load(profile, changes), tasks=["compression"], seeds=[0])
@@ -169,7 +169,7 @@ def test_runs_of_a_task_that_is_not_installed_are_listed_with_their_setting(list
 
 
 @pytest.mark.parametrize("columns", [80, 400])
-def test_the_screen_of_runs_has_every_run(invoke, results, columns):
+def test_ls_runs_shows_every_run_at_any_width(invoke, results, columns):
     text = invoke(ls, "runs", "--results", results, columns=columns).output
     assert [line.split()[0] for line in text.splitlines() if "compression" in line] == ["G-cg-q", "R-c", "R-c", "S"]
     for part in ("0.250", "12.3", "diverged", "failed", "quick seq_len=48"):
@@ -201,11 +201,11 @@ def test_no_runs_yet_is_no_error_but_a_wrong_folder_is(invoke, refuse, tmp_path,
         (["labels", "R-x"], "^"),
     ],
 )
-def test_ls_refuses_wrong_words(refuse, words, message):
+def test_ls_refuses_wrong_arguments(refuse, words, message):
     assert message in refuse(ls, *words)
 
 
-def test_runs_are_chosen_by_label_and_change(main, fill):
+def test_ls_runs_filters_by_label_and_override(main, fill):
     fill(["S", "R-c"], profile="quick", overrides=["training.epochs=7"])
     fill("S", profile="quick")
     assert len(json.loads(main("ls", "runs", "-f", "json").stdout)) == 6
@@ -216,7 +216,7 @@ def test_runs_are_chosen_by_label_and_change(main, fill):
 
 
 @pytest.mark.slow
-def test_every_family_says_what_it_is_in_a_sentence_of_its_own(main, install_example):
+def test_ls_families_has_a_distinct_sentence_for_every_family(main, install_example):
     install_example("plugin")
     rows = {row["family"]: row["description"] for row in json.loads(main("ls", "families", "-f", "json").stdout)}
     assert rows.pop("lin") == "Linear attention (Katharopoulos et al. 2020, arXiv 2006.16236) as a family of madbench."

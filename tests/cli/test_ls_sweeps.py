@@ -34,7 +34,7 @@ def train(journal, job, slot=0, record=DONE):
 
 
 @pytest.mark.slow
-def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke, tmp_path):
+def test_a_running_sweep_is_listed_with_slots_and_failures(begin, invoke, tmp_path):
     with begin() as journal:
         for job in JOBS[:20]:
             journal.on_event({"event": "skipped", "job": job, "reason": "stored"})
@@ -97,7 +97,7 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_damage_to_a_journal_is_one_line(begin, invoke, tmp_path):
+def test_every_kind_of_damaged_journal_is_one_line_of_output(begin, invoke, tmp_path):
     with begin() as journal:
         train(journal, JOBS[0])
     sound = journal.path.read_bytes()
@@ -122,7 +122,7 @@ def test_a_folder_in_place_of_a_journal_is_named(begin, invoke, tmp_path):
     assert output.count("damaged") == 1 and "is a directory" in output and "finished    madbench run" in output
 
 
-def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):
+def test_ls_sweeps_accepts_an_empty_results_folder_but_not_a_missing_one(invoke, refuse, tmp_path):
     assert "no sweep is recorded here" in invoke(ls, "sweeps", "--results", tmp_path).output
     assert json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output) == []
     assert "there is no such results folder" in refuse(ls, "sweeps", "--results", tmp_path / "none")
@@ -145,7 +145,7 @@ def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
     assert shown.stdout.splitlines()[-1] == "[]" and "finished" in shown.stdout
 
 
-def test_a_sweep_of_which_nobody_can_tell_whether_it_runs_is_not_shown_as_running(begin, invoke, tmp_path, monkeypatch):
+def test_a_sweep_on_a_disk_without_locks_is_listed_as_unknown(begin, invoke, tmp_path, monkeypatch):
     Store.open(tmp_path)
     with begin() as journal:
         train(journal, JOBS[0])

@@ -54,7 +54,7 @@ def test_a_machine_that_runs_these_tests_is_fit_and_every_path_is_run_against_th
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
-def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, factor):
+def test_a_path_that_computes_wrong_numbers_is_reported(examine, monkeypatch, factor):
     from madbench.mixers.srg import block_attention
 
     honest = block_attention.attend_in_chunks
@@ -82,7 +82,7 @@ def test_kernels_are_compared_in_16_bits_and_with_gradients(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
+def test_a_path_that_raises_is_reported_with_the_reason(examine, monkeypatch):
     from madbench.mixers.srg import block_attention
 
     def fail(mixer, p):
@@ -93,7 +93,7 @@ def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
+def test_a_path_that_refuses_every_label_is_reported(examine, monkeypatch):
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     build = DynamicMLP.__init__
@@ -109,7 +109,7 @@ def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, monkeypatch, few_paths):
+def test_a_missing_or_too_old_package_is_reported_with_the_command_to_install_it(examine, monkeypatch, few_paths):
     version = metadata.version
 
     def of_another_machine(name):
@@ -140,7 +140,7 @@ def declare(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, declare, tmp_path, few_paths):
+def test_a_missing_extra_is_no_problem_and_is_shown_with_its_command(invoke, declare, tmp_path, few_paths):
     declare(["numpy>=1.26"], kernels=["no-such-package>=1"])
     result = invoke(validate, "--machine", "--results", tmp_path)
     assert result.exit_code == 0
@@ -175,7 +175,7 @@ def test_versions_are_compared_as_numbers(declare, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_results_folder_is_tried_and_not_created(examine, tmp_path, few_paths):
+def test_the_results_folder_is_checked_without_creating_it(examine, tmp_path, few_paths):
     content, _ = examine()
     assert content["results"]["writable"] and not content["results"]["exists"]
     assert content["results"]["free_bytes"] > 0
@@ -183,7 +183,7 @@ def test_the_results_folder_is_tried_and_not_created(examine, tmp_path, few_path
 
 
 @pytest.mark.slow
-def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path, few_paths):
+def test_an_unwritable_results_folder_is_reported(refuse, tmp_path, few_paths):
     (tmp_path / "file").write_text("")
     assert "cannot be written: Not a directory" in refuse(
         validate, "--machine", "--results", tmp_path / "file" / "results"
@@ -191,7 +191,7 @@ def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path, few_
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch, few_paths):
+def test_a_full_disk_is_reported(refuse, tmp_path, monkeypatch, few_paths):
     monkeypatch.setattr(module, "LEAST_FREE_BYTES", 1 << 80)
     assert "MiB free" in refuse(validate, "--machine", "--results", tmp_path)
 

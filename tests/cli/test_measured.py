@@ -45,7 +45,7 @@ def unpacked(tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.mark.slow
-def test_every_file_is_whole(unpacked, main):
+def test_the_shipped_quick_archive_validates(unpacked, main):
     ended = main("validate", "--store", "--results", str(unpacked("quick")), "-f", "json")
     assert ended.code == 0, ended.stderr
 
@@ -53,7 +53,7 @@ def test_every_file_is_whole(unpacked, main):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", MARKED)
-def test_tables_verdicts_and_numbers_of_a_page_are_those_that_its_commands_print(page, unpacked, main, monkeypatch):
+def test_tables_and_numbers_of_pages_equal_the_output_of_their_commands(page, unpacked, main, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
 
     @functools.cache
@@ -69,7 +69,7 @@ def test_tables_verdicts_and_numbers_of_a_page_are_those_that_its_commands_print
     assert checked.unprinted(PAGES[page], made) == []
 
 
-def test_tables_that_are_copied_are_those_of_the_page_they_are_of():
+def test_copied_tables_equal_the_original_page():
     copied = [
         match for text in PAGES.values() for match in re.findall(r'<!-- copied: (\S+) "(.*?)" -->\n((?:\|.*\n)+)', text)
     ]
@@ -79,7 +79,7 @@ def test_tables_that_are_copied_are_those_of_the_page_they_are_of():
 
 
 @pytest.mark.slow
-def test_the_audit_holds_them_against_the_published_table(unpacked, main):
+def test_audit_correlations_of_the_shipped_runs_have_the_documented_values(unpacked, main):
     def correlations(labels: str) -> dict[str, dict]:
         ended = main("audit", labels, "-p", "quick", "--results", str(unpacked("quick")), "-f", "json")
         assert ended.code == 0, ended.stderr

@@ -49,7 +49,7 @@ def losses(fill, tiny) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
+def test_formatted_output_uses_the_minus_sign(main, losses, verb, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     words = [*verb.split(), *VERBS[verb], *losses]
     for format in FORMATS[verb]:
@@ -62,7 +62,7 @@ def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_programs_read_a_hyphen(main, losses, verb):
+def test_json_and_csv_use_a_hyphen_for_minus(main, losses, verb):
     words = [*verb.split(), *VERBS[verb], *losses]
     shown = main(*words, "-f", "json").stdout
     content = json.loads(shown)
@@ -83,7 +83,7 @@ def test_a_report_has_a_true_minus(main, losses, store):
 
 
 @pytest.mark.slow
-def test_an_output_that_lacks_the_minus_has_a_hyphen_at_its_place(main, start, finish, losses, tmp_path, monkeypatch):
+def test_an_ascii_output_has_hyphens_in_place_of_minus_signs(main, start, finish, losses, tmp_path, monkeypatch):
     words = ("compare", *VERBS["compare"], *losses)
     usual = main(*words).stdout
     assert f" {MINUS}40.0" in usual
@@ -95,13 +95,13 @@ def test_an_output_that_lacks_the_minus_has_a_hyphen_at_its_place(main, start, f
         assert number in usual and poor.count(number.replace(MINUS, "-")) == usual.count(number)
 
 
-def test_zero_has_no_minus_however_it_is_rounded():
+def test_a_number_rounded_to_zero_has_no_minus():
     assert signed_text(-0.04, "compression") == "+0.0" and signed_text(-0.06, "compression") == f"{MINUS}0.1"
     narrow = Difference(10.0, -0.4, 30.0, 0.1, "exact", "", 5)
     assert difference_text(narrow, "compression") == "+10.0 [+0, +30]"
 
 
-def test_axes_of_figures_have_a_true_minus_whatever_the_user_has_set():
+def test_axes_use_the_minus_sign_whatever_the_users_matplotlib_settings():
     with matplotlib.rc_context({"axes.unicode_minus": False}), style():
         figure = Figure()
         axes = figure.add_subplot()

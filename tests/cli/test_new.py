@@ -62,7 +62,7 @@ def test_a_package_written_by_new_passes_its_own_tests(main, tmp_path, install_e
 
 
 @pytest.mark.parametrize("kind", EXAMPLE)
-def test_nothing_is_left_of_the_name_of_the_example(main, tmp_path, kind):
+def test_a_new_package_contains_no_name_of_the_example(main, tmp_path, kind):
     assert main("new", kind, "blue-wave").code == 0
     example = EXAMPLE[kind]
     names = re.compile("|".join([f"examples/{example.folder}", example.package, *example.spellings]))
@@ -108,7 +108,7 @@ def test_files_left_by_running_an_example_are_not_copied_by_new(main, tmp_path, 
     assert len(texts_by_path(tmp_path / "other")) == len(texts_by_path(tmp_path / "clean"))
 
 
-def test_a_folder_that_holds_something_stays_as_it_is_and_an_empty_one_is_taken(main, tmp_path):
+def test_new_refuses_a_folder_with_files_and_fills_an_empty_one(main, tmp_path):
     (tmp_path / "wave").mkdir()
     (tmp_path / "wave" / "mine.txt").write_text("mine")
     ended = main("new", "task", "wave")
@@ -121,7 +121,7 @@ def test_a_folder_that_holds_something_stays_as_it_is_and_an_empty_one_is_taken(
     assert main("new", "task", "file").code == 2 and (tmp_path / "file").read_text() == ""
 
 
-def test_into_names_the_folder_and_a_file_there_is_an_error(main, tmp_path):
+def test_new_into_writes_below_the_given_folder_and_refuses_a_file(main, tmp_path):
     ended = main("new", "module", "wave", "--into", "a/b")
     assert ended.code == 0 and "next, in a/b" in ended.stdout and (tmp_path / "a/b/wave/pyproject.toml").exists()
     (tmp_path / "file").write_text("")
@@ -151,7 +151,7 @@ def test_a_disk_that_fills_leaves_no_half_package(main, tmp_path, monkeypatch):
         ("wave\n", "'wave'"), ("x" * 41, "at most"),
     ],
 )  # fmt: skip
-def test_a_name_that_cannot_be_one_is_refused_with_the_nearest(main, tmp_path, name, near):
+def test_an_invalid_package_name_is_refused_with_a_suggestion(main, tmp_path, name, near):
     ended = main("new", "task", "--", name)
     assert ended.code == 2 and near in ended.stderr and "Traceback" not in ended.stderr
     assert not list(tmp_path.iterdir())
@@ -180,13 +180,13 @@ def test_a_name_that_cannot_be_one_is_refused_with_the_nearest(main, tmp_path, n
         ("thing", "wave", "expected one of: family, task, suite, paper, module"),
     ],
 )
-def test_a_name_that_is_taken_or_means_something_else_is_refused(main, tmp_path, kind, name, problem):
+def test_a_package_name_that_is_taken_or_reserved_is_refused(main, tmp_path, kind, name, problem):
     ended = main("new", kind, name)
     assert ended.code == 2 and problem in ended.stderr and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_the_name_of_an_installed_package_is_taken(main, install_example):
+def test_the_name_of_an_installed_package_is_refused(main, install_example):
     install_example("task")
     assert "of this name already" in main("new", "task", "prefix-sum").stderr
 

@@ -63,7 +63,7 @@ def test_a_group_knows_which_of_its_options_were_given_even_with_the_default():
     assert run(app, ["b", "--width", "3"]).stdout == "width 3\n"
 
 
-def test_an_option_hidden_from_an_unknown_verb_is_refused():
+def test_hiding_an_option_from_an_unknown_verb_is_an_error():
     assert option("Seed.", rare="run paper").rare == "run paper"
     with pytest.raises(ValueError, match="unknown verb runn; expected 'every verb' or some of: bench paper run"):
         option("Seed.", rare="runn sweep")
@@ -72,7 +72,7 @@ def test_an_option_hidden_from_an_unknown_verb_is_refused():
     assert RARE_FOR <= {verb.callback.__name__ for verb in verbs}
 
 
-def test_tasks_that_name_none_are_refused():
+def test_an_empty_list_of_tasks_is_refused():
     assert split_list(["a,b", "c"]) == ["a", "b", "c"] and split_list(None) is None
     for empty in ("", ",", " "):
         with pytest.raises(ConfigError, match="names no task"):
@@ -97,7 +97,7 @@ def test_a_file_among_labels_is_named_as_a_file(tmp_path, monkeypatch, name, say
 
 
 @pytest.mark.parametrize("word", ["grid.yaml", "studies/lr.yml", "lag2.yaml"])
-def test_a_grid_among_labels_is_told_the_verb_that_trains_it(word):
+def test_a_grid_file_among_labels_is_refused_with_the_command_sweep(word):
     with pytest.raises(ConfigError, match=f"madbench sweep {word} trains a grid, @{word} is a set of labels"):
         labels_and_overrides(["S-c", word])
     assert labels_and_overrides([f"@{word}", f"a.b={word}"]) == ([f"@{word}"], (Override.of("a.b", word),))
@@ -121,6 +121,6 @@ def test_output_that_cannot_be_written_is_one_message(words):
         (("table", "-f", "xml"), "--format 'xml': there is no such choice; expected one of: terminal, markdown, latex"),
     ],
 )
-def test_a_value_that_is_no_choice_is_answered_by_the_choices(main, words, said):
+def test_an_invalid_choice_is_refused_with_the_nearest_or_all_choices(main, words, said):
     ended = main(*words)
     assert ended.code == 2 and said in ended.stderr

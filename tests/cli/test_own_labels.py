@@ -15,13 +15,13 @@ def dry_run(main, *words):
     return json.loads(shown.stdout)
 
 
-def test_a_task_of_a_profile_with_labels_of_its_own_is_trained_without_naming_them(main):
+def test_a_task_whose_profile_lists_labels_runs_without_naming_them(main):
     cells = dry_run(main, "-t", "alliances")["cells"]
     assert [cell["label"] for cell in cells] == ["ha:C3", "hfa:C1"]
     assert all(cell["estimated_seconds"] > 0 for cell in cells)
 
 
-def test_labels_that_are_named_stand_instead_of_the_profiles(main):
+def test_named_labels_replace_those_of_the_profile(main):
     assert {cell["label"] for cell in dry_run(main, "ha:C3", "-t", "alliances")["cells"]} == {"ha:C3"}
 
 
@@ -40,7 +40,7 @@ def test_a_suite_named_as_a_task_plans_its_usual_tasks(main):
         ([], ["nothing to train: give at least one label"]),
     ],
 )
-def test_without_labels_the_error_says_which_there_are(main, words, says):
+def test_a_run_without_labels_is_an_error_that_lists_the_profiles_labels(main, words, says):
     refused = main("run", *words)
     assert (refused.code, refused.stdout) == (2, "")
     for part in says:
@@ -48,7 +48,7 @@ def test_without_labels_the_error_says_which_there_are(main, words, says):
 
 
 @pytest.mark.slow
-def test_the_plan_of_agents_has_the_memory_of_their_models(main):
+def test_the_plan_of_a_task_on_agents_states_its_memory(main):
     ended = main("run", "-t", "colliding", "--dry-run", "--details", "-f", "json")
     assert ended.code == 0, ended.stderr
     (cell,) = json.loads(ended.stdout)["cells"]

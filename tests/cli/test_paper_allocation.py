@@ -17,7 +17,7 @@ def verdicts(item: str) -> dict[str, str]:
     return dict(measure_of(request.item).decide(request, None).verdicts)
 
 
-def test_narrow_qk_and_mixing_fit_a_quarter_of_the_budget_at_the_width_of_gpt_2_alone():
+def test_qk_and_mixing_take_d_squared_only_at_gpt_2_size():
     found = verdicts("section2.6")
     assert state_of_verdicts(found) == "contradicted" and Counter(found.values()) == {
         "reproduced": 6,
@@ -30,7 +30,7 @@ def test_narrow_qk_and_mixing_fit_a_quarter_of_the_budget_at_the_width_of_gpt_2_
     }
 
 
-def test_a_mixer_with_other_ranks_than_the_text_fails_here(monkeypatch):
+def test_ranks_other_than_those_of_the_papers_text_fail_here(monkeypatch):
     monkeypatch.setattr(allocation, "build", lambda *args, **options: build(*args, **options | {"budget": "strict"}))
     found = verdicts("section2.6")
     assert state_of_verdicts(found) == FAILS
@@ -39,7 +39,7 @@ def test_a_mixer_with_other_ranks_than_the_text_fails_here(monkeypatch):
     assert state_of_verdicts(verdicts("section2.6")) == FAILS
 
 
-def test_counted_flops_decide_table_5(monkeypatch):
+def test_counted_flops_decide_the_verdicts_on_table_5(monkeypatch):
     assert state_of_verdicts(verdicts("table5_counted")) == "reproduced"
     count = table5.paper_flops_per_token
     monkeypatch.setattr(table5, "paper_flops_per_token", lambda *args, **options: 1.01 * count(*args, **options))

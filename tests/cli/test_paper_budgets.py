@@ -17,7 +17,7 @@ from madbench.store.runs import Store
 PAPER = load_paper("hypermlp")
 
 
-def test_the_papers_size_has_the_papers_ranks_unless_a_budget_is_given():
+def test_profiles_of_the_papers_size_use_the_paper_budget_by_default():
     def budget(item, profile, asked=None):
         return Request(PAPER, PAPER.item(item), profile, budget=asked).effective_budget
 
@@ -34,14 +34,14 @@ def test_the_rank_of_mixing_is_the_published_one_at_every_length(length):
 
 
 @pytest.mark.slow
-def test_jobs_of_the_papers_size_have_its_budget():
+def test_jobs_of_the_full_profile_have_the_paper_budget():
     request = Request(PAPER, PAPER.item("table1"), "full", seeds="0", labels=("R-cg-q-12o",))
     assert {job.budget for job in jobs_of(request)} == {"paper"}
     assert {job.budget for job in jobs_of(replace(request, budget="strict"))} == {"strict"}
 
 
 @pytest.mark.slow
-def test_runs_of_both_budgets_are_rows_of_one_table_and_claims_are_of_one(tmp_path):
+def test_an_item_shows_runs_of_both_budgets_and_judges_claims_under_one(tmp_path):
     item = replace(PAPER.item("quick"), labels=("S", "R-cg-q-12o"), tasks=("compression",), claims=())
     request = Request(PAPER, item, results=tmp_path)
     store, accuracy = Store.open(tmp_path), {"strict": 0.4, "paper": 0.6}

@@ -36,7 +36,7 @@ def judged_of(item: str, results: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 @pytest.mark.slow
-def test_every_item_and_findings_quote_one_family_of_tests(main, shipped):
+def test_items_quote_the_verdicts_and_p_values_of_findings(main, shipped):
     said: dict[str, set[tuple[str, str]]] = {}
     for item in ("table1", "quick"):
         for statement, verdict, remark, command in judged_of(item, shipped):
@@ -52,7 +52,7 @@ def test_every_item_and_findings_quote_one_family_of_tests(main, shipped):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("item", ["table1_language", "table1_language_long_decay"])
-def test_an_item_of_another_protocol_names_the_findings_that_quote_it(main, shipped, item):
+def test_an_item_under_another_protocol_names_its_own_findings_command(main, shipped, item):
     lines = [*judged_of(item, shipped)]
     (command,) = {command for *_, command in lines}
     assert "-t language_model -p tiny" in command

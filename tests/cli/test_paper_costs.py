@@ -46,7 +46,7 @@ def planned_flops(command: str, results: Path) -> float:
 
 
 @pytest.mark.slow
-def test_costs_that_are_stated_are_those_of_the_dry_run(tmp_path):
+def test_stated_costs_equal_those_of_the_dry_run(tmp_path):
     assert len(stated()) >= 7
     for flops, command, hours in stated():
         counted = planned_flops(command, tmp_path)
@@ -56,5 +56,5 @@ def test_costs_that_are_stated_are_those_of_the_dry_run(tmp_path):
             assert float(hours) == pytest.approx(counted / node / 3600, rel=0.03), command
 
 
-def test_no_cost_of_a_gpu_or_a_laptop_is_typed():
+def test_no_text_states_gpu_or_laptop_costs_by_hand():
     assert not [(path.name, found[0]) for path in TEXTS if (found := TYPED.search(path.read_text(encoding="utf-8")))]

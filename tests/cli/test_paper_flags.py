@@ -87,7 +87,7 @@ def test_options_of_a_paper_reach_the_training_of_jobs(given, name):
 
 
 @pytest.mark.slow
-def test_a_corpus_is_that_of_the_language_models(given, monkeypatch, tmp_path):
+def test_the_option_corpus_reaches_the_language_models(given, monkeypatch, tmp_path):
     """Without the option, the default corpus is used, made of Python's source files."""
     for name in ("hens", "python"):
         (tmp_path / name).mkdir()

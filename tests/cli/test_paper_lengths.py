@@ -39,7 +39,7 @@ def test_the_longest_task_is_compared_with_the_shortest(gain, seeds, expected):
     assert verdicts == {statement: expected} and f"{seeds} seeds" in remarks[statement]
 
 
-def test_each_kernel_is_decided_by_itself():
+def test_each_kernel_has_its_own_verdict_on_lengths():
     verdicts, _ = judge_lengths(counts(dict(zip(KERNELS, (4.0, 0.01)))))
     assert [*verdicts.values()] == ["supported", "not significant"]
 
@@ -60,7 +60,7 @@ def test_both_kernels_are_trained_at_two_lengths_of_one_task_and_share_the_runs_
     assert {job.setting["seq_len"] for job in jobs_of(request(profile="full"))} == {128, 512}
 
 
-def test_other_labels_and_tasks_have_no_effect():
+def test_other_labels_and_tasks_are_refused_on_figure9_lengths():
     for changes in ({"labels": ("cd:softmax",)}, {"tasks": ("compression",)}):
         with pytest.raises(ConfigError, match="has no effect on figure9_lengths"):
             LengthsMeasure().plan(request(**changes))

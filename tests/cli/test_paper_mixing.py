@@ -20,11 +20,11 @@ from madbench.papers.making import Request
         ([1.0, 1.0], "not decided"),
     ],
 )
-def test_a_prediction_is_decided_by_the_kernels_of_every_seed(shares, verdict):
+def test_the_verdict_on_learned_mixing_depends_on_the_share_in_every_seed(shares, verdict):
     assert shares_verdict(shares) == verdict
 
 
-def test_kernels_are_counted_by_seed_against_the_structure_of_their_task():
+def test_the_kernel_table_counts_per_seed_kernels_with_the_tasks_structure():
     shift = {"best_shift": 0.3, "best_shift_random": 0.2, "best_window": 0.0, "best_window_random": 0.2, "size": 0.5}
     window = shift | {"best_shift": 0.1}
     kernels = [

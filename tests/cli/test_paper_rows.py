@@ -35,7 +35,7 @@ def request(item: str, **choices) -> Request:
 
 
 @pytest.mark.slow
-def test_rows_are_those_of_the_claims_each_once():
+def test_the_rows_of_an_item_are_those_of_its_claims_without_duplicates():
     asked = request("proposition2.6_trained")
     names = [row.name for row in measure_of(asked.item).plan(asked).rows]
     assert (
@@ -78,7 +78,7 @@ def trained():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", SIDES.values(), ids=SIDES)
-def test_adapters_begin_at_nothing_and_learn_alone(names, trained, monkeypatch):
+def test_adapters_start_at_zero_and_are_the_only_weights_trained(names, trained, monkeypatch):
     monkeypatch.setattr(adaptation, "STEPS", 40)
     model, _ = trained
     x, classes = map(torch.from_numpy, Digits().data("train", 0))
@@ -98,7 +98,7 @@ def test_adapters_begin_at_nothing_and_learn_alone(names, trained, monkeypatch):
         assert moved == (2 if name in names else 0)
 
 
-def test_images_are_turned_and_classes_renamed():
+def test_change_examples_rotates_images_or_renames_classes():
     x, classes = map(torch.from_numpy, Digits().data("test", 0))
     turned, same = change_examples("turned images", x, classes, 2)
     whole, _ = Digits(patch=8).data("test", 0)
@@ -109,7 +109,7 @@ def test_images_are_turned_and_classes_renamed():
     assert torch.equal(as_it_was, x) and torch.equal((renamed - classes) % 10, torch.ones_like(classes))
 
 
-def test_a_side_is_better_where_all_its_seeds_are():
+def test_a_side_is_better_only_if_it_is_in_all_seeds():
     def rows(first, second):
         sides = zip(SIDES, (first, second))
         return [

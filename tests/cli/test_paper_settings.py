@@ -33,7 +33,7 @@ def item_outcome(item, tmp_path=None, changes=(), **chosen):
     return settings.SettingsMeasure().decide(request, None)
 
 
-def test_all_rows_of_every_table_are_there_and_those_that_can_be_compared_are_equal():
+def test_all_comparable_settings_of_tables_4_to_12_are_equal():
     found = item_outcome(COEFFICIENTS)
     rows = [row for row in found.content["settings"] if row["table"].startswith("Table ")]
     assert len(rows) == 89 and {row["table"] for row in rows} == {f"Table {number}" for number in range(4, 13)}
@@ -44,7 +44,7 @@ def test_all_rows_of_every_table_are_there_and_those_that_can_be_compared_are_eq
     assert found.remarks["Table 8: what can be compared is the same here"] == "8 of 10 rows equal, 2 not comparable"
 
 
-def test_no_value_of_ours_is_typed_beside_the_published_one():
+def test_the_file_of_published_settings_has_no_values_of_madbench():
     for name, _ in (COEFFICIENTS, HYPERMLP):
         with open(load_paper(name).folder / settings.SETTINGS, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -52,7 +52,7 @@ def test_no_value_of_ours_is_typed_beside_the_published_one():
         assert all(row["field"] or row["reason"] for row in rows)
 
 
-def test_values_that_differ_are_printed_with_both_sides_and_decide_the_verdict():
+def test_differing_settings_are_shown_with_both_values_and_decide_the_verdict():
     found = item_outcome(HYPERMLP)
     assert state_of_verdicts(found.verdicts) == DIFFERS
     assert "differs here" in found.verdicts.values() and "contradicted" not in found.verdicts.values()
@@ -118,7 +118,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("setting", FAULTS)
-def test_a_fault_planted_where_a_setting_takes_effect_is_noticed(setting, monkeypatch, tmp_path):
+def test_a_wrong_value_planted_in_the_code_is_found_by_the_settings_item(setting, monkeypatch, tmp_path):
     item, chosen, target, replacement = FAULTS[setting]
     before = {
         row["setting"]
@@ -133,7 +133,7 @@ def test_a_fault_planted_where_a_setting_takes_effect_is_noticed(setting, monkey
     assert state_of_verdicts(found.verdicts) == DIFFERS
 
 
-def test_principle_6_without_positions_is_noticed(monkeypatch, tmp_path):
+def test_principle_6_without_rope_is_reported_as_different(monkeypatch, tmp_path):
     def without_positions(principle):
         study = principle.studies["coefficients"]
         changed = replace(study, patterns=tuple(pattern.removesuffix("-p") for pattern in study.patterns))

@@ -20,11 +20,11 @@ def outcome():
     return spaces.SpacesMeasure().decide(REQUEST, None)
 
 
-def test_coefficients_have_the_restrictions_of_their_class(outcome):
+def test_all_four_classes_of_coefficients_are_reproduced(outcome):
     assert len(outcome.verdicts) == 4 and set(outcome.verdicts.values()) == {"reproduced"}
 
 
-def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(outcome):
+def test_convex_outputs_are_between_the_values_and_affine_outputs_on_their_line(outcome):
     (drawn,) = outcome.figures
     first, second = spaces.VALUES
     normal = np.array([second[1] - first[1], first[0] - second[0]])
@@ -42,7 +42,7 @@ def test_the_figure_of_spaces_has_one_panel_per_class(outcome):
     assert titles == [[*spaces.CLASSES], [*spaces.CLASSES][:2]]  # as wide as it needs, and a page of a column
 
 
-def test_a_label_of_another_class_is_not_reproduced(monkeypatch):
+def test_a_label_of_the_wrong_class_is_not_reproduced(monkeypatch):
     monkeypatch.setitem(spaces.CLASSES, "convex", ("cd:id-sum", True, True))
     outcome = spaces.SpacesMeasure().decide(REQUEST, None)
     assert [value for name, value in outcome.verdicts.items() if name.startswith("convex")] == ["not reproduced"]

@@ -65,13 +65,13 @@ def test_the_printed_avg_rank_and_top1_follow_from_the_printed_columns(request_o
     assert halves_rounded_down(of_scale["340M"]) == []
 
 
-def test_a_number_that_does_not_follow_is_named(request_of):
+def test_a_printed_rank_that_contradicts_the_printed_columns_is_named(request_of):
     rows = groups(request_of)["340M"]
     wrong = [replace(rows[0], average_rank=4.2, top1=3), *rows[1:]]
     assert published_mismatches(wrong) == ["DiffTrans: Avg Rank 4.1250, printed 4.20", "DiffTrans: #Top1 2, printed 3"]
 
 
-def test_ranks_are_of_the_values_as_they_are_and_all_of_the_best_are_first():
+def test_ties_share_the_average_rank_and_all_count_as_top1():
     found = standings({"a": [0.5, 0.1, 0.3], "b": [0.5, 0.3, 0.2], "c": [0.4, 0.2, 0.1]})
     assert [found[name].average_rank for name in "abc"] == [
         pytest.approx(x / 3) for x in (1.5 + 3 + 1, 1.5 + 1 + 2, 3 + 2 + 3)
@@ -97,7 +97,7 @@ def test_every_model_of_the_table_has_a_label_that_is_trained_at_its_size(reques
         assert {job.model.seq_len for job in jobs} == {4096}
 
 
-def test_the_list_of_items_prepares_no_text(request_of, tmp_path):
+def test_listing_items_prepares_no_corpus(request_of, tmp_path):
     assert jobs_of(request_of()) == [] and not (tmp_path / "results").exists()
 
 
@@ -110,7 +110,7 @@ def hens(tmp_path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
+def test_table2_trains_evaluates_and_ranks_two_labels(hens, request_of, tmp_path):
     """The verb is called in this process. Stored answers are not asked again."""
     asked = request_of(profile=str(tmp_path / "profile.yaml"), device="cpu")
     experiment = prepare_experiment(
@@ -153,7 +153,7 @@ def test_missing_benchmarks_of_table_2_are_listed_with_their_command(request_of,
 
 
 @pytest.mark.slow
-def test_a_label_goes_all_the_way_to_its_rank(main, hens, tmp_path):
+def test_the_command_line_trains_evaluates_and_ranks_table2(main, hens, tmp_path):
     """The second call of the command trains and evaluates nothing."""
     words = ("paper", "hypermlp", "table2", "--profile", "profile.yaml", "--corpus", "hens", "--device", "cpu", "--yes")
     ended = main(*words, "--threads", "1", "-f", "json")
@@ -209,9 +209,7 @@ LABELS = {"D-p": 3, "cd:gdn-cg": 4, "cd:deltanet-c": 5, "cd:gla-g": 6, "S-p": 7,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("glu", "verdict"), [(0.9, "reproduced"), (0.05, "contradicted")])
-def test_our_labels_are_ranked_among_themselves_and_give_a_verdict_if_complete(
-    request_of, with_runs, monkeypatch, glu, verdict
-):
+def test_complete_benchmarks_rank_our_labels_and_give_a_verdict(request_of, with_runs, monkeypatch, glu, verdict):
     with_runs({label: 0.9 - place / 10 for label, place in LABELS.items()} | {"G-cg-q-12o": glu}, seeds=(0,))
     made = Table2().decide(request_of(profile="full"), None)
     assert made.verdicts["HyperGLU has the best Avg Rank at 340M"] == "not enough data"
@@ -238,7 +236,7 @@ def test_incomplete_benchmarks_are_shown_without_ranks(request_of, with_runs):
     assert made.verdicts["HyperGLU has the best Avg Rank at 340M"] == "not enough data"
 
 
-def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs, tmp_path):
+def test_benchmarks_with_other_shots_or_a_changed_profile_are_left_out(request_of, with_runs, tmp_path):
     store = with_runs({"S-p": 0.5}, seeds=(0, 1), headings=())
     profile = LanguageProfile.load("fineweb-340m", ["training.learning_rate=1e-3"])
     (changed,) = LANGUAGE.jobs(["R-c"], profile, corpus=imagined_corpus(32000), budget="paper")
@@ -274,12 +272,12 @@ def test_options_without_effect_on_table_2_are_refused(main, words, message):
     assert ended.code == 2 and message in ended.stderr
 
 
-def test_a_corpus_is_refused_by_items_that_train_none(main):
+def test_the_option_corpus_is_refused_by_items_without_language_models(main):
     assert main("paper", "coefficients", "principle1", "--corpus", "x").code == 2
     assert main("paper", "hypermlp", "theorem2.3", "--corpus", "x").code == 2
 
 
-def test_the_item_is_refused_other_tasks_by_its_measure(request_of):
+def test_other_tasks_are_refused_on_table2(request_of):
     with pytest.raises(ConfigError, match="has no effect on table2"):
         Table2().plan(request_of(tasks=("compression",)))
 

@@ -36,7 +36,7 @@ def test_every_slide_of_the_talk_has_an_item():
     assert [slide for slide in SLIDES if slide not in places] == []
 
 
-def test_ties_are_not_gains_and_measures_that_disagree_give_no_verdict():
+def test_a_tie_on_copa_contradicts_the_talk_and_the_advantage_at_scale_is_open():
     made = verdicts()
     others = {statement: verdict for statement, verdict in made.items() if verdict != REPRODUCED}
     assert others == {
@@ -46,7 +46,7 @@ def test_ties_are_not_gains_and_measures_that_disagree_give_no_verdict():
     assert len(made) == 16 + 2 * 7 + 6 + 1
 
 
-def test_a_number_that_the_table_does_not_have_is_contradicted(monkeypatch, tmp_path):
+def test_a_slide_number_that_differs_from_the_table_is_contradicted(monkeypatch, tmp_path):
     for paper in ("hypermlp", "talk"):
         shutil.copytree(PAPERS / paper, tmp_path / paper)
     slides = tmp_path / "talk" / "slides.csv"
@@ -57,14 +57,14 @@ def test_a_number_that_the_table_does_not_have_is_contradicted(monkeypatch, tmp_
     assert made["R-12!: mad_average is 46.28"] == made["GSA at 1.3B: top1 is 3"] == CONTRADICTED
 
 
-def test_the_numbers_take_no_settings_of_training(main, tmp_path):
+def test_options_of_training_are_refused_on_the_numbers_of_the_talk(main, tmp_path):
     refused = main("paper", "talk", "numbers", "--seeds", "0", "--results", tmp_path)
     assert refused.code == 2 and "--seeds has no effect on numbers" in refused.stderr
     made = main("paper", "talk", "numbers", "-f", "json", "--results", tmp_path)
     assert made.code == 0 and set(json.loads(made.stdout)["verdicts"].values()) == {REPRODUCED, CONTRADICTED, OPEN}
 
 
-def test_the_takeaways_are_trained_by_the_runs_of_table_1():
+def test_the_design_study_of_the_talk_uses_the_jobs_of_table_1():
     """Runs of the same label, task and seed are one job in both."""
     jobs = []
     for name, item in (("talk", "design_study"), ("hypermlp", "table1")):

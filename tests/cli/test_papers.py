@@ -29,7 +29,7 @@ from madbench.training import cost
 
 
 @pytest.mark.slow
-def test_a_figure_of_devised_numbers_trains_nothing(main, tmp_path):
+def test_figure1_of_interactions_is_drawn_without_training(main, tmp_path):
     ended = main("paper", "interactions", "figure1", "-o", "drawn", "--results", tmp_path)
     assert ended.code == 0, ended.stderr
     assert {path.name for path in tmp_path.glob("drawn/*")} == {
@@ -41,7 +41,7 @@ def test_a_figure_of_devised_numbers_trains_nothing(main, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
+def test_the_figure_of_an_item_shows_its_stored_runs(main, tmp_path):
     paper = load_paper("hypermlp")
     item = replace(paper.item("quick"), labels=("S", "R"), tasks=("compression",), figures=("scores",), claims=())
     request = Request(paper, item, results=tmp_path)
@@ -55,7 +55,7 @@ def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
     assert drawn.draw(layout=Layout()).axes
 
 
-def test_an_item_of_trained_models_is_refused_before_it_trains_where_stored_runs_have_no_weights(main, tmp_path):
+def test_an_item_that_needs_weights_is_refused_if_stored_runs_lack_them(main, tmp_path):
     paper = load_paper("coefficients")
     (job, *_) = jobs_of(Request(paper, paper.item("figure9"), results=tmp_path))
     Store.open(tmp_path).finish(job, Record("finished", {"accuracy": 0.4}, [], {}))
@@ -66,7 +66,7 @@ def test_an_item_of_trained_models_is_refused_before_it_trains_where_stored_runs
 
 @pytest.mark.slow
 @pytest.mark.parametrize("item", ["claims", "table3", "table4", "table5", "figure1"])
-def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, monkeypatch, item, tmp_path):
+def test_an_item_run_by_another_verb_accepts_slots_and_threads(main, monkeypatch, item, tmp_path):
     """A verb without such an option would refuse it."""
 
     def measure(setup):  # takes minutes
@@ -87,13 +87,13 @@ def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, mo
 
 
 @pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
-def test_options_of_training_are_refused_for_an_item_that_another_verb_makes(main, words):
+def test_an_item_run_by_another_verb_refuses_options_of_training(main, words):
     ended = main("paper", "coefficients", "figure12", *words)
     assert ended.code == 2 and f"{words[0]} has no effect on figure12" in ended.stderr
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "fails here")])
-def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
+def test_the_verdict_of_an_item_that_verify_checks_is_stored(tmp_path, code, state):
     called = []
     paper = load_paper("coefficients")
     item = replace(paper.item("lemmas7to14"), command="verify @cd-table1")
@@ -104,14 +104,14 @@ def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     assert stored_verdicts(request)["quick"]["state"] == state
 
 
-def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
+def test_an_item_run_by_findings_reads_the_given_results_folder(main, tmp_path):
     ended = main("paper", "hypermlp", "claims", "--results", tmp_path / "none")
     assert f"findings --results {tmp_path / 'none'}" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [LONG - 1, LONG + 1])
-def test_a_long_training_is_asked_for_where_somebody_can_answer(main, executor, monkeypatch, seconds):
+def test_a_long_training_without_a_terminal_needs_yes(main, executor, monkeypatch, seconds):
     rate = [1e-12]
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: rate[0] for job in jobs})
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
@@ -135,27 +135,27 @@ def test_a_long_training_is_asked_for_where_somebody_can_answer(main, executor, 
         ("interactions worlds", "interactions/hunters", ("hunters",)),
     ],
 )
-def test_an_item_is_asked_for_the_tasks_of_a_suite_by_their_names(main, executor, item, tasks, planned):
+def test_tasks_of_an_item_are_given_by_suite_or_task_name(main, executor, item, tasks, planned):
     ended = main("paper", *item.split(), "-t", tasks, "--dry-run", "-f", "json")
     plan = json.loads(ended.stdout)
     rows = plan["cells"] if isinstance(plan, dict) else plan
     assert {row["task"] for row in rows} == {*planned}
 
 
-def test_the_worlds_of_an_item_may_be_named_by_their_suite(main):
+def test_the_suite_name_stands_for_all_worlds_of_an_item(main):
     worlds = ("paper", "interactions", "worlds", "--dry-run")
     plan = [main(*worlds, *words).stdout for words in ([], ["-t", "interactions"])]
     assert plan[0] == plan[1] and all(f"\n{task} " in plan[0] for task in ("colliding", "hunters", "alliances"))
 
 
-def test_an_unknown_task_of_an_item_has_the_nearest(main):
+def test_an_unknown_task_of_an_item_is_refused_with_the_nearest(main):
     ended = main("paper", "interactions", "worlds", "-t", "huntres", "--dry-run")
     assert ended.code == 2 and "unknown task 'huntres'; did you mean 'hunters'?" in ended.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
-def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_path, name):
+def test_every_item_states_whether_it_runs_and_at_which_sizes(main, tmp_path, name):
     listed = json.loads(main("paper", name, "--results", tmp_path, "-f", "json").stdout)["items"]
     for row in listed:
         if row["command"]:
@@ -166,13 +166,13 @@ def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_listing_shows_what_a_paper_leaves_open(main, tmp_path):
+def test_the_listing_of_a_paper_shows_settings_that_it_leaves_open(main, tmp_path):
     text = " ".join(main("paper", "hypermlp", "--results", tmp_path).stdout.split())
     assert "model.position_rows=from_end" in text and "model.rope=mispaired" in text
 
 
 @pytest.mark.slow
-def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
+def test_overrides_of_an_item_apply_unless_the_user_changes_the_same_key(tmp_path):
     default_corpus(tmp_path)
     paper = load_paper("hypermlp")
     item = paper.item("table1_language_long_decay")
@@ -187,7 +187,7 @@ def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
     assert not plain & {job.id for job in jobs_of(Request(paper, item, results=tmp_path))} and len(plain) == 8 * 5
 
 
-def test_measurements_of_the_weights_of_a_run_are_stored_with_it(tmp_path):
+def test_a_quantity_measured_from_weights_is_stored_with_the_run(tmp_path):
     (job, *_) = jobs_of(Request((paper := load_paper("coefficients")), paper.item("figure9"), results=tmp_path))
     store, quantity = Store.open(tmp_path), MeasuredQuantity("largest", {"examples": 3})
     store.finish(job, Record("finished", {"accuracy": 0.4}, [], {}))
@@ -201,7 +201,7 @@ def test_measurements_of_the_weights_of_a_run_are_stored_with_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_archive_without_weights_decides_what_its_runs_were_measured_for(main, tmp_path):
+def test_an_archive_without_weights_suffices_for_stored_measurements(main, tmp_path):
     words = ("paper", "coefficients", "principle2.2", "--seeds", "0-1", "training.epochs=1", "--no-figures", "--yes")
     words = (*words, "-f", "json")
     trained = main(*words, "--results", tmp_path / "own", "--slots", 1)

@@ -123,7 +123,7 @@ def state(request: Request) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", FAULTS)
-def test_every_item_that_calls_a_broken_operator_fails_here_and_arithmetic_does_not(plant, monkeypatch):
+def test_items_that_call_a_broken_operator_fail_here_but_arithmetic_does_not(plant, monkeypatch):
     items = untrained()
     labels = dict.fromkeys(label for each in items for label in operators(each))
     right = {label: output(label) for label in labels}
@@ -154,7 +154,7 @@ def test_an_operator_that_is_broken_is_named_and_nothing_is_trained(main, monkey
 
 
 @pytest.mark.slow
-def test_arithmetic_is_counted_apart(main, tmp_path):
+def test_items_of_arithmetic_are_counted_separately(main, tmp_path):
     assert main("paper", "talk", "numbers", "--results", tmp_path).code == 0
     lines = json.loads(main("paper", "--results", tmp_path, "-f", "json").stdout)["papers"]
     (talk,) = [line for line in lines if line["paper"] == "talk"]
@@ -163,7 +163,7 @@ def test_arithmetic_is_counted_apart(main, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_untrained_item_names_its_operators_or_is_arithmetic():
+def test_every_item_without_training_names_operators_or_is_arithmetic():
     named = {(each.paper.name, each.item.id): bool(operators(each)) for each in untrained()}
     assert named == {(each.paper.name, each.item.id): not each.item.arithmetic for each in untrained()}
 

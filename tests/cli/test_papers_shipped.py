@@ -89,12 +89,12 @@ def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force",)])
-def test_runs_are_trained_that_are_not_shipped_or_that_an_option_asks_for(main, fresh, executor, words):
+def test_options_for_runs_that_are_not_shipped_start_training(main, fresh, executor, words):
     assert main("paper", "talk", "design_study", *words).code == 7
 
 
 @pytest.mark.slow
-def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shipped_runs(main, ship):
+def test_an_item_that_needs_weights_uses_shipped_measurements(main, ship):
     item = load_paper("coefficients").item("figure9")
     ship(item, jobs_of(Request(load_paper("coefficients"), item)))
     ended = main("paper", "coefficients", "figure9")
@@ -103,7 +103,7 @@ def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shippe
 
 
 @pytest.mark.slow
-def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, ship):
+def test_an_item_that_needs_weights_falls_back_to_the_shipped_verdict(main, ship):
     item = load_paper("coefficients").item("figure9")
     jobs = jobs_of(Request(load_paper("coefficients"), item))
     ship(item, jobs, lambda path: "measurements" not in path.parts)
@@ -113,7 +113,7 @@ def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not
 
 
 @pytest.mark.slow
-def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, ship):
+def test_an_item_with_fewer_shipped_seeds_is_decided_by_those(main, ship):
     paper = load_paper("coefficients")
     item = paper.item("principle6")
     jobs = jobs_of(Request(paper, item))
@@ -127,7 +127,7 @@ def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, ship
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, executor):
+def test_an_installed_wheel_shows_shipped_verdicts_without_runs(main, without_archives, executor):
     shown = json.loads(main("paper", "hypermlp", "quick", "-f", "json").stdout)
     assert shown["state"] == "not decided (quick)" and shown["runs"][0] == "results/measured/evening.tar.xz"
     assert main("paper", "hypermlp", "quick", "--seeds", "0").code == 7

@@ -117,14 +117,14 @@ CHOOSING_CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *CHOOSING_CASES])
-def test_every_verb_reads_a_store_in_which(case, store, tmp_path, read):
+def test_every_verb_reads_a_partial_store(case, store, tmp_path, read):
     states = (CASES | CHOOSING_CASES)[case]
     for command in reading_commands(of_states(store, tmp_path, states), random.Random(0), is_short=True):
         read(*command)
 
 
 @pytest.mark.slow
-def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
+def test_a_task_without_a_complete_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     assert "(1/2)" in read("table", "S", *words).stdout
     read("plot", "scores", *words)
@@ -144,7 +144,7 @@ def test_plot_refuses_a_store_without_finished_runs(store, tmp_path, read):
 
 
 @pytest.mark.slow
-def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_none(store, tmp_path, read):
+def test_compare_tells_missing_complete_seeds_from_missing_tasks(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     ended = read("compare", "S", "R", *words)
     assert ended.stderr == "results: S shares no task with R with a complete seed of both\n"
@@ -161,7 +161,7 @@ def test_power_names_the_missing_complete_seeds_of_a_pair_of_labels(store, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_worlds_of_agents_are_tabulated_and_drawn_for_any_number_of_stored_runs(seed, store, monkeypatch, read):
+def test_the_worlds_item_works_with_any_subset_of_stored_runs(seed, store, monkeypatch, read):
     """Another process is at work on the rest."""
     monkeypatch.setattr(local, "run_jobs", lambda groups, *_, **__: Summary(busy=sum(map(len, groups))))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))

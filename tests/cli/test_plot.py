@@ -93,7 +93,7 @@ def test_plot_refuses_a_named_figure_without_data(fill, refuse, tiny):
 
 
 @pytest.mark.slow
-def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
+def test_task_settings_of_a_sweep_appear_in_the_difficulty_figure(fill, drawn, tmp_path):
     for label in ("S", "R"):
         fill(label, 0.5)
         fill(label, 0.3, setting={"seq_len": 32})
@@ -109,7 +109,7 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
 
 
 @pytest.mark.slow
-def test_choices_reach_their_figure(fill, drawn):
+def test_options_of_plot_reach_their_figure(fill, drawn):
     fill("S", 0.5)
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     learning, budget = drawn.figures
@@ -146,7 +146,7 @@ def test_plot_refuses_options_without_effect(fill, fill_language, refuse, words,
 
 
 @pytest.mark.slow
-def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, fill_language, drawn):
+def test_a_language_run_without_evaluation_leaves_other_figures_drawn(fill, fill_language, drawn):
     fill("S", 0.5)
     fill_language("S", [], status="diverged")
     assert list(drawn()) == ["scores", "learning", "budget"]
@@ -154,7 +154,7 @@ def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, f
 
 
 @pytest.mark.slow
-def test_language_models_alone_are_enough(fill_language, drawn):
+def test_language_models_alone_can_be_plotted(fill_language, drawn):
     for label in ("S", "S-c"):
         fill_language(label)
     assert list(drawn("-t", "language_model")) == ["scores", "loss", "effects", "budget"]

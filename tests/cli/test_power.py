@@ -52,7 +52,7 @@ def test_a_clear_gain_needs_few_seeds_and_a_small_one_many(fill_seeds, rows):
 
 
 @pytest.mark.slow
-def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tiny):
+def test_power_uses_the_level_divided_by_the_number_of_claims(fill_seeds, invoke, tiny):
     fill_seeds("R-cg-q", [0.2, 0.25, 0.3])
     fill_seeds("R-cg-q-12o", [0.3, 0.36, 0.42])
     words = ("-p", tiny, "-t", "compression")
@@ -65,7 +65,7 @@ def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tin
 
 
 @pytest.mark.slow
-def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, tiny):
+def test_power_is_unknown_with_one_stored_seed(fill_seeds, rows, invoke, tiny):
     fill_seeds("R-cg-q", [0.2])
     fill_seeds("R-cg-q-12o", [0.6])
     (row,) = rows("--claim", "compression", "-t", "compression")
@@ -94,7 +94,7 @@ def test_every_format_of_power_has_the_same_values_within_80_columns(fill_seeds,
 
 
 @pytest.mark.slow
-def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
+def test_power_is_empty_without_a_stored_pair(fill_seeds, rows):
     fill_seeds("S", [0.2, 0.3])
     assert rows() == []
 
@@ -105,7 +105,7 @@ def test_an_unknown_claim_is_named_with_the_nearest(store, refuse):
 
 
 @pytest.mark.slow
-def test_power_is_that_of_a_stated_true_gain(fill_seeds, rows, refuse):
+def test_the_option_true_gain_sets_the_gain_of_the_power(fill_seeds, rows, refuse):
     fill_seeds("R-cg-q", [0.2, 0.22, 0.24])
     fill_seeds("R-cg-q-12o", [0.3, 0.31, 0.33])
     words = ("--claim", "compression", "-t", "compression")

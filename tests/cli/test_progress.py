@@ -41,7 +41,7 @@ def shown(events, jobs=JOBS, **how) -> list[str]:
     return out.file.getvalue().splitlines()
 
 
-def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
+def test_skipped_jobs_share_a_line_and_trained_jobs_have_one_each():
     events = [{"event": "skipped", "job": job, "reason": "stored"} for job in JOBS[:250]]
     events += [{"event": "skipped", "job": job, "reason": "failed"} for job in JOBS[250:252]]
     events += finish(JOBS[252])
@@ -59,7 +59,7 @@ def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
     ]
 
 
-def test_jobs_of_one_name_are_told_apart_by_what_differs():
+def test_job_names_include_the_settings_that_differ():
     rates = MAD.Profile.load("quick", ["learning_rates=[1e-3,2e-3]", "weight_decays=[0.0,0.1]"])
     jobs = MAD.jobs(["S"], rates, tasks=["compression"], seeds=[0])
     lines = shown([event for job in jobs for event in finish(job)], jobs)[1:]
@@ -96,7 +96,7 @@ def test_the_live_screen_never_overflows(width, height):
     assert re.match(r"\.\.\. and \d+ more (running$|r?[a-z]*…)", lines[-1])
 
 
-def test_a_line_says_what_its_slot_does():
+def test_the_line_of_a_slot_shows_job_progress_and_speed():
     out = console(130, 24, is_terminal=True)
     screen = RunScreen(JOBS[:2], "a title", out)
     for slot, progress in enumerate(
@@ -129,7 +129,7 @@ def test_the_whole_sweep_fits_one_line():
     assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"
 
 
-def test_observers_get_equal_events_and_one_that_cannot_write_warns_once(tmp_path):
+def test_an_unwritable_journal_warns_once_and_progress_continues(tmp_path):
     out = console(200)
     (tmp_path / "a file").touch()
 

@@ -66,18 +66,18 @@ def test_no_option_takes_an_empty_value(verb, main):
         ),
     ],
 )
-def test_options_that_cannot_all_hold_are_refused(words, problem, main):
+def test_repeated_options_with_one_value_are_refused(words, problem, main):
     ended = main(*words)
     assert ended.code == 2 and ended.stderr == f"{problem}\n"
 
 
 @pytest.mark.slow
-def test_an_option_may_be_repeated_where_its_values_add_up(main):
+def test_list_options_can_be_repeated(main):
     ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "-f", "json")
     assert ended.code == 0 and "memorization" in ended.stdout
 
 
-def test_a_line_that_cannot_be_run_is_completed(main, monkeypatch):
+def test_shell_completion_works_on_an_invalid_command_line(main, monkeypatch):
     monkeypatch.setenv("COMP_WORDS", "madbench run S --seeds= --tasks a --seeds 1 --fid")
     monkeypatch.setenv("COMP_CWORD", "8")
     monkeypatch.setenv("_MADBENCH_COMPLETE", "complete_bash")
@@ -85,14 +85,14 @@ def test_a_line_that_cannot_be_run_is_completed(main, monkeypatch):
     assert (completed.stdout, completed.stderr) == ("--fidelity\n", "")
 
 
-def test_a_checkout_without_what_it_needs_says_how_to_install_it():
+def test_a_checkout_without_dependencies_says_how_to_install_them():
     command = [sys.executable, "-S", Path(__file__).parents[2] / "cli.py"]
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, check=False, capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr == "typer is not installed; pip install -c constraints.txt . installs all that madbench needs\n"
 
 
-def test_help_is_printed_whatever_else_is_wrong(main):
+def test_help_is_printed_even_if_other_options_are_wrong(main):
     assert main("run", "S", "--seeds=", "--seeds=1", "--help").code == 0
 
 
@@ -116,7 +116,7 @@ def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep", "explain", "table", "plot", "compare", "ls", "data", "new"])
-def test_a_long_word_is_repeated_in_part(verb, main):
+def test_error_messages_shorten_a_long_argument(verb, main):
     for parameter in VERBS[verb].params:
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else None
         if getattr(parameter, "is_flag", False) or parameter.name in ("help", "output"):

@@ -99,7 +99,7 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
 
 
 @pytest.mark.slow
-def test_runs_outside_of_a_registration_do_not_change_its_verdicts(grid, fill_all, invoke, judged):
+def test_runs_outside_a_registration_do_not_change_its_verdicts(grid, fill_all, invoke, judged):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     _, before = judged()
@@ -149,7 +149,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
 
 
 @pytest.mark.slow
-def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fill_all, invoke, judged, monkeypatch):
+def test_a_changed_solved_share_makes_verdicts_provisional(grid, fill_all, invoke, judged, monkeypatch):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     monkeypatch.setattr(settings_class("compression"), "solved_share", 0.05)
@@ -171,7 +171,7 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_before_the_registration_is_named_wherever_it_came_from(grid, fill_all, store, invoke, judged):
+def test_a_run_that_ended_before_the_registration_makes_its_claim_exploratory(grid, fill_all, store, invoke, judged):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
@@ -228,13 +228,13 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
         ("claim: [lag]", LABELS, "unknown key 'claim'; did you mean 'claims'?"),
     ],
 )
-def test_register_refuses_wrong_grids_and_labels(grid, refuse, tmp_path, text, labels, message):
+def test_register_refuses_wrong_grids(grid, refuse, tmp_path, text, labels, message):
     grid(text, labels)
     assert message in refuse(register, "lag.yaml")
     assert not (tmp_path / FILE).exists()
 
 
-def test_register_takes_the_claims_with_all_labels_if_none_is_named(grid, invoke, tmp_path):
+def test_register_takes_all_claims_on_the_labels_if_none_is_named(grid, invoke, tmp_path):
     grid("")
     invoke(register, "lag.yaml")
     assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]
@@ -251,19 +251,19 @@ def test_register_takes_the_claims_with_all_labels_if_none_is_named(grid, invoke
         ["--fidelity", "corrected"],
     ],
 )
-def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refuse, words):
+def test_findings_of_a_registration_refuse_labels_tasks_and_protocol_options(grid, invoke, refuse, words):
     invoke(register, "lag.yaml")
     assert "only --results can be given" in refuse(findings, "--registered", FILE, *words)
 
 
 @pytest.mark.slow
-def test_a_grid_with_claims_is_swept_like_any(grid, main):
+def test_a_grid_with_claims_can_be_swept(grid, main):
     planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "-f", "json")
     assert planned.code == 0 and json.loads(planned.stdout)["jobs"] == 72
 
 
 @pytest.mark.slow
-def test_a_grid_names_a_file_of_claims_beside_it_which_the_registration_keeps(grid, invoke, refuse, main, tmp_path):
+def test_a_registration_keeps_the_claims_of_the_grids_claims_file(grid, invoke, refuse, main, tmp_path):
     grid("claims: [mine]\nclaims_from: own.yaml", ["R-c", "S-c"])
     moved = tmp_path / "paper"
     moved.mkdir()

@@ -35,7 +35,7 @@ def test_the_verb_report_writes_one_file_and_names_missing_seeds(fill, store, in
 
 
 @pytest.mark.slow
-def test_the_folders_of_runs_are_looked_up_once(fill, invoke, tiny, monkeypatch):
+def test_report_looks_up_run_folders_once(fill, invoke, tiny, monkeypatch):
     fill(["S", "S-c"])
     calls = []
     look_up = RunIndex.look_up
@@ -54,7 +54,7 @@ def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_open_shows_it_or_says_where_it_is(fill, invoke, tiny, monkeypatch, tmp_path):
+def test_report_open_starts_a_browser_or_names_the_file(fill, invoke, tiny, monkeypatch, tmp_path):
     fill("S")
     shown = []
     monkeypatch.setattr(webbrowser, "open", lambda url: shown.append(url) or False)
@@ -82,7 +82,7 @@ def test_language_models_need_no_runs_of_mad_tasks(fill_language, invoke):
         (["-o", "results"], "results: is a directory"),
     ],
 )
-def test_report_refuses_wrong_words(fill, refuse, tiny, words, message):
+def test_report_refuses_wrong_arguments(fill, refuse, tiny, words, message):
     fill("S")
     rest = [] if "-p" in words or "-t" in words else ["-p", tiny, "-t", "compression"]
     assert message in refuse(report, *words, *rest)
@@ -93,7 +93,7 @@ def test_an_empty_store_says_how_to_fill_it(store, refuse):
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_last_report(fill, store, invoke, refuse, tiny, monkeypatch):
+def test_a_full_disk_leaves_the_previous_report(fill, store, invoke, refuse, tiny, monkeypatch):
     fill("S")
     words = ("-p", tiny, "-t", "compression")
     invoke(report, *words)

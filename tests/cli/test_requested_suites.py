@@ -26,7 +26,9 @@ def fill_signals(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_a_profile_without_runs_is_missing_though_another_suite_has_runs(main, fill_language, fill_signals, verb):
+def test_a_requested_profile_without_runs_is_an_error_even_if_other_suites_have_runs(
+    main, fill_language, fill_signals, verb
+):
     for label in ("S", "S-p"):
         fill_language(label)
     for words in (["-p", "quick"], ["-p", "quick", "-t", "compression,language_model"], ["training.epochs=3"]):
@@ -40,7 +42,7 @@ def test_a_profile_without_runs_is_missing_though_another_suite_has_runs(main, f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_a_store_of_one_suite_is_shown_and_no_other_suite_is_missed(main, fill_signals, verb):
+def test_a_store_of_one_suite_is_shown_without_warnings_on_others(main, fill_signals, verb):
     fill_signals("S", "S-p")
     for words in ([], ["-t", "digits"], ["-p", "quick"]):
         ended = main(*verb, *words)
@@ -48,7 +50,7 @@ def test_a_store_of_one_suite_is_shown_and_no_other_suite_is_missed(main, fill_s
 
 
 @pytest.mark.slow
-def test_findings_warn_of_what_was_asked_for_alone(main, fill_signals):
+def test_findings_warn_only_about_requested_suites(main, fill_signals):
     fill_signals("S", "S-p")
     assert "no runs of" not in main("findings").stderr
     said = " ".join(main("findings", "-p", "evening").stderr.split())

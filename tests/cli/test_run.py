@@ -113,7 +113,7 @@ def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_a_plan_says_which_jobs_train_alone_in_spite_of_group(main, tiny, optimizer):
+def test_a_plan_notes_jobs_on_which_group_has_no_effect(main, tiny, optimizer):
     words = ("sweep", "S", "--profile", tiny, "-t", "compression", "--seeds", "0,1", "--group", "2", "--dry-run")
     varied = ("--vary", "training.optimizer=adamw,muon") if optimizer == "muon" else ()
     ended = main(*words, *varied, "-f", "json")
@@ -264,7 +264,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
     ],
 )
-def test_run_refuses_wrong_words_before_it_writes_a_file(main, tmp_path, words, says):
+def test_run_refuses_wrong_arguments_before_it_writes_a_file(main, tmp_path, words, says):
     refused = main("run", *words)
     assert (refused.code, refused.stdout) == (2, "")
     assert says in refused.stderr and len(refused.stderr.splitlines()) <= 2
@@ -380,9 +380,7 @@ def interrupted(start, finish, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_interruptions_of_any_kind_and_the_same_command_again_give_the_uninterrupted_numbers(
-    interrupted, start, finish, tmp_path
-):
+def test_a_run_resumed_after_interrupts_and_kills_equals_an_uninterrupted_one(interrupted, start, finish, tmp_path):
     """Interruptions: Ctrl-C, which reaches every process; SIGINT to the parent only; and a kill of the parent."""
     process = interrupted.begin()
     os.killpg(process.pid, signal.SIGINT)
@@ -408,13 +406,13 @@ def test_interruptions_of_any_kind_and_the_same_command_again_give_the_uninterru
     interrupted.assert_finishes_as(start(tmp_path, *interrupted.words), tmp_path / "results")
 
 
-def test_notes_have_no_effect_on_a_plan(main):
+def test_the_option_notes_is_refused_with_dry_run(main):
     result = main("run", "S", "--dry-run", "--notes")
     assert result.code == 2 and "--notes has no effect with --dry-run" in result.stderr
 
 
 @pytest.mark.slow
-def test_a_label_that_a_change_leaves_alone_is_not_trained_again_and_stands_in_the_table(main, fill, tiny):
+def test_a_label_that_an_override_does_not_affect_is_not_trained_again(main, fill, tiny):
     words = ("-p", tiny, "-t", "compression", "--slots", 1)
     fill("S", tasks=["compression"])
     both = main("run", "S", "R-12!", "model.mix_rank=4", *words)

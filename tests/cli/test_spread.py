@@ -52,7 +52,7 @@ def test_a_table_has_means_with_plain_standard_deviations(of_three, format):
 
 
 @pytest.mark.slow
-def test_a_standard_deviation_of_nothing_is_shown_and_that_of_a_single_seed_is_not(main, fill, tiny):
+def test_a_standard_deviation_of_zero_is_shown_but_none_for_a_single_seed(main, fill, tiny):
     fill("S", 0.7, [0, 1, 2])
     fill("R", 0.7, [0])
     shown = main("table", "-p", tiny, "-t", "compression", "--spread", "sd", "-f", "markdown").stdout
@@ -60,7 +60,7 @@ def test_a_standard_deviation_of_nothing_is_shown_and_that_of_a_single_seed_is_n
 
 
 @pytest.mark.slow
-def test_compare_has_the_means_of_both(of_three):
+def test_compare_with_spread_shows_mean_and_deviation_of_both_labels(of_three):
     shown = of_three("compare", "S", "R", "--spread", "sd", "-f", "markdown")
     assert f"| 83.2±{sd('R'):.1f}(10) 48.0±{sd('S'):.1f}(10) |" in shown.stdout
     (cell,) = json.loads(of_three("compare", "S", "R", "-f", "json").stdout)["cells"]
@@ -68,7 +68,7 @@ def test_compare_has_the_means_of_both(of_three):
 
 
 @pytest.mark.slow
-def test_programs_have_them_without_asking(of_three, tiny):
+def test_json_csv_and_frames_always_have_standard_deviations(of_three, tiny):
     cells = json.loads(of_three("table", "-f", "json").stdout)["cells"]
     lines = [*csv.DictReader(io.StringIO(of_three("table", "-f", "csv").stdout))]
     frame = madbench.table(profile=tiny, tasks="compression")
@@ -81,7 +81,7 @@ def test_programs_have_them_without_asking(of_three, tiny):
 
 
 @pytest.mark.slow
-def test_a_table_of_ranks(of_three, tiny):
+def test_the_option_ranks_shows_ranks_with_intervals(of_three, tiny):
     shown = of_three("table", "--ranks", "-f", "markdown")
     assert shown.code == 0, shown.stderr
     places = ["| S | 3 [3,3] |", "| **1 [1,2]** |", "| <u>2 [1,2]</u> |"]

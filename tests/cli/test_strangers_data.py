@@ -103,7 +103,7 @@ def trap(request, main, store, fill, language_run, tiny, tmp_path, monkeypatch) 
     return made
 
 
-def test_no_verb_that_reads_imports_what_a_record_names(trap, main, tmp_path):
+def test_reading_verbs_import_no_module_that_a_record_names(trap, main, tmp_path):
     where, of_mad = ["--results", trap.results], ["-p", trap.profile, "-t", "compression,in_context_recall"]
     for name, text in {
         "claims.yaml": CLAIMS,
@@ -168,7 +168,7 @@ def test_no_verb_that_reads_imports_what_a_record_names(trap, main, tmp_path):
         assert shown.code == 0 and trap.label in shown.stdout, (command, shown.stderr)
 
 
-def test_no_stored_run_that_is_trained_again_imports_its_module_untrusted(trap, main, tmp_path):
+def test_training_stored_runs_again_imports_no_untrusted_module(trap, main, tmp_path):
     for job_id, job in Store.open(trap.results).jobs().items():
         if job.label == "S-p" and job_id != trap.mad:
             shutil.rmtree(trap.results / "runs" / job_id)  # one of the trap is left, and nothing that takes time
@@ -180,7 +180,7 @@ def test_no_stored_run_that_is_trained_again_imports_its_module_untrusted(trap, 
         assert not trap.is_untouched
 
 
-def test_no_trained_model_imports_its_module_untrusted(trap):
+def test_opening_a_trained_model_imports_no_untrusted_module(trap):
     weights = trap.results / "runs" / trap.model / WEIGHTS
     for run in (trap.model, trap.label, weights):
         with pytest.raises(TrainingError, match=f"trust={trap.label!r}"):
@@ -188,7 +188,7 @@ def test_no_trained_model_imports_its_module_untrusted(trap):
         assert trap.is_untouched
 
 
-def test_no_exported_folder_imports_its_module_untrusted(trap, language_run, tmp_path):
+def test_opening_an_exported_folder_imports_no_untrusted_module(trap, language_run, tmp_path):
     transformers = pytest.importorskip("transformers")
     from madbench.huggingface.digests import job_digest
     from madbench.huggingface.export import export

@@ -12,7 +12,7 @@ DEVICE = f"{'算盘' * 1500} {'x' * 4000} {'y z ' * 2000}"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", ["", "single"])
-def test_text_of_a_strangers_runs_is_drawn_in_every_figure(main, tiny, store, fill, fill_language, width):
+def test_every_figure_draws_long_foreign_text_of_imported_runs(main, tiny, store, fill, fill_language, width):
     fill(["S", "S-p"], seeds=(0, 1))
     for label in ("S", "S-p"):
         fill_language(label)

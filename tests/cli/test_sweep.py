@@ -106,7 +106,7 @@ def test_trackers_get_the_varied_settings_of_the_rows_of_a_grid(main, stand_in, 
 
 
 @pytest.mark.slow
-def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_in):
+def test_failed_jobs_are_listed_with_the_command_that_retries_them(main, stand_in):
     words = ("sweep", "S", "R", *CHOICES)
     ended = main(*words, "--seeds", "0,1")
     assert ended.code == 1
@@ -134,7 +134,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
 
 
 @pytest.mark.slow
-def test_jobs_of_a_group_differ_in_their_seeds_alone(main, stand_in):
+def test_the_option_group_groups_jobs_that_differ_only_in_the_seed(main, stand_in):
     words = ("sweep", "S", "S-p", "--seeds", "0-3", *CHOICES)
     for group in ("2", "auto", "1"):
         assert main(*words, "--group", group).code == 0
@@ -147,12 +147,12 @@ def test_jobs_of_a_group_differ_in_their_seeds_alone(main, stand_in):
         )
 
 
-def test_no_cuda_graph_is_refused_where_there_is_none_anyway(main, stand_in):
+def test_no_cuda_graph_is_refused_on_a_cpu(main, stand_in):
     ended = main("sweep", "S", *CHOICES, "--no-cuda-graph")
     assert ended.code == 2 and "--no-cuda-graph has no effect with --device cpu" in ended.stderr
 
 
-def test_failing_fast_leaves_the_rest(main, stand_in):
+def test_fail_fast_stops_the_sweep_after_the_first_failure(main, stand_in):
     ended = main("sweep", "R", "S", "--seeds", "0-2", *CHOICES, "--fail-fast", "--time-limit", "1.5h")
     assert ended.code == 1 and ended.stdout == ""
     assert "5 jobs not started after 1 job had failed; the same command trains them" in ended.stderr
@@ -175,7 +175,7 @@ def test_options_replace_keys_of_a_grid_file_with_a_message(main, stand_in, tmp_
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
+def test_the_plan_of_a_sweep_has_one_line_per_row(main, monkeypatch, columns):
     from madbench.training import cost
 
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
@@ -189,7 +189,7 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
     assert not Path("results").exists()
 
 
-def test_arguments_of_labels_are_varied(main, tiny):
+def test_vary_accepts_arguments_of_labels(main, tiny):
     varied = ("--vary", "DeltaProduct(n={1,2,3})", "--vary", "training.epochs=1,2")
     shown = main("sweep", "S", *varied, "--profile", tiny, *CHOICES, "--dry-run")
     first = [line.split()[0] for line in shown.stdout.splitlines() if "training.epochs=" in line]
@@ -225,7 +225,7 @@ def test_arguments_of_labels_are_varied(main, tiny):
         (["training.epochs=2"], "nothing to train: give at least one label and one seed"),
     ],
 )
-def test_sweep_refuses_wrong_words_before_it_writes_a_file(main, tmp_path, words, says):
+def test_sweep_refuses_wrong_arguments_before_it_writes_a_file(main, tmp_path, words, says):
     for name in ("grid.yaml", "other.yaml"):
         (tmp_path / name).write_text("labels: [S]\ntasks: [compression]\nvary: {model.n_layer: [1, 2]}\n")
     refused = main("sweep", *words)
@@ -244,7 +244,7 @@ SEED = 5  # of the moments of the kills
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_at_any_three_moments_ends_as_an_uninterrupted_one(start, finish, tiny, tmp_path):
+def test_a_sweep_killed_three_times_equals_an_uninterrupted_one(start, finish, tiny, tmp_path):
     words = ("sweep", "grid.yaml", "--device", "cpu", "--slots", "2")
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
@@ -286,7 +286,7 @@ def is_locked(file: Path) -> bool:
         return False
 
 
-def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
+def test_gpu_numbers_refer_to_the_visible_devices(monkeypatch):
     monkeypatch.setattr("madbench.execute.machines.resolve_device", lambda device: device)
     assert gpus_of("0,1", "auto") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")

@@ -74,7 +74,7 @@ def test_a_table_leaves_out_labels_of_other_protocols_that_do_not_fit_its_own(ma
 
 
 @pytest.mark.slow
-def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path):
+def test_runs_in_two_precisions_need_the_precision_to_be_chosen(main, fill, tiny, tmp_path):
     profile = tmp_path / "auto.yaml"
     profile.write_text(Path(tiny).read_text().replace("precision: float32", "precision: auto"))
     fill("S", 0.1, profile=str(profile), precision="float32")
@@ -139,7 +139,7 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, t
 
 
 @pytest.mark.slow
-def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, tiny, tmp_path):
+def test_characters_that_the_output_cannot_encode_become_question_marks(fill, tiny, tmp_path):
     for seed in range(5):
         fill("S", 0.5 + seed / 100, [seed])
     checkout = str(Path(madbench.__file__).resolve().parents[1])

@@ -55,7 +55,7 @@ def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny)
 
 
 @pytest.mark.slow
-def test_times_of_two_kinds_of_device_are_not_shown(main, fill, tiny):
+def test_times_from_different_kinds_of_device_are_not_shown(main, fill, tiny):
     fill("S-p", details=TIMED)
     fill("R-c", details=TIMED | {"device": "a slide rule"})
     cells, content = costs_of(main, "-p", tiny)
@@ -88,7 +88,7 @@ def test_every_format_has_the_costs(main, fill, tiny, monkeypatch):
 
 
 @pytest.mark.slow
-def test_comparisons_have_costs_and_the_full_square_needs_them(main, fill, tiny):
+def test_compare_has_costs_and_full_square_is_refused_without_costs(main, fill, tiny):
     fill(["S-p", "R-c"])
     compared = json.loads(main("compare", "S-p", "R-c", "-t", TASKS, "-p", tiny, "--costs", "-f", "json").stdout)
     assert {cell["label"] for cell in compared["costs"]["mad"]["cells"]} == {"S-p", "R-c"}
@@ -98,7 +98,7 @@ def test_comparisons_have_costs_and_the_full_square_needs_them(main, fill, tiny)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["table", "compare"])
-def test_the_functions_of_python_add_the_rows_that_the_command_adds(main, fill, tiny, store, verb):
+def test_table_and_compare_in_python_return_the_cost_rows_of_the_command(main, fill, tiny, store, verb):
     fill(["S-p", "R-c"], details=TIMED)
     function, how = getattr(madbench, verb), {"profile": tiny, "tasks": "compression", "results": store.root}
     shown = main(verb, "S-p", "R-c", "-t", "compression", "-p", tiny, "--costs", "--full-square", "-f", "json")
@@ -132,7 +132,7 @@ class Shift(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_module_is_counted_if_its_label_is_typed_and_a_hybrid_by_layer(main, fill, tiny, tmp_path, monkeypatch):
+def test_costs_of_a_module_are_counted_only_if_its_label_is_typed(main, fill, tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = f"shift_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(MODULE)

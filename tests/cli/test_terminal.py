@@ -50,7 +50,7 @@ def shell(tmp_path):
         {"TERMINAL_WIDTH": "0"},
     ],
 )
-def test_a_size_that_cannot_be_meant_is_as_none_at_all(main, monkeypatch, variables):
+def test_an_invalid_terminal_size_is_ignored(main, monkeypatch, variables):
     words = (["explain", "--cost", "S", "R-cg-q-12o"], ["ls", "tasks"], ["explain", "S-p"], ["ls", "--help"])
     for name in ("COLUMNS", "LINES", "TERM"):
         monkeypatch.delenv(name, raising=False)
@@ -64,7 +64,7 @@ def test_a_size_that_cannot_be_meant_is_as_none_at_all(main, monkeypatch, variab
         assert main(*line) == expected
 
 
-def test_a_size_that_can_be_meant_holds(main, monkeypatch):
+def test_a_valid_terminal_size_is_used(main, monkeypatch):
     for columns in (70, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert max(map(len, main("ls", "tasks").stdout.splitlines())) <= columns
@@ -72,7 +72,7 @@ def test_a_size_that_can_be_meant_holds(main, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_program_that_is_started_so_prints_all_of_it(shell):
+def test_a_shell_with_zero_columns_gets_the_full_output(shell):
     usual = shell("madbench ls tasks")
     assert usual.returncode == 0 and "selective_copying" in usual.stdout
     assert shell("madbench ls tasks", COLUMNS="0").stdout == usual.stdout
@@ -82,13 +82,13 @@ def test_a_program_that_is_started_so_prints_all_of_it(shell):
 @pytest.mark.parametrize(
     "line", ["madbench explain --cost S >&-", "madbench ls --help >&- <&-", "madbench explain --cost S -f json >&-"]
 )
-def test_a_closed_standard_output_is_an_error_and_not_a_silence(shell, line):
+def test_a_closed_standard_output_is_an_error(shell, line):
     ended = shell(line)
     assert (ended.returncode, ended.stderr) == (2, "the output cannot be written: it is closed\n")
 
 
 @pytest.mark.slow
-def test_an_error_does_not_go_to_the_output_where_there_is_no_place_for_errors(shell):
+def test_an_error_is_not_printed_to_stdout_if_stderr_is_closed(shell):
     ended = shell("madbench explain S-zz 2>&-")
     assert (ended.returncode, ended.stdout) == (2, "")
 
@@ -101,12 +101,12 @@ def test_an_output_that_cannot_be_written_is_an_error(shell):
 
 @pytest.mark.slow
 @needs_full_device
-def test_a_full_disk_below_the_messages_ends_nothing(shell):
+def test_a_full_disk_behind_stderr_does_not_change_the_exit_code(shell):
     ended = shell("madbench explain S-zz 2>/dev/full")
     assert (ended.returncode, ended.stdout) == (2, "")
 
 
-def test_messages_that_cannot_be_written_are_lost_and_the_stream_is_else_as_it_was():
+def test_lossy_output_drops_unwritable_text_and_keeps_stream_attributes():
     class Full(io.StringIO):
         encoding = "latin-1"
 
@@ -129,14 +129,14 @@ def test_a_run_is_stored_if_its_messages_cannot_be_written(shell, tiny, tmp_path
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_traceback(shell):
+def test_a_closed_pipe_prints_no_traceback(shell):
     ended = shell("madbench ls labels -f json | head -n 1")
     assert ended.stdout == "[\n" and ended.stderr == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["ls", "explain --cost S-p", "run --help"])
-def test_an_output_without_utf_8_lacks_letters_and_no_lines(main, shell, verb, monkeypatch):
+def test_an_ascii_output_has_all_lines(main, shell, verb, monkeypatch):
     for name in ("COLUMNS", "LINES", "TERM"):
         monkeypatch.delenv(name, raising=False)
     usual = main(*verb.split())

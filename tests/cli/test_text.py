@@ -18,7 +18,7 @@ from madbench.cli.shared.printing import duration, in_words, quantity
         (172800, "2.0 days"), (1e6, "11.6 days"),
     ],
 )  # fmt: skip
-def test_a_duration_has_the_unit_people_use(seconds, text):
+def test_a_duration_is_shown_in_a_readable_unit(seconds, text):
     assert duration(seconds) == text
 
 
@@ -34,7 +34,7 @@ def test_a_quantity_has_one_decimal_and_a_prefix(value, text):
     assert quantity(value) == text
 
 
-def test_on_a_terminal_a_message_is_broken_between_words_and_a_command_is_not():
+def test_messages_wrap_on_a_terminal_but_commands_do_not():
     message = "no run of S or R belongs to profile evening; this trains it:\n  madbench run S R --profile evening"
     broken = in_words(message, Console(file=io.StringIO(), force_terminal=True, width=30), indent=2)
     assert broken.splitlines() == [
@@ -44,7 +44,7 @@ def test_on_a_terminal_a_message_is_broken_between_words_and_a_command_is_not():
     assert in_words(message, Console(file=io.StringIO(), force_terminal=False, width=30)) == message
 
 
-def test_a_message_has_no_character_that_commands_a_terminal():
+def test_control_characters_in_messages_are_replaced():
     for force in (True, False):
         console = Console(file=io.StringIO(), force_terminal=force, width=80)
         assert in_words("no \x1b[2J\x9b\u202e\n here", console) == "no ?[2J??\n here"

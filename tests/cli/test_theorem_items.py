@@ -84,14 +84,14 @@ def named_checks(item: Item) -> dict[str, list[Check]]:
         ("Table 3, Propositions G.2 to G.4", "G.2 G.3 G.4"),
     ],
 )
-def test_the_statements_that_a_text_names_are_read(text, numbers):
+def test_statements_reads_theorem_numbers_from_text(text, numbers):
     assert {number for _, number in statements(text)} == set(numbers.split())
     assert statements("eq. 20, section 5") == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "item"), CHECKED)
-def test_the_checks_of_an_item_run_on_its_labels_and_are_about_every_statement_that_it_names(paper, item):
+def test_the_checks_of_an_item_cover_every_statement_that_it_names(paper, item):
     item = load_paper(paper).item(item)
     checks = [check for of_label in named_checks(item).values() for check in of_label]
     assert {*item.checks} == {check.name for check in checks}
@@ -99,13 +99,13 @@ def test_the_checks_of_an_item_run_on_its_labels_and_are_about_every_statement_t
 
 
 @pytest.mark.parametrize("paper", NUMBERED)
-def test_every_numbered_statement_of_a_paper_is_the_place_of_an_item_that_trains_nothing(paper):
+def test_every_numbered_statement_of_a_paper_has_an_item_without_training(paper):
     places = [statements(item.place) for item in load_paper(paper).items if item.is_made_here and not item.profiles]
     assert statements(NUMBERED[paper]) <= set().union(*places)
 
 
 @pytest.mark.slow
-def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apart():
+def test_lemmas_of_coefficients_are_checked_in_every_case_they_distinguish():
     stated = {
         item.id: {check.statement for checks in named_checks(item).values() for check in checks}
         for item in load_paper("coefficients").items
@@ -126,7 +126,7 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
     assert {f"{first} grows without bound.", f"{first} does not grow."} < stated["lemma6"]
 
 
-def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
+def test_theorem2_1_is_checked_only_on_labels_with_normalized_relu():
     """Theorem 2.1 is about ReLU after L2Norm, in token-wise and context-wide form."""
     assert all(label.startswith("R-") for label in load_paper("hypermlp").item("theorem2.1").labels)
 
@@ -161,7 +161,7 @@ def test_the_verdict_on_a_theorem_follows_from_its_check(contradicts, residual, 
     ("contradicts", "by_loops", "expected"),
     [(False, 2.0, "contradicted"), (False, 0.0, "fails here"), (False, None, "fails here"), (True, 2.0, "fails here")],
 )
-def test_a_failed_check_contradicts_the_paper_only_if_the_loops_fail_it_too(contradicts, by_loops, expected):
+def test_a_failed_check_contradicts_the_paper_only_if_the_reference_fails_too(contradicts, by_loops, expected):
     check = Check("a", "b", "c", lambda: 2.0, 1.0, contradicts=contradicts)
     loops = None if by_loops is None else CheckResult(check, by_loops)
     assert verdict(CheckResult(check, 2.0), loops) == expected
@@ -177,7 +177,7 @@ def explicit_construction() -> Request:
 
 
 @pytest.mark.slow
-def test_an_identity_that_our_operator_alone_misses_fails_here(monkeypatch):
+def test_an_identity_that_only_our_operator_violates_fails_here(monkeypatch):
     monkeypatch.setattr("madbench.mixers.srg.parts._norm", lambda h: torch.ones_like(h[..., :1]))
     made = TheoremMeasure().decide(explicit_construction(), None)
     assert [*made.verdicts.values()] == ["fails here"] and made.exit_code == 1
@@ -186,7 +186,7 @@ def test_an_identity_that_our_operator_alone_misses_fails_here(monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_identity_that_operator_and_loops_miss_contradicts_the_paper(monkeypatch):
+def test_an_identity_that_operator_and_reference_violate_contradicts_the_paper(monkeypatch):
     monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", 1.0)  # the paper's side of the identity
     made = TheoremMeasure().decide(explicit_construction(), None)
     assert [*made.verdicts.values()] == ["contradicted"] and made.exit_code == 1
@@ -195,7 +195,7 @@ def test_an_identity_that_operator_and_loops_miss_contradicts_the_paper(monkeypa
 
 
 @pytest.mark.slow
-def test_an_identity_of_an_operator_that_differs_from_its_loops_fails_here(monkeypatch):
+def test_a_violated_identity_of_an_operator_unlike_its_reference_fails_here(monkeypatch):
     monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", 1.0)
     monkeypatch.setattr("madbench.mixers.srg.parts._norm", lambda h: torch.ones_like(h[..., :1]))
     made = TheoremMeasure().decide(explicit_construction(), None)
@@ -204,14 +204,14 @@ def test_an_identity_of_an_operator_that_differs_from_its_loops_fails_here(monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bound", "code"), [(1e-12, 0), (1.0, 1)])
-def test_a_theorem_whose_check_fails_does_not_exit_0(main, monkeypatch, tmp_path, bound, code):
+def test_a_theorem_item_whose_check_fails_exits_with_1(main, monkeypatch, tmp_path, bound, code):
     monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", bound)
     made = main("paper", "hypermlp", "propositionI.2", "R-q-1o", "--results", tmp_path, "-f", "json")
     assert made.code == code
     assert json.loads(made.stdout)["state"] == ("contradicted" if code else "reproduced")
 
 
-def test_the_loops_are_in_place_of_every_mixer_within_the_block_alone():
+def test_by_loops_replaces_mixers_with_the_reference_only_inside_its_block():
     mixer, x = sample(family_of("R"), parse("R"))
     with by_loops() as called:
         inside = mixer(x)
@@ -223,7 +223,7 @@ def test_the_loops_are_in_place_of_every_mixer_within_the_block_alone():
     assert called == []
 
 
-def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_error(monkeypatch):
+def test_a_failed_check_of_an_item_fails_here_and_an_unknown_one_is_refused(monkeypatch):
     paper = load_paper("interactions")
     item = replace(paper.item("theoremB.6"), checks=("effect of shifts",))
     with pytest.raises(ConfigError, match="no check 'effect of shifts' of hfa:C1; did you mean 'effects of shifts'"):
@@ -241,7 +241,7 @@ def test_items_without_training_refuse_options_of_training(main):
 
 
 @pytest.mark.slow
-def test_a_label_before_a_colon_is_printed_unchanged(main, tmp_path):
+def test_labels_in_statements_are_printed_unchanged(main, tmp_path):
     made = main("paper", "coefficients", "lemma2", "--results", tmp_path)
     assert made.code == 0, made.stderr
     assert "V16 constant, cd:id: c is not constant" in made.stdout

@@ -32,14 +32,14 @@ def test_notes_name_the_labels_on_which_settings_were_chosen(main, fill, words, 
     assert (choice in " ".join(main(*command).stdout.split())) is (words == ["audit"])
 
 
-def test_stored_language_models_are_of_a_profile_that_was_chosen_on_labels():
+def test_stored_language_runs_name_the_set_on_which_their_profile_was_chosen():
     language, corpus = find_suite("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
     for profile, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
         (job,) = language.jobs(["S"], language.Profile.load(profile), corpus=corpus)
         assert language.profile_of(job, *language.nearest(job)).chosen_on == chosen_on
 
 
-def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
+def test_chosen_on_names_an_existing_set_in_the_profiles_file(tmp_path):
     assert MAD.Profile.load("evening").chosen_labels() == set(map(str, expand(["@choosing"])))
     assert MAD.Profile.load("quick").chosen_labels() == set()
     assert find_suite("language").Profile.load("small").chosen_labels() == set(expand(["@small-pilots"]))

@@ -48,7 +48,7 @@ difficulty: baseline
 
 
 @pytest.mark.slow
-def test_everything_shipped_is_sound(invoke):
+def test_all_shipped_files_validate(invoke):
     result = invoke(validate, "-f", "json")
     reports = json.loads(result.stdout)
     shipped = [
@@ -73,7 +73,7 @@ def test_every_label_of_the_papers_table_has_a_budget_in_every_profile_of_that_p
     }
 
 
-def test_each_file_gets_one_line_when_all_is_well(invoke, write):
+def test_each_valid_file_gets_one_line(invoke, write):
     labels = write("mine.yaml", "description: x\nlabels: [S, '{R,G}-c']\n")
     profile = write("p.yaml", PROFILE)
     lines = invoke(validate, labels, profile).output.splitlines()
@@ -96,14 +96,14 @@ def test_every_wrong_label_of_a_set_is_named(problems, write):
     assert found[6] == "labels[4]: 'S' is in the set already, as labels[0]"
 
 
-def test_sets_stand_in_patterns_of_other_sets_relative_to_themselves(problems, write):
+def test_patterns_in_a_set_refer_to_sets_relative_to_its_folder(problems, write):
     write("folder/inner.yaml", "description: x\nlabels: [KDA, GDN]\n")
     assert problems(write("folder/outer.yaml", "description: y\nlabels: [2x@inner.yaml/S]\n")) == []
     (problem,) = problems(write("folder/gone.yaml", "description: y\nlabels: [2x@other.yaml/S]\n"))
     assert "no such file" in problem and "labels[0]" in problem
 
 
-def test_sets_name_other_sets_relative_to_themselves(problems, write):
+def test_a_set_refers_to_other_sets_relative_to_its_folder(problems, write):
     write("folder/other.yaml", "description: x\nlabels: [S-p]\n")
     assert problems(write("folder/mine.yaml", 'description: x\nlabels: ["@other.yaml", "{S,@other.yaml}"]\n')) == []
     assert "cannot contain itself" in problems(write("self.yaml", 'description: x\nlabels: ["@self.yaml"]\n'))[0]
@@ -168,12 +168,12 @@ tasks:
     }
 
 
-def test_a_profile_like_another_is_checked_with_its_settings(problems, write):
+def test_a_profile_with_like_is_checked_with_the_settings_of_its_base(problems, write):
     assert problems(TASKS / "mad" / "evening-4.yaml") == []
     assert problems(write("mine.yaml", "like: evening\nmodel: {n_layer: 4}\n")) == []
 
 
-def test_a_profile_like_another_belongs_to_the_suite_that_has_the_other_and_its_tasks(problems, write):
+def test_a_profile_with_like_belongs_to_the_suite_of_its_base(problems, write):
     text = "like: {}\nmodel: {{n_layer: 4, d_model: 96}}\ntasks: {{memorization: {{training: {{epochs: 9}}}}}}\n"
     assert problems(write("mine.yaml", text.format("evening"))) == []
     assert problems(write("mine.yaml", text.format("quick"))) == []
@@ -205,13 +205,13 @@ def test_the_caret_of_a_problem_is_below_the_wrong_letter(problems, write):
 
 
 @pytest.mark.parametrize("more", ["", "training: {epochs: 3}\n", "learning_rates: [1.0e-3]\n"])
-def test_a_profile_like_no_profile_is_answered_with_the_nearest(problems, write, more):
+def test_a_profile_with_an_unknown_base_is_refused_with_the_nearest(problems, write, more):
     assert "did you mean 'quick'?" in problems(write("mine.yaml", f"like: qick\n{more}"))[0]
     assert "such as like: quick, got ['quick']" in problems(write("mine.yaml", f"like: [quick]\n{more}"))[0]
     assert "expected the name of one shipped profile" in problems(write("mine.yaml", f"like:\n{more}"))[0]
 
 
-def test_a_wrong_key_of_a_profile_like_another_is_named(problems, write):
+def test_a_wrong_key_of_a_profile_with_like_is_named(problems, write):
     (problem,) = problems(write("mine.yaml", "like: evening\nmodel: {n_layers: 4}\n"))
     assert "did you mean 'n_layer'" in problem
     (problem,) = problems(write("profiles/mine.yaml", "like: nothing\n"))
@@ -259,7 +259,7 @@ def test_validate_checks_the_file_of_an_installed_task(invoke, install_example):
     assert "seq_len must be at least 2" in invoke(validate, file).output
 
 
-def test_validate_names_problems_after_a_repeated_one(problems, write):
+def test_validate_names_all_problems_of_a_profile_even_if_some_repeat(problems, write):
     text = "learning_rates: [a, a, a]\nweight_decays: []\nbeside: {language_model: 3}\n"
     assert [
         problem.partition(",")[0]

@@ -109,7 +109,7 @@ def test_validating_a_sound_store_finds_no_problem_and_changes_no_file(results, 
         ("sweeps/*.json", "journals", "delete it"),
     ],
 )
-def test_damaged_files_of_a_store_are_named_with_advice(results, main, pattern, kind, advice):
+def test_validate_store_names_damaged_files_with_advice(results, main, pattern, kind, advice):
     path = sorted(results.glob(pattern))[0]
     flip(path, path.stat().st_size // 2 + 1)
     ((found,),) = [problems(main("validate", "--store", "-f", "json")).pop(kind)]
@@ -118,7 +118,7 @@ def test_damaged_files_of_a_store_are_named_with_advice(results, main, pattern, 
     assert shown.code == 2 and advice in shown.stdout and shown.stderr == f"1 problem in {kind}\n"
 
 
-def test_a_damaged_index_and_what_is_not_of_a_run_are_named(results, main):
+def test_validate_store_names_a_damaged_index_and_stray_files(results, main):
     (results / "index" / "runs.sqlite").write_bytes(b"SQLite format 4")
     (sorted((results / "runs").iterdir())[0] / "notes.txt").touch()
     found = problems(main("validate", "--store", "-f", "json"))
@@ -126,7 +126,7 @@ def test_a_damaged_index_and_what_is_not_of_a_run_are_named(results, main):
     assert "it is made again" in found["index"][0]
 
 
-def test_a_corpus_that_a_killed_command_left_is_noted(store, fill, main):
+def test_validate_store_notes_an_unfinished_corpus(store, fill, main):
     fill(["S"])
     (store.root / "corpora" / "text" / "partial").mkdir(parents=True)
     ended = main("validate", "--store", "-f", "json")
@@ -283,7 +283,7 @@ def test_unreadable_files_of_a_store_are_named_as_problems(results, main, patter
         assert path.name in sweeps.stdout + sweeps.stderr and REFUSED.search(sweeps.stdout + sweeps.stderr)
 
 
-def test_a_work_folder_that_only_another_user_can_remove_stops_nobody(store, fill, main):
+def test_a_work_folder_that_cannot_be_removed_is_only_noted(store, fill, main):
     fill(["S"])
     work = store.root / "work" / store.job_ids()[0]
     (work / "keep").mkdir(parents=True)

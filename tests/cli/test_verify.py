@@ -25,7 +25,7 @@ def broken(self, label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label, columns", [("G-cg-q-12o", 80), ("R-1!", 120)])
-def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
+def test_verify_fits_all_checks_into_the_width(invoke, label, columns):
     result = invoke(verify, label, columns=columns)
     assert result.exit_code == 0 and result.output.startswith(f"pass  {label}")
     assert max(map(len, result.output.splitlines())) <= columns
@@ -33,7 +33,7 @@ def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
         assert name in result.output
 
 
-def test_a_setting_of_a_profile_is_refused(refuse):
+def test_verify_refuses_an_override(refuse):
     assert "training.epochs=4 has no effect: verify takes labels" in refuse(verify, "S-p", "training.epochs=4")
 
 
@@ -51,7 +51,7 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
     assert list(madbench.verify("S").verdict) == verdicts
 
 
-def test_the_verdict_is_also_last_and_checks_that_do_not_apply_are_counted(invoke, monkeypatch):
+def test_verify_repeats_the_verdict_last_and_counts_inapplicable_checks(invoke, monkeypatch):
     monkeypatch.setattr(SrgFamily, "checks", broken)
     lines = invoke(verify, "S").output.split("\n")
     assert lines[0] == lines[-3] == "fail  S  4 fail, 1 pass, 1 not applicable"
@@ -74,7 +74,7 @@ def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path
 
 
 @pytest.mark.slow
-def test_verify_details_only_failed_checks_of_several_labels(invoke, monkeypatch):
+def test_verify_of_several_labels_details_only_failed_checks(invoke, monkeypatch):
     whole = invoke(verify, "S", "R", "--all").output
     assert whole.count("causality") == 2 and "causality" not in invoke(verify, "S", "R").output
 
@@ -95,7 +95,7 @@ def test_an_installed_family_is_verified(invoke, install_example):
 
 
 @pytest.mark.parametrize("label", ["my:gone.Mixer", "my:madbench.Gone"])
-def test_a_module_that_is_not_here_is_an_error_of_the_label_and_no_failed_check(refuse, label, monkeypatch):
+def test_a_missing_module_is_a_label_error_and_not_a_failed_check(refuse, label, monkeypatch):
     monkeypatch.setattr(SrgFamily, "checks", lambda self, label: pytest.fail("checked before the error was found"))
     assert "gone" in refuse(verify, "S", label).lower()
     assert refuse(verify, label).startswith(f"{label}: " if "gone" in label else "my:madbench.Gone: madbench has no")

@@ -35,7 +35,7 @@ def means(frame):
     return frame[frame.mark == "mean"]
 
 
-def test_cells_without_a_mean_have_a_state_and_diverged_seeds_count_as_chance(scores, tmp_path):
+def test_diverged_seeds_count_at_chance_and_cells_without_a_mean_name_the_reason(scores, tmp_path):
     values = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
     frame = score_frame(scores(values), "p")
     assert means(frame).state.tolist() == ["", "diverged", "not run"]
@@ -45,7 +45,7 @@ def test_cells_without_a_mean_have_a_state_and_diverged_seeds_count_as_chance(sc
     assert FIGURES["scores"].read(tmp_path / "mad.csv").equals(frame)
 
 
-def test_unfinished_seeds_do_not_count(scores):
+def test_unfinished_seeds_do_not_count_in_the_scores_frame(scores):
     table = scores({("S", "compression"): [20.0, 90.0]})
     table.loc[table.seed == 1, "expected"] = 6
     (mean,) = means(score_frame(table, "p")).itertuples()
@@ -53,7 +53,7 @@ def test_unfinished_seeds_do_not_count(scores):
     assert score_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
 
 
-def test_intervals_are_those_of_the_table(scores):
+def test_the_scores_frame_has_the_intervals_of_the_table(scores):
     (mean,) = means(score_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
     _, half = interval_of(0, [terms([100.0] * 3)])
     assert (mean.n, mean.solved, mean.high) == (3, "3/3", 100.0) and mean.low == pytest.approx(100 - half)
@@ -62,14 +62,14 @@ def test_intervals_are_those_of_the_table(scores):
     assert (mean.low, mean.high) == (pytest.approx(50 - half), pytest.approx(50 + half))
 
 
-def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
+def test_the_mad_average_needs_all_tasks_and_leaves_out_incomplete_seeds(scores):
     values = {("S", task): [10.0 * i, 12.0 * i] for i, task in enumerate(MAD_TASKS)}
     frame = means(score_frame(scores(values), "p")).query("task == 'mad_average'")
     assert frame.accuracy.tolist() == [27.5]
     assert "mad_average" not in set(score_frame(scores({("S", "compression"): [1.0]}), "p").task)
 
 
-def test_references_are_there_where_they_are_known(scores):
+def test_chance_heuristic_ceiling_and_published_scores_are_in_the_frame(scores):
     table = scores({("S", "compression"): [20.0], ("~x", "compression"): [20.0]}, ceiling=90.0)
     assert set(score_frame(table, "p").mark) == {"mean", "seed", "ceiling"}
     references = {"chance": {"compression": 6.25}, "heuristic": {"compression": 25.2}}
@@ -84,7 +84,7 @@ def test_references_are_there_where_they_are_known(scores):
 
 
 @pytest.mark.slow
-def test_the_best_answer_without_context_is_a_row_without_a_label(scores):
+def test_the_heuristic_is_a_line_of_the_budget_figure_if_it_is_in_view(scores):
     table = scores({("S", task): [50.0, 52.0] for task in MAD_TASKS})
     costs = pd.DataFrame({"suite": "mad", "label": "S", "column": [*MAD_TASKS], "budget_ratio": 1.0})
     costs = costs.assign(mixer_parameters=1000)
@@ -150,7 +150,7 @@ def effects_of(scores):
 
 
 @pytest.mark.slow
-def test_effects_and_their_pairs_are_rows(scores):
+def test_the_effects_frame_has_a_row_per_effect_and_per_pair(scores):
     values = {"S": [10.0, 11.0], "S-c": [40.0, 41.5], "R": [20.0, 21.0], "R-c": [51.0, 51.0]}
     frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
     found = frame[frame.kind == "effect"]
@@ -160,7 +160,7 @@ def test_effects_and_their_pairs_are_rows(scores):
 
 
 @pytest.mark.slow
-def test_significant_interactions_are_rows(scores):
+def test_the_effects_frame_has_a_row_per_significant_interaction(scores):
     values = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
     found = {}
     for gain in (5.0, 60.0):
@@ -174,7 +174,7 @@ def costs_of(scores, **parameters):
     return scores[["suite", "label", "column", "budget_ratio"]].assign(mixer_parameters=scores.label.map(parameters))
 
 
-def test_a_label_without_a_whole_seed_has_no_mean(scores):
+def test_a_label_without_a_complete_seed_has_no_mean(scores):
     table = scores({("S", "compression"): [1.0], ("R", "compression"): [2.0, NAN], ("G", "compression"): [None]})
     frame = budget_frame(table, costs_of(table, S=4000), "p")
     assert frame[frame["mean"].isna()].label.tolist() == ["G"]
@@ -182,7 +182,7 @@ def test_a_label_without_a_whole_seed_has_no_mean(scores):
     assert dict(zip(frame.label, frame.mixer_parameters.fillna(0))) == {"S": 4000, "R": 0, "G": 0}
 
 
-def test_the_average_stands_for_the_six_tasks(scores):
+def test_the_budget_frame_of_all_six_tasks_has_only_their_average(scores):
     table = scores({("S", task): [10.0 * i, None] for i, task in enumerate(MAD_TASKS)})
     costs = costs_of(table[table.column.isin(MAD_TASKS)])
     costs["mixer_parameters"] = [100.0 * MAD_TASKS.index(task) for task in costs.column]
@@ -190,7 +190,7 @@ def test_the_average_stands_for_the_six_tasks(scores):
     assert (row.quantity, row.mean, row.n, row.mixer_parameters) == ("mad_average", 25.0, 1, 250.0)
 
 
-def test_costs_have_the_intervals_of_the_table(scores):
+def test_the_budget_frame_has_the_intervals_of_the_table(scores):
     seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4, 3.1, 3.0], "R-c": [2.0, NAN]}
     table = scores({(label, column): values for column in ("compression", LOSS) for label, values in seeds.items()})
     frame = budget_frame(table, costs_of(table), "p").set_index(["quantity", "label"])
@@ -205,7 +205,7 @@ def test_costs_have_the_intervals_of_the_table(scores):
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(st.dictionaries(st.text("SRGcgp", min_size=1), st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=12))
-def test_the_front_holds_just_what_nothing_dominates(points):
+def test_the_pareto_front_has_exactly_the_undominated_labels(points):
     costs = {label: cost for label, (cost, _) in points.items()}
     values = {label: value for label, (_, value) in points.items()}
     best = {
@@ -238,7 +238,7 @@ def collected():
     return call
 
 
-def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
+def test_the_difficulty_frame_has_settings_that_differ_in_one_variable(collected):
     rows = [({}, "S", [0.5, 0.7]), ({"seq_len": 64}, "S", [0.4, 0.4]), ({"vocab_size": 32}, "S", [0.3, 0.3])]
     frame = difficulty_frame(
         scoring_of(MAD), collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p"
@@ -248,12 +248,12 @@ def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
     assert found == pytest.approx(expected)
 
 
-def test_incomplete_seeds_are_left_out_of_difficulties_and_diverged_ones_count_as_chance(collected):
+def test_the_difficulty_frame_omits_incomplete_seeds_and_counts_diverged_seeds_at_chance(collected):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
     frame = difficulty_frame(scoring_of(MAD), collected(rows), "p")
     assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]
 
 
-def test_without_a_varied_setting_there_is_no_difficulty(collected):
+def test_the_difficulty_frame_is_empty_if_no_setting_varies(collected):
     assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
     assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty

@@ -65,7 +65,7 @@ def learning(runs):
     return frame_of("learning", rows)
 
 
-def test_a_single_seed_ends_hollow(points, curves):
+def test_the_curve_of_a_single_seed_ends_in_a_hollow_point(points, curves):
     frame = learning({("S", 0, "finished"): [10.0, 50.0]})
     (axes,) = learning_figure(frame).axes
     assert curves(axes, 1.8) == [([10, 20], [10.0, 50.0])] and points(axes, face="white") == [(20.0, 50.0)]
@@ -73,7 +73,7 @@ def test_a_single_seed_ends_hollow(points, curves):
     assert curves(axes, 1.8) == [([10, 20], [2.0, 1.0])] and axes.get_ylabel() == "loss, nats per target"
 
 
-def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(points, curves):
+def test_a_learning_curve_is_the_mean_of_seeds_with_a_band_of_their_range(points, curves):
     frame = learning({("S", 0, "finished"): [20.0, 100.0], ("S", 1, "finished"): [10.0, 20.0, 40.0]})
     figure = learning_figure(frame)
     (axes,) = figure.axes
@@ -84,7 +84,7 @@ def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(points
     assert "n = 2 seeds." in figure.get_supxlabel()
 
 
-def test_a_seed_that_diverged_ends_in_a_cross_and_is_in_no_mean(points, curves):
+def test_a_diverged_seed_ends_in_a_cross_and_is_in_no_mean(points, curves):
     frame = learning({("S", 0, "finished"): [20.0, 40.0], ("S", 1, "diverged"): [30.0, 10.0]})
     (axes,) = learning_figure(frame).axes
     assert points(axes, "x") == [(20.0, 10.0)]
@@ -93,7 +93,7 @@ def test_a_seed_that_diverged_ends_in_a_cross_and_is_in_no_mean(points, curves):
     assert points(axes) == [(20.0, 10.0)] and not curves(axes, 1.8)
 
 
-def test_every_label_that_stopped_keeps_its_line_to_the_end_of_the_panel(points, curves):
+def test_the_line_of_a_label_that_stopped_early_reaches_the_end_of_the_panel(points, curves):
     runs = {("S", 0, "finished"): [20.0, 30.0, 40.0, 50.0], ("R", 0, "finished"): [100.0]}
     runs |= {("G", 0, "finished"): [50.0, 100.0], ("G", 1, "finished"): [100.0]}
     (axes,) = learning_figure(learning(runs)).axes
@@ -102,7 +102,7 @@ def test_every_label_that_stopped_keeps_its_line_to_the_end_of_the_panel(points,
     assert sorted(points(axes)) == [(10.0, 100.0), (20.0, 100.0), (40.0, 50.0)]  # where they stopped
 
 
-def test_grey_labels_have_lines(curves):
+def test_labels_without_a_colour_have_thin_grey_curves(curves):
     runs = {(label, 0, "finished"): [90.0, 99.0] for label in TABLE[:9]} | {("R-2!", 0, "finished"): [5.0]}
     (axes,) = learning_figure(learning(runs)).axes
     (grey,) = curves(axes, 0.7)
@@ -111,7 +111,7 @@ def test_grey_labels_have_lines(curves):
 
 @pytest.mark.parametrize("width", [None, "single", "double"])
 @pytest.mark.parametrize("draw", [learning_figure, difficulty_figure, score_figure])
-def test_nothing_at_0_or_100_is_cut(draw, width):
+def test_lines_and_markers_at_0_and_100_percent_are_not_cut(draw, width):
     if draw is learning_figure:
         frame = learning({(label, 0, "finished"): values for label, values in ENDS.items()})
     elif draw is difficulty_figure:
@@ -151,7 +151,7 @@ def loss(runs, seconds=2.0):
     return frame_of("loss", rows)
 
 
-def test_training_losses_are_drawn_as_they_are_and_smoothed_to_l5(curves):
+def test_the_training_loss_is_drawn_raw_and_as_a_mean_of_five_evaluations(curves):
     left, right = loss_figure(loss({("S", 0, "finished"): LOSSES}), "step").axes
     ((steps, raw),) = curves(left, 0.7)
     assert steps == [10 * i for i in range(1, 9)] and raw == LOSSES
@@ -170,7 +170,7 @@ def test_the_x_axis_of_loss_curves_is_the_given_quantity(curves, x, last):
     assert X_LABELS[x] == left.get_xlabel() == right.get_xlabel()
 
 
-def test_seeds_are_a_mean_at_their_mean_time_and_a_band(curves, names):
+def test_loss_curves_over_seconds_are_means_at_the_mean_time_of_the_seeds(curves, names):
     runs = {("S", seed, "finished"): [value + 0.2 * seed for value in LOSSES] for seed in (0, 1)}
     figure = loss_figure(loss(runs, seconds=1.0), "seconds")
     left, right = figure.axes
@@ -194,14 +194,14 @@ def test_labels_are_listed_by_their_loss_and_diverged_ones_last(names, points):
 
 
 @pytest.mark.slow
-def test_the_legend_of_losses_has_the_range_of_the_others(names):
+def test_the_loss_legend_has_the_range_of_labels_without_a_colour(names):
     runs = {(label, 0, "finished"): [3 + i / 10] * 6 for i, label in enumerate(TABLE[1:11])}
     runs |= {("S", 0, "finished"): [5.0] * 6, (TABLE[11], 0, "diverged"): [5.0, 4.0]}
     listed = [f"{label}  {3 + i / 10:.3f}" for i, label in enumerate(TABLE[1:8])]
     assert names(loss_figure(loss(runs))) == [*listed, "S  5.000", "4 others  3.700 to 3.900, 1 diverged"]
 
 
-def test_the_steep_start_is_off_a_linear_axis_and_on_a_logarithmic_one():
+def test_the_steep_start_of_a_loss_is_visible_only_on_a_logarithmic_axis():
     frame = loss({("S", 0, "finished"): [100.0, *(2.0 - i / 100 for i in range(29))]})
     low, high = loss_figure(frame).axes[0].get_ylim()
     assert 1.5 < low < 1.72 and 2.1 < high < 3.0
@@ -228,7 +228,7 @@ def test_evaluations_that_are_not_finite_leave_out_the_means_around_them(curves)
     assert curves(left, 1.8) == [([60], pytest.approx([sum(LOSSES[3:]) / 5]))]
 
 
-def test_curves_without_an_evaluation_are_nothing_to_draw():
+def test_runs_without_an_evaluation_raise_nothing_to_draw_error():
     for frame in (loss({("S", 0, "diverged"): [math.nan]}), loss({("S", 0, "finished"): [1.0]})[:0]):
         with pytest.raises(NothingToDrawError, match="no run was evaluated"):
             loss_figure(frame)
@@ -240,7 +240,7 @@ EFFECT = {"kind": "effect", "quantity": "compression", "pairs": 2, "seeds": 3}
 
 
 @pytest.mark.slow
-def test_significant_effects_are_filled_and_interactions_below_a_line(points, bars, arrows, ticks):
+def test_significant_effects_have_filled_marks_and_interactions_are_below_a_line(points, bars, arrows, ticks):
     rows = [
         EFFECT | {"row": "conv: c", "difference": 30.0, "low": 20.0, "high": 40.0, "p_holm": 0.01},
         EFFECT | {"kind": "pair", "row": "conv: c", "difference": 31.0},
@@ -258,14 +258,14 @@ def test_significant_effects_are_filled_and_interactions_below_a_line(points, ba
 
 
 @pytest.mark.slow
-def test_losses_have_an_axis_of_their_own():
+def test_effects_on_losses_have_their_own_axis():
     *_, accuracy, loss = effects_figure(effects(["S"], MAD_TASKS)).axes
     assert "less is better" in loss.get_xlabel() and accuracy.get_xlabel() == "percentage points"
     assert loss.get_xlim()[1] < 1 < accuracy.get_xlim()[1]
 
 
 @pytest.mark.slow
-def test_every_task_has_an_axis_that_fits_its_effects():
+def test_the_effects_of_each_task_have_an_axis_that_fits_them():
     small, large = (EFFECT | {"row": "conv: c", "difference": d, "low": d - 1, "high": d + 1} for d in (2.0, 60.0))
     rows = [small, large | {"quantity": "memorization"}, small | {"quantity": LOSS, "difference": 0.02}]
     limits = [axes.get_xlim()[1] for axes in effects_figure(frame_of("effects", rows)).axes]
@@ -288,7 +288,7 @@ def costs(values, quantity="compression", **shared):
     return frame_of("budget", rows)
 
 
-def test_means_are_drawn_against_their_cost_by_name(points):
+def test_the_budget_figure_draws_named_means_against_their_cost(points):
     frame = costs({"S": (1.0, 31.0, 2), "R-12!": (1.36, 50.5, 2), "G": (1.0, 20.0, 1), "R": (1.0, math.nan, 0)})
     figure = budget_figure(frame)
     (axes,) = figure.axes
@@ -300,7 +300,7 @@ def test_means_are_drawn_against_their_cost_by_name(points):
     assert budget_figure(frame).axes[0].get_xlabel() == "mixer FLOPs per token, softmax attention = 1"
 
 
-def test_parameters_are_another_cost_and_a_label_without_is_left_out_and_named(points):
+def test_the_budget_figure_names_labels_whose_cost_is_unknown(points):
     frame = costs({"S": (1.0, 31.0, 2), "G": (1.0, 20.0, 1)})
     with pytest.raises(NothingToDrawError):
         budget_figure(frame, "mixer_parameters")
@@ -309,7 +309,7 @@ def test_parameters_are_another_cost_and_a_label_without_is_left_out_and_named(p
     assert points(figure.axes[0]) == [(4000.0, 31.0)] and "of unknown cost: G." in figure.get_supxlabel()
 
 
-def test_states_have_a_logarithmic_axis(points):
+def test_the_axis_of_state_sizes_is_logarithmic(points):
     frame = costs({"S": (1.0, 31.0, 2), "KDA": (1.0, 20.0, 2), "R": (1.0, 9.0, 2)})
     frame["state"] = [50_000.0, 500.0, math.nan]
     figure = budget_figure(frame, "state")
@@ -324,7 +324,7 @@ def test_states_have_a_logarithmic_axis(points):
 
 
 @pytest.mark.parametrize("quantity, corner", [("loss_l5", (1.2, 2.0)), ("compression", (1.0, 2.5))])
-def test_losses_are_better_where_they_are_lower(quantity, corner):
+def test_the_pareto_front_of_losses_runs_along_the_lowest(quantity, corner):
     (axes,) = budget_figure(costs({"S": (1.0, 2.5, 1), "R": (1.2, 2.0, 1)}, quantity)).axes
     (front,) = (line.get_xydata() for line in axes.lines if same_color(line.get_color(), GREY))
     assert tuple(front[-1]) == (axes.get_xlim()[1], corner[1]) and list(corner) in front.tolist()
@@ -332,7 +332,7 @@ def test_losses_are_better_where_they_are_lower(quantity, corner):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
-def test_33_names_cover_no_other_name_and_no_point(points):
+def test_no_name_of_33_labels_covers_another_name_or_a_point(points):
     figure = budget_figure(budget(TABLE, MAD_TASKS, seed=1))
     for axes in figure.axes:
         boxes = [Text.get_window_extent(text) for text in axes.texts]
@@ -363,7 +363,7 @@ LONG = [f"family:a-long-name-{i}" for i in range(20)]
     [(None, TABLE), ("single", TABLE), ("double", TABLE[:12]), ("single", LONG)],
     ids=["None-33", "single-33", "double-12", "single-20"],
 )
-def test_leaders_cross_no_other_and_no_name(labels, width):
+def test_leader_lines_of_names_cross_no_leader_and_no_name(labels, width):
     figure = budget_figure(budget(labels, MAD_TASKS), layout=Layout(width))
     for axes in (axes for page in (figure, *figure.following) for axes in page.axes):
         leaders = [
@@ -383,7 +383,7 @@ def test_leaders_cross_no_other_and_no_name(labels, width):
 @pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("width", [None, "single"])
-def test_a_leader_is_over_every_mark_and_begins_in_a_dot_on_its_own(width):
+def test_a_leader_line_starts_in_a_dot_at_its_point_above_all_marks(width):
     means = [90.0, *(50 + i / 50 for i in range(11))]  # so close but for the first that their marks cover each other
     (axes,) = budget_figure(costs({label: (1.0, y, 3) for label, y in zip(TABLE, means)}), layout=Layout(width)).axes
     lines = [one for one in axes.collections if isinstance(one, LineCollection)]
@@ -424,7 +424,7 @@ def difficulty(values, variable="seq_len", n=1):
     return frame_of("difficulty", rows)
 
 
-def test_a_line_has_a_gap_where_a_result_is_missing(points):
+def test_the_difficulty_line_has_a_gap_at_a_missing_result(points):
     frame = difficulty({"S": {32: 50.0, 64: 50.0, 128: 50.0}, "R": {32: 40.0, 128: 40.0}})
     (axes,) = difficulty_figure(frame).axes
     first, second = (line.get_ydata() for line in axes.lines if line.get_linewidth() == 1.4)
@@ -435,7 +435,7 @@ def test_a_line_has_a_gap_where_a_result_is_missing(points):
 
 
 @pytest.mark.slow
-def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(ticks):
+def test_the_difficulty_axis_is_linear_for_shares_and_logarithmic_for_lengths(ticks):
     lengths, shares = {32: 50.0, 64: 40.0, 128: 30.0}, {0.2: 50.0, 0.4: 40.0, 0.8: 30.0}
     frame = pd.concat([difficulty({"S": shares}, "share"), difficulty({"S": lengths})])
     length, share = difficulty_figure(frame).axes

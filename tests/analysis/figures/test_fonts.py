@@ -72,7 +72,7 @@ def test_the_error_names_a_font_with_the_character_which_then_draws_it(how, scor
 
 
 @pytest.mark.slow
-def test_a_page_leaves_the_fonts_to_its_reader(scores):
+def test_an_svg_for_a_page_needs_no_local_font_for_its_text(scores):
     with fonts.font_of_reader():
         assert ">模型</text>" in svg(figure_with_name("模型", scores), "scores")
 

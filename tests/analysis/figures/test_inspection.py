@@ -21,7 +21,7 @@ def model(layers: int) -> Inspection:
 
 
 @pytest.mark.slow
-def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_names():
+def test_gate_panels_match_the_layers_of_models_of_different_depth_by_number():
     ((name, figure),) = inspection_figures({"deep": model(6), "shallow": model(4)})
     assert name == "gates"
     titles = [axes.get_title() for axes in figure.axes]
@@ -36,7 +36,7 @@ def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
+def test_inspection_panels_fit_the_page_width_with_separate_titles(width):
     names = ("G-cg-q-12o", "R-pcg-q-12o")
     models = {name: model(2) for name in names}
     for inspection in models.values():

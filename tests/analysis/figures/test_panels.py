@@ -67,7 +67,7 @@ def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, co
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("labels", ["three labels", "33 labels"])
-def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
+def test_a_double_column_figure_fills_the_width_without_overlapping_texts(name, labels, boxes):
     for figure in pages(make_figure(name, labels, 4, "double")):
         assert figure.get_size_inches()[0] == pytest.approx(WIDTHS["double"])
         check_texts(figure, boxes, 200)
@@ -82,7 +82,7 @@ SINGLE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("labels, count, name, choices", SINGLE)
-def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels, count, name, choices, boxes):
+def test_pages_of_a_single_column_fit_its_height_without_overlapping_texts(labels, count, name, choices, boxes):
     for figure in pages(make_figure(name, labels, count, "single", **choices)):
         width, height = figure.get_size_inches()
         assert width == pytest.approx(3.3) and height <= 2.5
@@ -91,7 +91,7 @@ def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels
 
 
 @pytest.mark.slow
-def test_names_of_y_axes_are_broken_where_panels_are_low(boxes):
+def test_long_y_axis_names_are_broken_into_lines_in_low_panels(boxes):
     check_texts(make_figure("learning", "33 labels", 6, "single", y="loss"), boxes, 100)
 
 
@@ -109,7 +109,7 @@ def marks(axes):
 
 
 @pytest.mark.slow
-def test_a_single_column_leaves_title_and_sentences_to_the_caption():
+def test_a_single_column_figure_moves_title_and_notes_to_the_caption():
     frame = synthetic.scores(["S"], MAD_TASKS[:1])
     whole = FIGURES["scores"].draw(frame)
     figure = FIGURES["scores"].draw(frame, layout=Layout("single"))
@@ -119,7 +119,7 @@ def test_a_single_column_leaves_title_and_sentences_to_the_caption():
     assert FIGURES["scores"].draw(frame, layout=Layout("single", False, False)).caption == ""
 
 
-def test_two_names_that_begin_and_end_alike_stay_two_where_they_are_shortened():
+def test_shortened_names_stay_distinct():
     names = [f"family:{'x' * 20}{i}{'y' * 20}" for i in range(9)]
     shown = Layout("single").names(names)
     assert len(set(shown.values())) == 9 and max(map(len, shown.values())) <= 22
@@ -167,7 +167,7 @@ def test_a_notebook_shows_the_whole_legend(name, width):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-def test_marks_are_within_their_axes(name):
+def test_marks_are_inside_their_axes(name):
     figure = make_figure(name, "33 labels", 3, None)
     for axes in figure.axes:
         (left, right), (bottom, top) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
@@ -189,7 +189,7 @@ def test_long_names_do_not_change_the_size_of_panels():
 
 
 @pytest.mark.slow
-def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
+def test_the_second_panel_has_the_rows_of_the_first_without_their_names(ticks):
     first, second = FIGURES["scores"].draw(synthetic.scores(["S", "R", "G"], MAD_TASKS[:2])).axes
     assert ticks(first, "y") == {"S": 0, "R": 1, "G": 2} and not ticks(second, "y")
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)

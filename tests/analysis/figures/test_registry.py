@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("without_layout")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
+def test_a_figure_drawn_from_its_csv_is_equal(name, tmp_path):
     frame = getattr(synthetic, name)(["S", "R-12o!"], MAD_TASKS[:1])
     write_frame(frame, tmp_path / "some.csv")
     again = FIGURES[name].read(tmp_path / "some.csv")
@@ -28,7 +28,7 @@ def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_figure_has_equal_bytes_for_any_style_of_the_user(tmp_path):
+def test_saved_figures_have_equal_bytes_whatever_the_users_matplotlib_style(tmp_path):
     frame = synthetic.budget(["S", "R-12o!", "G"], MAD_TASKS[:1])
     first = save_figure(FIGURES["budget"].draw(frame), tmp_path / "a" / "one")
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "savefig.dpi": 30}):
@@ -46,7 +46,7 @@ def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path):
         save_figure(FIGURES["scores"].draw(synthetic.scores(["S"], MAD_TASKS[:1])), tmp_path / "taken" / "mad")
 
 
-def test_a_frame_that_is_another_one_is_named(tmp_path):
+def test_reading_a_csv_with_other_columns_is_an_error_that_names_the_file(tmp_path):
     path = tmp_path / "one.csv"
     path.write_text("a,b\n1,x\n")
     assert read_frame(path, {"b": str, "a": int}, "numbers").to_dict("list") == {"b": ["x"], "a": [1]}
@@ -60,7 +60,7 @@ def test_a_frame_that_is_another_one_is_named(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-def test_an_svg_has_text_a_title_and_ids_of_its_own(name):
+def test_an_svg_has_text_elements_a_title_and_prefixed_unique_ids(name):
     frame = getattr(synthetic, name)(["S", "R"], MAD_TASKS[:1]).assign(protocol="Profile <quick> & more.")
     figure = FIGURES[name].draw(frame)
     text = svg(figure, name)

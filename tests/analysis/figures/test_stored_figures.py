@@ -60,9 +60,7 @@ def frames_and_reasons(data):
 
 
 @pytest.mark.slow
-def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its_csv(
-    store, fill, language_run, data, tmp_path
-):
+def test_every_figure_of_a_store_with_both_suites_survives_its_csv(store, fill, language_run, data, tmp_path):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill([label], accuracy, (0, 1))
         fill([label], accuracy / 2, (0, 1), {"seq_len": 48})
@@ -98,7 +96,7 @@ def test_figures_without_data_in_the_store_have_a_reason(fill, store, language_r
 
 
 @pytest.mark.slow
-def test_settings_of_stored_runs_are_difficulties_of_the_same_protocol(fill, data):
+def test_the_difficulty_figure_takes_only_task_settings_of_the_same_protocol(fill, data):
     for label in ("S", "R"):
         fill([label], 0.5)
         fill([label], 0.3, setting={"seq_len": 48})

@@ -49,14 +49,14 @@ def distance(one: str, other: str, seen_by=np.eye(3)) -> float:
     return float(np.linalg.norm(seen[0] - seen[1]))
 
 
-def test_all_504_labels_have_a_style_of_their_own_and_those_of_the_paper_differ_without_markers_or_without_colour():
+def test_all_504_labels_have_distinct_styles():
     styles = {label: label_style(label) for label in all_labels()}
     assert len({(one.color, one.dashes, one.marker) for one in styles.values()}) == 504
     paper = [styles[label] for label in TABLE]
     assert len({(one.color, one.dashes) for one in paper}) == 33
 
 
-def test_no_two_of_the_papers_labels_are_alike_to_the_eye():
+def test_colours_of_the_labels_of_table_1_are_visibly_different():
     for one, other in itertools.combinations([label_style(label).color for label in TABLE], 2):
         assert distance(one, other) > 0.04
     assert len({label_style(label).color for label in all_labels()}) == 504
@@ -78,14 +78,14 @@ def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 8, 9, 33])
-def test_as_many_colours_as_are_asked_for_differ(count):
+def test_any_requested_number_of_palette_colours_is_distinct(count):
     colors = distinct_colors(PALETTE, count)
     assert colors[:8] == PALETTE[:count] and len(colors) == count
     assert all(distance(one, other) > 0.04 for one, other in itertools.combinations(colors, 2))
     assert all(1.05 / (luminance(color) + 0.05) > 1.9 for color in colors)
 
 
-def test_a_label_of_the_grammar_keeps_its_colour_beside_a_label_of_another_family_with_it():
+def test_a_label_of_the_grammar_keeps_its_colour_if_another_family_has_the_same():
     assert label_style("fla:gla").color == label_style("S").color
     for labels in (["S", "fla:gla"], ["fla:gla", "S"]):
         styles = label_styles(labels)
@@ -93,14 +93,14 @@ def test_a_label_of_the_grammar_keeps_its_colour_beside_a_label_of_another_famil
         assert distance(styles["S"].color, styles["fla:gla"].color) > 0.04
 
 
-def test_labels_of_other_families_have_one_style_of_their_text():
+def test_the_style_of_a_label_of_another_family_depends_on_its_text_alone():
     labels = [f"fla:{name}" for name in ("gla", "retnet", "mamba2", "rwkv7", "hgrn2")]
     assert len({label_style(label) for label in labels}) == 5
     one = label_style("fla:gla")
     assert (one.color, one.marker) == ("#557df8", "D")  # on every machine
 
 
-def test_colours_differ_under_colour_blindness_and_most_for_equal_dashes():
+def test_colours_differ_under_colour_blindness_most_of_all_with_equal_dashes():
     for one, other in itertools.combinations(itertools.product(COLORS, range(8)), 2):
         (base, i), (other_base, j) = one, other
         has_dashes_too = (i + 2 * "SRG".index(base) - j - 2 * "SRG".index(other_base)) % 5 != 0
@@ -120,7 +120,7 @@ def test_every_colour_stands_out_from_white_paper_and_from_a_dark_page():
         )
 
 
-def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
+def test_up_to_eight_labels_are_all_coloured_in_the_given_order():
     shown = Highlights.from_results({label: [float(i)] for i, label in enumerate(TABLE[:8])})
     assert shown.styles == {label: label_style(label) for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
     assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
@@ -128,7 +128,7 @@ def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
 
 @pytest.mark.parametrize("is_lower_better", [False, True])
 @pytest.mark.parametrize("count", [9, 33])
-def test_s_and_the_seven_best_of_many_labels_are_in_colour(count, is_lower_better):
+def test_among_many_labels_s_and_the_seven_best_are_coloured(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
     shown = Highlights.from_results(results, is_lower_better)
@@ -139,7 +139,7 @@ def test_s_and_the_seven_best_of_many_labels_are_in_colour(count, is_lower_bette
     assert len(Highlights.from_results(results).styles) == 8
 
 
-def test_a_label_that_lacks_results_comes_after_all_that_have_them():
+def test_labels_with_missing_results_rank_last_for_colours():
     results = {"a": [math.nan, 99.0], "b": [1.0, 2.0], "c": [math.nan, math.inf], "d": [2.0, 2.0]}
     assert best_first(results) == ["d", "b", "a", "c"]
     assert best_first(results, is_lower_better=True) == ["b", "d", "a", "c"]
@@ -147,7 +147,7 @@ def test_a_label_that_lacks_results_comes_after_all_that_have_them():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["learning", "loss", "difficulty"])
-def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
+def test_labels_without_a_colour_are_drawn_grey_behind_the_others(name, names):
     frame = getattr(synthetic, name)(TABLE, MAD_TASKS[:2])
     figure = FIGURES[name].draw(frame)
     assert len(names(figure)) == 9 and names(figure)[-1].startswith("25 other")

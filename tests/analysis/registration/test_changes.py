@@ -86,7 +86,7 @@ OTHERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, file, loaded, whole):
+def test_a_changed_threshold_is_named_with_its_registered_value(name, file, loaded, whole):
     found, made = loaded
     assert changed_values(found, made) == []
     write_registration(file, with_threshold(json.loads(file.read_text()), name, OTHERS[name]))
@@ -129,7 +129,7 @@ def test_registered_thresholds_are_used_if_the_present_analysis_has_others(fille
 
 
 @pytest.mark.parametrize(("count", "more"), [(5, ""), (6, "; and 1 more")])
-def test_five_values_that_changed_are_listed_and_the_others_counted(count, more):
+def test_the_first_five_changed_values_are_listed_and_the_rest_counted(count, more):
     named = [f"value_{i} 0, now 1" for i in range(count)]
     expected = f"Changed values: {'; '.join(named[:5])}{more}. The verdicts are provisional."
     assert registration.changed_sentence(named) == expected
@@ -142,7 +142,7 @@ def test_added_and_removed_values_are_changes():
 
 
 @pytest.mark.slow
-def test_a_claim_that_is_another_now_is_named_and_judged_as_registered(filled, judged_again):
+def test_a_changed_claim_is_named_and_judged_as_registered(filled, judged_again):
     content = json.loads(filled.read_text())
     write_registration(filled, with_claim(content, expects="no gain", title="Other"))
     said, verdicts = judged_again()

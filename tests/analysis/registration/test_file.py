@@ -23,7 +23,7 @@ from madbench.tasks import make_setting
 from registrations import LABELS, write_registration
 
 
-def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
+def test_every_numeric_constant_of_inference_and_claims_is_registered(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     for module in (inference, claims):
         for name, value in vars(module).items():
@@ -31,7 +31,7 @@ def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tm
                 assert found.thresholds.get(name.lower()) == value, name
 
 
-def test_a_registration_has_the_names_of_every_value_behind_its_verdicts(path, tmp_path):
+def test_a_registration_lists_all_thresholds_that_verdicts_depend_on(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     named = {
         "seeds",
@@ -73,7 +73,7 @@ def test_the_usual_profile_is_registered_by_its_name(tmp_path, monkeypatch):
     assert load_registration(file, tmp_path / "results")[0].jobs == found.jobs
 
 
-def test_a_failed_run_is_not_among_those_that_were_there_before(path, tmp_path):
+def test_a_failed_run_is_not_listed_as_stored_before_the_registration(path, tmp_path):
     _, made, file = register(path, tmp_path / "results")
     store = Store.open(tmp_path / "results")
     store.finish(made.jobs[0], Record("failed", error="out of memory"))
@@ -82,7 +82,7 @@ def test_a_failed_run_is_not_among_those_that_were_there_before(path, tmp_path):
     assert register(path, tmp_path / "results")[0].stored == (made.jobs[1].id,)
 
 
-def test_runs_that_would_be_others_now_are_refused(path, tmp_path):
+def test_a_registration_whose_jobs_differ_from_the_present_plan_is_refused(path, tmp_path):
     _, made, file = register(path, tmp_path / "results")
     content = json.loads(file.read_text())
     Store.open(tmp_path / "results")
@@ -136,7 +136,7 @@ def test_registered_claims_are_one_family_of_tests(tmp_path):
     assert [row.p_holm for row in rows] == holm([row.p for row in rows]) != [row.p for row in rows]
 
 
-def test_a_file_of_another_form_is_refused_in_a_sentence(file, tmp_path):
+def test_a_registration_in_another_format_version_is_refused_in_one_line(file, tmp_path):
     content = json.loads(file.read_text())
     for form in (1, 4):
         of_form = content | {"form": form}
@@ -202,13 +202,13 @@ def test_registering_makes_no_results_folder(path, tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_labels_of_rows_that_differ_in_a_setting_cannot_be_registered(path, tmp_path):
+def test_a_grid_that_varies_a_setting_cannot_be_registered_with_claims_on_labels(path, tmp_path):
     path.write_text(path.read_text() + "vary: {training.epochs: [3, 4]}\nclaims: [lag]\n")
     with pytest.raises(registration.ConfigError, match=r"lag compares labels under one setting.*training\.epochs"):
         register(path, tmp_path / "results")
 
 
-def test_a_claim_on_steps_that_the_profile_does_not_give_cannot_be_registered(path, tmp_path):
+def test_a_claim_on_a_quantity_that_the_tasks_lack_cannot_be_registered(path, tmp_path):
     labels = "R-cg-q-12o, R-cg-q, G-cg-q-12o, G-cg-q"
     path.write_text(f"labels: [{labels}]\ntasks: [compression]\nclaims: [earlier]\n")
     with pytest.raises(registration.ConfigError, match="earlier is about Steps 3.1, which these tasks do not give"):
