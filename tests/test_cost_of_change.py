@@ -343,7 +343,7 @@ def test_an_average_costs_a_line_of_its_suite(clone):
 
 OPTION = '{name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"'
 OPTIONS = [
-    Insertion("madbench/execute/options.py", "RunOptions", "devices", OPTION.format(name="color")),
+    Insertion("madbench/execute/options.py", "RunOptions", "gpus", OPTION.format(name="color")),
     Insertion("madbench/experiment/experiment.py", "Experiment.execute", "", 'print("color", options.color)'),
     Insertion("madbench/api/arguments.py", "ExecutionArguments", "keep_weights", "color: str"),
     Insertion("madbench/text/options.py", "CorpusOptions", "tokenizer", OPTION.format(name="script")),
