@@ -88,7 +88,7 @@ def test_inspect_refuses_ambiguous_and_missing_runs_with_advice(keep, fill, refu
     assert "same run" in refuse(inspect, first, first[:8], "--no-figures")
     assert "has no effect on task compression" in refuse(inspect, first, "--corpus", "x")
     for words in (("-o", "pictures"), ("--no-title",)):
-        assert "have no effect with --no-figures" in refuse(inspect, first, "--no-figures", *words)
+        assert "has no effect with --no-figures" in refuse(inspect, first, "--no-figures", *words)
 
 
 @pytest.mark.slow
