@@ -66,11 +66,9 @@ def table(
     (``heuristic``). With ``ranks`` there are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval
     for all labels of a column.
 
-    With ``costs`` one row per label and cost follows, as with ``madbench table --costs``. These rows have the columns:
-
-    - ``task``: ``parameters``, ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``;
-    - ``mean``: the cost, in the unit that the column ``unit`` names;
-    - ``ratio``: the ratio to the cost of the label in the column ``baseline``.
+    With ``costs`` one row per label and cost follows, as with ``madbench table --costs``. ``task`` is then
+    ``parameters``, ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``. ``mean`` is the cost, in the unit
+    that the column ``unit`` names, and ``ratio`` its ratio to the cost of the label in the column ``baseline``.
 
     With ``full_square``, FLOPs count the pairs of each token with all tokens of the sequence, instead of those with the
     token itself and earlier tokens. The attribute ``below`` of the frame has the tables of costs, one per suite.
