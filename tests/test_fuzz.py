@@ -46,7 +46,7 @@ TEXTS = ["", "[", "{", "{[a]: 1}", "&a [*a]", "&a {b: *a}", "1" * 5000, "2024-13
 # fmt: on
 
 
-def bounded(cases: Iterable[Callable[[], object]]) -> int:
+def call_bounded(cases: Iterable[Callable[[], object]]) -> int:
     """Call each case.
 
     Only errors of madbench are allowed, of at most a few thousand characters. Returns their number.
@@ -83,7 +83,7 @@ def test_two_thousand_random_labels_raise_only_our_errors():
             explain(parse(text))
         expand([text])
 
-    errors = bounded((lambda text=text: case(text)) for text in texts)
+    errors = call_bounded((lambda text=text: case(text)) for text in texts)
     assert 1_000 < errors < 2_000
 
 
@@ -116,7 +116,7 @@ def test_two_thousand_random_overrides_raise_only_our_errors(suite, tmp_path):
             size_of(job)
 
     found = overrides(random.Random(1), list(suite.Profile.docs()), 1_000)
-    errors = bounded((lambda changes=changes: case(changes)) for changes in found)
+    errors = call_bounded((lambda changes=changes: case(changes)) for changes in found)
     assert 600 < errors < 1_000
 
 
@@ -160,4 +160,4 @@ def test_five_hundred_random_yaml_files_raise_only_our_errors(tmp_path):
             with contextlib.suppress(MadbenchError):
                 load(str(path))
 
-    bounded((lambda text=text: case(text)) for text in files(random.Random(2), 500))
+    call_bounded((lambda text=text: case(text)) for text in files(random.Random(2), 500))

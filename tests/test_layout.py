@@ -57,7 +57,7 @@ MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 
 @functools.cache
-def imported(path: Path) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     """The modules that a module imports, also in functions and for annotations."""
     modules = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -74,7 +74,7 @@ def test_no_room_imports_a_room_below_it():
     upward = {}
     for name, path in MODULES.items():
         room = room_of(name)
-        rooms = {room_of(module) for module in imported(path)} & LEVEL.keys()
+        rooms = {room_of(module) for module in imported_modules(path)} & LEVEL.keys()
         above = {other for other in rooms if room in LEVEL and LEVEL[other] > LEVEL[room]}
         if above:
             upward[name] = above
@@ -91,7 +91,7 @@ def test_the_page_lists_the_rooms_in_the_order_of_imports():
 @pytest.mark.slow
 def test_modules_have_no_circular_imports():
     """Except labels, whose errors name other families, and the command line, whose verbs name each other."""
-    known = {name: {module for module in imported(path) if module != name} for name, path in MODULES.items()}
+    known = {name: {module for module in imported_modules(path) if module != name} for name, path in MODULES.items()}
 
     def reached(start: str) -> set[str]:
         waiting, seen = [start], set()
@@ -112,7 +112,7 @@ def test_no_module_outside_a_papers_folder_imports_it():
     known = {}
     for name, path in MODULES.items():
         own = name.split(".")[2] if name.startswith("madbench.papers.") else ""
-        others = {module for module in imported(path) if module.split(".")[1:2] == ["papers"]}
+        others = {module for module in imported_modules(path) if module.split(".")[1:2] == ["papers"]}
         found = {module for module in others if {*module.split(".")[2:3]} & papers}
         if found and own not in papers:
             known[name] = found
@@ -198,7 +198,9 @@ def test_no_file_outside_mixers_and_papers_names_a_family():
     pattern = re.compile(rf"(?<![\w-])(?:{any_of}):\w|^(?:{any_of}):?$|mixers[./](?:{any_of})\b", re.MULTILINE)
     naming = set()
     for name, path in MODULES.items():
-        imports = {module.split(".")[2] for module in imported(path) if re.match(r"madbench\.mixers\.\w", module)}
+        imports = {
+            module.split(".")[2] for module in imported_modules(path) if re.match(r"madbench\.mixers\.\w", module)
+        }
         if room_of(name) not in ("mixers", "papers") and (imports & families or pattern.search(text_of(path))):
             naming.add(str(path.relative_to(PACKAGE)))
     assert naming == NAMES_A_FAMILY.keys()
@@ -245,7 +247,7 @@ def test_every_module_is_imported_by_a_verb_or_the_api():
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += (imported(MODULES[name]) & MODULES.keys()) | modules_in_texts(MODULES[name])
+            waiting += (imported_modules(MODULES[name]) & MODULES.keys()) | modules_in_texts(MODULES[name])
     folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     assert MODULES.keys() - seen - folders == set()
 

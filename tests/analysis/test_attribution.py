@@ -19,9 +19,15 @@ from references import interval_of, terms
 from score_frames import frame_of_losses, frame_of_scores
 
 SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (29.1, 29.2, 29.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
-SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
+SIX_LABELS = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
 """Convolution adds 19.0 to S, 19.1 to R and 5.0 to S-p."""
-PLANTED = {"base": {"G": 4.0}, "conv": {True: 16.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
+PLANTED_GAINS = {
+    "base": {"G": 4.0},
+    "conv": {True: 16.0},
+    "rank": {"v": -5.0},
+    "mix1": {True: 6.0},
+    "mix2": {True: 8.0},
+}
 """The gain in points of each letter. RoPE, gates, layout and R against S have no effect."""
 
 
@@ -89,7 +95,7 @@ def test_an_interaction_needs_three_seeds_of_all_four_labels():
 
 
 def test_effects_and_interactions_are_two_holm_families_that_split_the_error_level():
-    effects = attribute(frame_of_scores(SIX, ["compression", "memorization"]))
+    effects = attribute(frame_of_scores(SIX_LABELS, ["compression", "memorization"]))
     for family, share in ((False, EFFECTS_SHARE), (True, 1 - EFFECTS_SHARE)):
         members = [one for one in effects if one.is_interaction is family]
         assert members
@@ -109,8 +115,8 @@ def test_an_effect_of_identical_seeds_still_has_a_wide_interval():
     assert not effect.is_significant
 
 
-def planted(label: str) -> float:
-    return sum(points.get(getattr(parse(label), factor), 0.0) for factor, points in PLANTED.items())
+def planted_scores(label: str) -> float:
+    return sum(points.get(getattr(parse(label), factor), 0.0) for factor, points in PLANTED_GAINS.items())
 
 
 @pytest.mark.slow
@@ -119,14 +125,14 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
     rng = np.random.default_rng(0)
     covered, false, found_conv = [], [], []
     for _ in range(25):
-        values = {label: (40 + planted(label) + rng.normal(0, 2, 4)).tolist() for label in labels}
+        values = {label: (40 + planted_scores(label) + rng.normal(0, 2, 4)).tolist() for label in labels}
         effects = [one for one in attribute(frame_of_scores(values)) if not one.is_interaction]
         for effect in effects:
-            truth = np.mean([planted(given) - planted(without) for given, without in effect.cases])
+            truth = np.mean([planted_scores(given) - planted_scores(without) for given, without in effect.cases])
             covered.append(effect.estimate.low <= truth <= effect.estimate.high)
             if effect.contrasts[0].short_name == "c":
                 found_conv.append(effect.is_significant)
-        nulls = [one for one in effects if all(planted(a) == planted(b) for a, b in one.cases)]
+        nulls = [one for one in effects if all(planted_scores(a) == planted_scores(b) for a, b in one.cases)]
         false.append(any(one.is_significant for one in nulls))
     assert np.mean(covered) >= 0.93 and np.mean(found_conv) > 0.9
     assert sum(false) <= stats.binom.ppf(0.999, 25, 0.05)
@@ -136,7 +142,7 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
 
 
 def test_the_attribution_table_has_a_row_per_contrast():
-    table = attribution_table(frame_of_scores(SIX))
+    table = attribution_table(frame_of_scores(SIX_LABELS))
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
     assert list(rows)[:3] == ["base: R vs. S", "rope: p vs. none", "conv: c vs. none"]
@@ -199,12 +205,14 @@ def test_notes_name_the_source_of_the_intervals():
     assert two.caption.startswith("Mean difference between labels that differ only in this factor")
     assert (
         "Holm-corrected over 1 effect," in two.notes
-        and "Of 2 tested interactions" in attribution_table(frame_of_scores(SIX)).notes
+        and "Of 2 tested interactions" in attribution_table(frame_of_scores(SIX_LABELS)).notes
     )
 
 
 def test_the_attribution_table_fits_120_columns_and_has_every_format():
-    table = attribution_table(pd.concat([frame_of_scores(SIX, MAD_TASKS), frame_of_losses(SQUARE)]), shows_pairs=True)
+    table = attribution_table(
+        pd.concat([frame_of_scores(SIX_LABELS, MAD_TASKS), frame_of_losses(SQUARE)]), shows_pairs=True
+    )
     console = Console(width=120)
     with console.capture() as captured:
         console.print(table.to_rich(120))

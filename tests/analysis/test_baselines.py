@@ -23,8 +23,8 @@ HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]
 
 
 @pytest.fixture
-def swept(grid_results):
-    """``swept(labels, ...)``: the tables of a grid, with the differences from its baseline."""
+def sweep_tables(grid_results):
+    """``sweep_tables(labels, ...)``: the tables of a grid, with the differences from its baseline."""
     return lambda *labels, **keys: result_tables(grid_results(*labels, **keys), has_baseline=True)
 
 
@@ -46,9 +46,9 @@ def test_a_single_seed_has_no_interval_and_a_missing_one_no_difference():
     assert differences_from(frame_of_scores({"b": [9.5]}), "a") == {}
 
 
-def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swept):
+def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(sweep_tables):
     gain = {9: 0.0, 12: 0.1}
-    made = swept(
+    made = sweep_tables(
         vary={"training.epochs": [9, 12]},
         accuracy=lambda job: 0.5 + gain[job.training.epochs] + job.seed / 100,
     )
@@ -68,39 +68,41 @@ def test_sweep_rows_are_named_by_their_changes_and_the_first_is_the_baseline(swe
     assert table.marks()[rows[1][0], 1] == "best"
 
 
-def test_settings_shared_by_all_unnamed_rows_are_in_the_notes(swept):
-    made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
+def test_settings_shared_by_all_unnamed_rows_are_in_the_notes(sweep_tables):
+    made = sweep_tables(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]
     assert "Profile quick with training.epochs=3: d_model 64" in table.notes
     assert "Settings that a row does not name: model.n_layer=1. The sizes given are the baseline's." in table.notes
 
 
-def test_with_several_tasks_the_difference_is_of_their_mean(swept):
+def test_with_several_tasks_the_difference_is_of_their_mean(sweep_tables):
     accuracies = {
         ("S", "compression"): 0.1,
         ("S", "memorization"): 0.5,
         ("R", "compression"): 0.3,
         ("R", "memorization"): 0.5,
     }
-    made = swept(tasks=["compression", "memorization"], seeds=[0], accuracy=lambda job: accuracies[job.label, job.task])
+    made = sweep_tables(
+        tasks=["compression", "memorization"], seeds=[0], accuracy=lambda job: accuracies[job.label, job.task]
+    )
     (table,) = made
     assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "(+10.0)"]
 
 
 @pytest.mark.slow
-def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept):
+def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(sweep_tables):
     given = {"S": 0.5, "R": math.nan, "G": None}
-    (table,) = swept("SRG", lambda job: given[job.label] if job.seed else 0.5)
+    (table,) = sweep_tables("SRG", lambda job: given[job.label] if job.seed else 0.5)
     baseline, diverged, unfinished = (row[-1] for row in table.text_rows()[1])
     chance = 100 / 8
     assert (baseline, unfinished) == ("baseline", "(+0.0)")
     assert diverged.startswith(f"−{50 - (50 + 2 * chance) / 3:.1f} ±")
-    assert swept(["S-c"], accuracy=lambda job: None) == []
+    assert sweep_tables(["S-c"], accuracy=lambda job: None) == []
 
 
 @pytest.mark.slow
-def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(swept, tmp_path):
+def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(sweep_tables, tmp_path):
     rows = [{"label": "S"}, {"label": "S", "training.epochs": 3}]
     profile = tmp_path / "whole.yaml"
     profile.write_text(
@@ -108,10 +110,10 @@ def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_
         " weight_decays: [0.0]}"
     )
     choices = {"profile": str(profile), "seeds": [0], "mode": "list", "rows": rows}
-    (table,) = swept((), **choices)
+    (table,) = sweep_tables((), **choices)
     assert [row[0] for row in table.text_rows()[1]] == ["S", "  published", "S  training.epochs=3"]
     assert [record["published"] for record in table.json_rows()] == [83.68, None]
-    (quick,) = swept("SR")
+    (quick,) = sweep_tables("SR")
     assert [row[0] for row in quick.text_rows()[1]] == ["S", "R"]
 
 

@@ -78,15 +78,15 @@ def margin_rows(values, within, **changes):
     return {row.quantity: row for row in comparison_table("S", ["R"], frame, within=within).rows}
 
 
-CLOSE = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [60.1, 60.0, 60.2, 60.1, 59.9]}
-BELOW = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [30.1, 30.0, 30.2, 30.1, 29.9]}
+CLOSE_VALUES = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [60.1, 60.0, 60.2, 60.1, 59.9]}
+VALUES_BELOW = {"S": [60.0, 60.2, 60.1, 59.9, 60.0], "R": [30.1, 30.0, 30.2, 30.1, 29.9]}
 
 
 def test_a_comparison_has_a_verdict_on_its_margin_for_accuracies_and_losses():
-    rows = margin_rows(CLOSE, {"compression": 10.0, LOSS: 0.08})
+    rows = margin_rows(CLOSE_VALUES, {"compression": 10.0, LOSS: 0.08})
     assert [row.equivalence_verdict for row in rows.values()] == ["equivalent"] * 2
     assert all(row.verdict == "not significant" for row in rows.values())
-    rows = margin_rows(BELOW, {"compression": 10.0, LOSS: 0.08})
+    rows = margin_rows(VALUES_BELOW, {"compression": 10.0, LOSS: 0.08})
     assert rows["compression"].equivalence_verdict == "no better" and rows["compression"].verdict == "lower"
     assert rows[LOSS].equivalence_verdict == "no worse" and rows[LOSS].verdict == "lower"
     noisy = {"S": [60.0, 50.0, 70.0, 55.0, 66.0], "R": [58.0, 61.0, 52.0, 69.0, 60.0]}
@@ -95,16 +95,16 @@ def test_a_comparison_has_a_verdict_on_its_margin_for_accuracies_and_losses():
 
 
 def test_a_single_margin_applies_only_to_columns_in_points():
-    rows = margin_rows(CLOSE, 10.0)
+    rows = margin_rows(CLOSE_VALUES, 10.0)
     assert rows["compression"].equivalence.margin == 10.0 and rows[LOSS].equivalence is None
     assert rows[LOSS].equivalence_verdict == "" and math.isnan(rows[LOSS].equivalence_p)
-    without = margin_rows(CLOSE, None)
+    without = margin_rows(CLOSE_VALUES, None)
     assert without["compression"].equivalence is None
     assert without["compression"].difference == rows["compression"].difference
 
 
 def test_p_values_of_difference_and_equivalence_are_adjusted_together():
-    frames = [frame_of_scores(CLOSE, [task]) for task in MAD_TASKS[:4]]
+    frames = [frame_of_scores(CLOSE_VALUES, [task]) for task in MAD_TASKS[:4]]
     table = comparison_table("S", ["R"], pd.concat(frames), within=10.0)
     assert "Margin: 10 points, in every column measured in points." in table.caption
     raw = equivalence(table.rows[0].sample, table.rows[0].of_baseline, 10.0)
@@ -113,13 +113,13 @@ def test_p_values_of_difference_and_equivalence_are_adjusted_together():
 
 
 def test_every_format_has_the_margin_and_its_verdict():
-    table = comparison_table("S", ["R"], frame_of_scores(CLOSE), within=10.0)
+    table = comparison_table("S", ["R"], frame_of_scores(CLOSE_VALUES), within=10.0)
     (record,) = table.json_rows()
     assert (record["margin"], record["equivalence"]) == (10.0, "equivalent") and record["p_equivalence"] <= LEVEL
     for text in (table.to_csv(), table.to_markdown(), table.to_latex(), table.to_html()):
         assert "equivalent" in text
     assert "Margin: Compr. 10." in table.caption and "two one-sided tests" in table.notes
-    (plain,) = comparison_table("S", ["R"], frame_of_scores(CLOSE)).json_rows()
+    (plain,) = comparison_table("S", ["R"], frame_of_scores(CLOSE_VALUES)).json_rows()
     assert "equivalence" not in plain
 
 
@@ -133,7 +133,7 @@ def test_every_format_has_the_margin_and_its_verdict():
 )
 def test_wrong_margins_are_refused(within, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
-        comparison_table("S", ["R"], frame_of_scores(CLOSE), within=within)
+        comparison_table("S", ["R"], frame_of_scores(CLOSE_VALUES), within=within)
 
 
 def test_a_single_margin_is_refused_if_no_column_is_in_points():
@@ -153,10 +153,10 @@ def test_a_single_margin_is_refused_if_no_column_is_in_points():
 def test_sentences_with_a_margin_are_claims_of_equivalence_or_no_loss(sentence, expects, on_close, on_below):
     claim, entry = parse_claim(sentence)
     assert claim.expects == expects and entry["within"] == 10
-    for values, verdict in ((CLOSE, on_close), (BELOW, on_below)):
+    for values, verdict in ((CLOSE_VALUES, on_close), (VALUES_BELOW, on_below)):
         (found,) = findings(frame_of_scores(values), claims=[claim])
         assert found.verdict == verdict
-        if values is CLOSE:
+        if values is CLOSE_VALUES:
             assert found.detail == "equal within the margin"
 
 
@@ -166,7 +166,7 @@ def test_a_claim_of_no_loss_needs_a_margin():
 
 
 def test_three_identical_seeds_show_equivalence_only_within_a_wide_margin():
-    three = {label: values[:3] for label, values in CLOSE.items()}
+    three = {label: values[:3] for label, values in CLOSE_VALUES.items()}
     for margin, verdict in ((5, "not enough data"), (20, "supported")):
         claim, _ = parse_claim(f"R >= S on compression within {margin}")
         (found,) = findings(frame_of_scores(three), claims=[claim])

@@ -24,7 +24,7 @@ LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(
 COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
 
 
-def averaged(values) -> pd.DataFrame:
+def scores_with_average(values) -> pd.DataFrame:
     """A frame with the same accuracies on all six tasks, and their averages."""
     return frame_of_scores(values, MAD_TASKS)
 
@@ -34,7 +34,7 @@ def of(found: list[Finding], name: str, quantity: str = MAD_AVERAGE) -> Finding:
 
 
 def test_a_claim_is_tested_as_a_difference_against_its_threshold():
-    scores = averaged(COLLAPSE)
+    scores = scores_with_average(COLLAPSE)
     lag = of(findings(scores), "lag")
     samples = samples_of(scores)[MAD_AVERAGE]
     threshold = (81.82 - 46.27) / 2
@@ -48,15 +48,15 @@ def test_a_claim_is_tested_as_a_difference_against_its_threshold():
 
 
 def test_an_adjusted_p_value_equal_to_the_level_is_significant(monkeypatch):
-    p = of(findings(averaged(COLLAPSE)), "lag").p_holm
+    p = of(findings(scores_with_average(COLLAPSE)), "lag").p_holm
     for level, verdict in ((p, "supported"), (math.nextafter(p, 0), "not enough data")):
         monkeypatch.setattr("madbench.analysis.findings.LEVEL", level)
-        assert of(findings(averaged(COLLAPSE)), "lag").verdict == verdict
+        assert of(findings(scores_with_average(COLLAPSE)), "lag").verdict == verdict
 
 
 def test_a_claim_of_a_large_gain_is_not_supported_by_a_small_one():
     small = {"R-12o!": [57.0, 57.2, 57.1], "R-12!": [49.0, 49.2, 49.1]}
-    lag = of(findings(averaged(small)), "lag")
+    lag = of(findings(scores_with_average(small)), "lag")
     assert lag.ours.low > 0 and lag.verdict == "contradicted" and "below +17.8" in lag.reason
 
 
@@ -74,7 +74,7 @@ def test_a_lower_loss_is_a_gain_and_a_higher_one_contradicts_the_claim():
 @pytest.mark.parametrize("seeds, reason", [(1, "Single seed: not tested."), (2, "Two seeds: not tested.")])
 def test_fewer_than_three_seeds_decide_nothing(seeds, reason):
     values = {label: of_label[:seeds] for label, of_label in COLLAPSE.items()}
-    lag = of(findings(averaged(values), options={"mad": "-p full"}), "lag")
+    lag = of(findings(scores_with_average(values), options={"mad": "-p full"}), "lag")
     assert (lag.n, lag.verdict, lag.reason) == (seeds, "not enough data", reason) and math.isnan(lag.p_holm)
     assert lag.command == "madbench run R-12o! R-12! --seeds 0-4 -p full"
 
@@ -87,7 +87,7 @@ def test_without_any_runs_every_claim_names_its_shortest_command():
     assert of(found, "earlier", "steps_to_3.1").command == "madbench run R-cg-q-12o R-cg-q --seeds 0-4"
     assert of(found, "fuzzy-recall", "fuzzy_in_context_recall").command.endswith("0-4 -t fuzzy_in_context_recall")
     assert of(found, "headline").command == "madbench run R-cg-q-12o S-pc G-cg-q-12o S-g-q --seeds 0-4"
-    partly = of(findings(averaged({"G-12o!": [1.0, 2.0, 3.0, 4.0]})), "lag")
+    partly = of(findings(scores_with_average({"G-12o!": [1.0, 2.0, 3.0, 4.0]})), "lag")
     assert partly.missing == ("G-12!",) and partly.command == "madbench run G-12o! G-12! --seeds 0-4"
 
 
@@ -103,7 +103,7 @@ def test_published_numbers_contradict_exactly_the_claims_with_such_a_note():
 
 def test_diverged_seeds_count_at_chance_and_unfinished_ones_not_at_all():
     values = {"R-12o!": [60.0, 61.0, 62.0], "R-12!": [math.nan] * 3, "R-pc": [50.0, 60.0], "S-pc": [50.0, 60.0]}
-    frame = averaged(values)
+    frame = scores_with_average(values)
     frame.loc[frame.label == "S-pc", "done"] = 0
     found = findings(frame, claims=[BY_NAME["lag"], BY_NAME["softmax"]])
     assert of(found, "lag").ours.estimate == 57.0 and of(found, "lag").n == 3
@@ -116,13 +116,13 @@ def test_diverged_seeds_count_at_chance_and_unfinished_ones_not_at_all():
 
 def test_a_claim_uses_pairs_with_three_seeds_or_else_all_stored_pairs():
     values = {"R-12o!": [60.0, 61.0, 62.0], "R-12!": [9.0, 10.0, 11.0], "G-12o!": [50.0, 51.0], "G-12!": [10.0] * 3}
-    lag = of(findings(averaged(values)), "lag")
+    lag = of(findings(scores_with_average(values)), "lag")
     assert (lag.n, list(lag.pairs)) == (3, [("R-12o!", "R-12!")])
     few = {label: of_label[:2] for label, of_label in values.items()}
-    both = of(findings(averaged(few)), "lag")
+    both = of(findings(scores_with_average(few)), "lag")
     assert (both.n, len(both.pairs), both.verdict) == (2, 2, "not enough data")
     assert both.ours.estimate == pytest.approx((60.5 - 9.5 + 50.5 - 10) / 2)
-    whole = of(findings(averaged(values | {"G-12o!": [50.0, 51.0, 49.0]})), "lag")
+    whole = of(findings(scores_with_average(values | {"G-12o!": [50.0, 51.0, 49.0]})), "lag")
     assert len(whole.pairs) == 2 and "2 of 2 pairs are on the claim's side of it." in whole.reason
 
 
@@ -130,30 +130,32 @@ def test_a_claim_on_every_pair_needs_all_pairs_and_is_decided_by_the_worst():
     best = {"R-cg-q-12o": 80.0, "G-cg-q-12o": 82.0, "S-pc": 60.0, "S-g-q": 50.0}
     noise = np.random.default_rng(0).normal(0, 0.5, (4, 3))
     values = {label: list(mean + row) for row, (label, mean) in zip(noise, best.items())}
-    headline = of(findings(averaged(values), claims=[BY_NAME["headline"]]), "headline")
+    headline = of(findings(scores_with_average(values), claims=[BY_NAME["headline"]]), "headline")
     assert headline.verdict == "supported" and headline.gain_name == "R-cg-q-12o - S-pc" and len(headline.pairs) == 4
     worse = values | {"S-pc": [81.0, 81.5, 80.5]}
-    assert of(findings(averaged(worse), claims=[BY_NAME["headline"]]), "headline").verdict != "supported"
+    assert of(findings(scores_with_average(worse), claims=[BY_NAME["headline"]]), "headline").verdict != "supported"
     without = {label: of_label for label, of_label in values.items() if label != "S-g-q"}
-    assert of(findings(averaged(without)), "headline").missing == ("S-g-q",)
+    assert of(findings(scores_with_average(without)), "headline").missing == ("S-g-q",)
     clearly = values | {"S-pc": list(90 + noise[0])}
-    assert of(findings(averaged(clearly), claims=[BY_NAME["headline"]]), "headline").verdict == "contradicted"
+    assert (
+        of(findings(scores_with_average(clearly), claims=[BY_NAME["headline"]]), "headline").verdict == "contradicted"
+    )
 
 
 def test_a_claim_of_equality_needs_the_margin_and_not_just_a_large_p_value():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
-    softmax = of(findings(averaged(noisy)), "softmax")
+    softmax = of(findings(scores_with_average(noisy)), "softmax")
     assert softmax.threshold == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
     for close in ([50.0, 50.2, 50.1], [50.0, 50.2, 49.9]):  # above and below
-        softmax = of(findings(averaged({"R-pc": close * 2, "S-pc": [50.1, 50.3, 49.8] * 2})), "softmax")
+        softmax = of(findings(scores_with_average({"R-pc": close * 2, "S-pc": [50.1, 50.3, 49.8] * 2})), "softmax")
         assert (softmax.verdict, softmax.detail) == ("supported", "equal within the margin")
     below = {"R-pc": [48.0, 48.2, 48.1] * 6, "S-pc": [50.1, 50.3, 49.9] * 6}
-    softmax = of(findings(averaged(below)), "softmax")
+    softmax = of(findings(scores_with_average(below)), "softmax")
     assert (softmax.verdict, softmax.detail) == ("supported", "worse, within the margin")
     worse = {"R-pc": [40.0, 40.2, 40.1], "S-pc": [50.1, 50.3, 49.9]}
-    assert of(findings(averaged(worse)), "softmax").verdict == "contradicted"
+    assert of(findings(scores_with_average(worse)), "softmax").verdict == "contradicted"
     better = {"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]}
-    softmax = of(findings(averaged(better)), "softmax")
+    softmax = of(findings(scores_with_average(better)), "softmax")
     assert (softmax.verdict, softmax.detail) == ("supported", "better")
     published = REFERENCE.gains
     gained = published["R-cg-q-12o"][MAD_AVERAGE] - published["R-cg-q"][MAD_AVERAGE]
@@ -163,7 +165,7 @@ def test_a_claim_of_equality_needs_the_margin_and_not_just_a_large_p_value():
 def test_an_expectation_of_one_column_decides_whether_both_directions_are_tested():
     claim = replace(BY_NAME["softmax"], within=1.0, expects_on={MAD_AVERAGE: "equal"})
     assert claim.expects == "no loss"
-    better = averaged({"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]})
+    better = scores_with_average({"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]})
     assert of(findings(better, claims=[claim]), "softmax").verdict == "contradicted"
     of_other_columns = replace(claim, expects="equal", expects_on={MAD_AVERAGE: "no loss"})
     assert of(findings(better, claims=[of_other_columns]), "softmax").verdict == "supported"
@@ -207,24 +209,24 @@ DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o"
 def test_the_dominant_factor_is_compared_with_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):
     noise = np.random.default_rng(1).normal(size=(6, 6))
     values = {name: [*(level + row)] for row, (name, level) in zip(noise, (DOMINANT | {label: mean}).items())}
-    dominant = of(findings(averaged(values), claims=[BY_NAME["dominant"]]), "dominant")
+    dominant = of(findings(scores_with_average(values), claims=[BY_NAME["dominant"]]), "dominant")
     assert (dominant.gain_name, dominant.verdict) == (rival, verdict)
     assert dominant.ours.estimate == pytest.approx(ours, abs=2)
     without = {name: found for name, found in values.items() if name != "R-g-q-12o"}
-    assert of(findings(averaged(without)), "dominant").missing == ("R-g-q-12o",)
+    assert of(findings(scores_with_average(without)), "dominant").missing == ("R-g-q-12o",)
 
 
 def test_p_values_of_claims_are_adjusted_over_all_tested_claims():
     values = COLLAPSE | {"R-pc": [50.0, 52.0, 54.0], "S-pc": [50.1, 51.0, 53.0]}
-    both = [one for one in findings(averaged(values)) if not math.isnan(one.p)]
+    both = [one for one in findings(scores_with_average(values)) if not math.isnan(one.p)]
     first, second = sorted(one.p for one in both)
     assert {one.tested for one in both} == {2}
     assert sorted(one.p_holm for one in both) == pytest.approx([min(1, 2 * first), min(1, max(2 * first, second))])
-    (alone,) = findings(averaged(values), quantities=[MAD_AVERAGE], claims=[BY_NAME["lag"]])
+    (alone,) = findings(scores_with_average(values), quantities=[MAD_AVERAGE], claims=[BY_NAME["lag"]])
     assert alone.tested == 1 and alone.p_holm == alone.p
 
 
-def simulated(rng: np.random.Generator, seeds: int, spread: float, means) -> list[Finding]:
+def findings_of_simulation(rng: np.random.Generator, seeds: int, spread: float, means) -> list[Finding]:
     """The findings on a simulated store with every label of a claim.
 
     The noise is 3 points and 0.02 nats, times exp(``spread`` * normal number).
@@ -257,7 +259,7 @@ def on_the_line(label: str, quantity: str) -> float:
     return threshold
 
 
-TRUE = {
+TRUE_VERDICTS = {
     no_differences: {(name, "supported") for name in ("softmax", "clean-recall", "memorization")}
     | {("glu", "supported"), ("mixing", "contradicted"), ("lag", "contradicted")},
     on_the_line: {(name, "contradicted") for name in ("compression", "fuzzy-recall", "without-conv", "mixing", "lag")}
@@ -271,15 +273,15 @@ def false_share(stores: int, seeds: int, spread: float, means) -> float:
     rng = np.random.default_rng(seeds)
     has_false = [
         any(
-            one.verdict in ("supported", "contradicted") and (one.claim.name, one.verdict) not in TRUE[means]
-            for one in simulated(rng, seeds, spread, means)
+            one.verdict in ("supported", "contradicted") and (one.claim.name, one.verdict) not in TRUE_VERDICTS[means]
+            for one in findings_of_simulation(rng, seeds, spread, means)
         )
         for _ in range(stores)
     ]
     return float(np.mean(has_false))
 
 
-NULLS = pytest.mark.parametrize("means", TRUE)
+NULLS = pytest.mark.parametrize("means", TRUE_VERDICTS)
 
 
 @pytest.mark.slow
@@ -301,12 +303,12 @@ def test_planted_effects_and_planted_equivalence_are_found():
     def published(label: str, quantity: str) -> float:
         return gains[label][quantity] + (3 if quantity == LOSS else -50) if label.endswith(("q", "12o")) else 0.0
 
-    found = simulated(np.random.default_rng(0), 12, 0.0, published)
+    found = findings_of_simulation(np.random.default_rng(0), 12, 0.0, published)
     for name, quantity in (("mixing", LOSS), ("selective-copying", "selective_copying")):
         assert of(found, name, quantity).verdict == "supported"
     assert of(found, "mixing").ours.low > 0
     assert of(found, "memorization", "memorization").verdict == "contradicted"
-    same = simulated(np.random.default_rng(0), 12, 0.0, no_differences)
+    same = findings_of_simulation(np.random.default_rng(0), 12, 0.0, no_differences)
     assert of(same, "softmax").verdict == of(same, "clean-recall", "in_context_recall").verdict == "supported"
     assert of(same, "mixing").verdict == of(same, "lag", LOSS).verdict == "contradicted"
     assert of(same, "conv").verdict == of(same, "rank", LOSS).verdict == "not enough data"

@@ -37,11 +37,11 @@ def test_a_suite_that_names_no_reference_values_has_none():
     assert all(map(math.isnan, (scoring.chance(job), scoring.heuristic(job), scoring.solved_share(job.task))))
 
 
-OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]
+CHANGED_PROFILES = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]
 """Profiles with overrides."""
 
 
-@pytest.mark.parametrize("profile, overrides", OTHER)
+@pytest.mark.parametrize("profile, overrides", CHANGED_PROFILES)
 def test_a_label_at_the_heuristic_has_not_learned_the_task(profile, overrides):
     jobs = jobs_of(*overrides, tasks=["in_context_recall"], profile=profile)
     line = baseline_values(HEURISTIC, jobs)["in_context_recall"]

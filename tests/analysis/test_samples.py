@@ -31,8 +31,8 @@ STEADY_LOSSES = {"R-cg-q": [2.5000, 2.5001, 2.5002], "R-cg-q-12o": [2.4001, 2.40
 
 
 @pytest.fixture
-def printed(monkeypatch):
-    """``printed(digits)``: set the number of decimals of every table."""
+def set_printed_digits(monkeypatch):
+    """``set_printed_digits(digits)``: set the number of decimals of every table."""
 
     def call(digits: int) -> None:
         for name, module in list(sys.modules.items()):
@@ -42,7 +42,7 @@ def printed(monkeypatch):
     return call
 
 
-def decided(scores: pd.DataFrame) -> str:
+def verdicts_and_marks(scores: pd.DataFrame) -> str:
     """Every estimate, interval, p, verdict and mark."""
     columns = [quantities.column(name) for name in dict.fromkeys(scores.column)]
     marks = {
@@ -66,13 +66,13 @@ def first_row(scores: pd.DataFrame) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [0, 2, 3, 6])
-def test_printed_digits_change_no_verdict_and_no_mark(digits, printed):
+def test_printed_digits_change_no_verdict_and_no_mark(digits, set_printed_digits):
     scores = pd.concat([frame_of_scores(STEADY, MAD_TASKS), frame_of_losses(STEADY_LOSSES)], ignore_index=True)
-    before, text = decided(scores), first_row(scores)
+    before, text = verdicts_and_marks(scores), first_row(scores)
     assert "not significant" in before and "best" in before
-    printed(digits)
+    set_printed_digits(digits)
     assert quantities.column("compression").digits == samples.column(LOSS).digits == digits
-    assert decided(scores) == before
+    assert verdicts_and_marks(scores) == before
     assert first_row(scores) != text
 
 

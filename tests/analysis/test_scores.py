@@ -53,7 +53,7 @@ def collect(jobs: list[Job], store: Store) -> pd.DataFrame:
     return scoring_of(MAD).collect([JobOutcome(job.label, job, done.get(job.id)) for job in jobs])
 
 
-def unfinished(status: str, **changes) -> dict:
+def unfinished_run(status: str, **changes) -> dict:
     return {"status": status, "accuracy": None, "selection_accuracy": None, "ceiling": None} | changes
 
 
@@ -93,8 +93,8 @@ def test_scores_of_task_settings_are_those_of_their_chosen_runs():
             {"setting": "b", "accuracy": 0.25, "selection_accuracy": 0.9},
             {"setting": "a", "accuracy": 0.75},
             {"setting": "b", "accuracy": 1.0, "selection_accuracy": 0.8},
-            unfinished("diverged", setting="c"),
-            unfinished("failed", setting="a"),
+            unfinished_run("diverged", setting="c"),
+            unfinished_run("failed", setting="a"),
         )
     )
     numbers = found[["setting", "value", "done", "expected", "diverged"]].fillna(-1).values.tolist()
@@ -123,36 +123,36 @@ def test_a_tie_goes_to_the_first_run():
 
 
 def test_a_diverged_run_counts_but_is_not_chosen():
-    score = one(mad_scores(frame(unfinished("diverged"), {"accuracy": 0.6}, unfinished("diverged"))))
+    score = one(mad_scores(frame(unfinished_run("diverged"), {"accuracy": 0.6}, unfinished_run("diverged"))))
     assert score.value == 60.0
     assert (score.done, score.expected, score.diverged) == (3, 3, 2)
 
 
 def test_a_task_setting_whose_runs_all_diverged_counts_at_chance():
-    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
+    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished_run("diverged", setting="b"))))
     assert score.value == pytest.approx((60 + 6.25) / 2) and score.is_diverged
     assert (score.done, score.expected, score.diverged) == (2, 2, 1)
 
 
 def test_a_task_setting_with_missing_runs_is_not_called_diverged():
-    score = one(mad_scores(frame(unfinished("diverged"), unfinished("missing"))))
+    score = one(mad_scores(frame(unfinished_run("diverged"), unfinished_run("missing"))))
     assert math.isnan(score.value) and not score.is_diverged
 
 
 def test_a_diverged_run_takes_the_ceiling_of_other_runs_of_its_setting():
-    collected = frame({"ceiling": 0.8}, unfinished("diverged", seed=1))
+    collected = frame({"ceiling": 0.8}, unfinished_run("diverged", seed=1))
     assert mad_scores(collected).ceiling.tolist() == [80.0, 80.0]
 
 
 @pytest.mark.parametrize("status", ["missing", "failed"])
 def test_failed_and_missing_jobs_do_not_count_as_done(status):
-    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished(status, setting="b"), unfinished(status))))
+    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished_run(status, setting="b"), unfinished_run(status))))
     assert score.value == 60.0
     assert (score.done, score.expected, score.diverged) == (1, 3, 0)
 
 
 def test_the_score_without_any_run_is_nan():
-    score = one(mad_scores(frame(unfinished("missing", budget_ratio=None))))
+    score = one(mad_scores(frame(unfinished_run("missing", budget_ratio=None))))
     assert math.isnan(score.value) and math.isnan(score.budget_ratio)
     assert (score.done, score.expected) == (0, 1)
 
@@ -169,8 +169,8 @@ def test_the_average_is_over_the_six_tasks_of_one_seed():
 
 def test_a_seed_with_a_job_missing_has_no_average():
     rows = [{"column": task, "seed": seed} for seed in (0, 1, 2) for task in MAD_TASKS]
-    rows[-1] = unfinished("missing", **rows[-1])
-    rows += [unfinished("failed", column="compression", seed=1, setting="b")]
+    rows[-1] = unfinished_run("missing", **rows[-1])
+    rows += [unfinished_run("failed", column="compression", seed=1, setting="b")]
     averaged = mad_scores(frame(*rows))
     assert averaged[averaged.column == MAD_AVERAGE].seed.tolist() == [0]
     assert MAD_AVERAGE not in set(mad_scores(frame(*rows[:5])).column)
@@ -178,7 +178,7 @@ def test_a_seed_with_a_job_missing_has_no_average():
 
 def test_a_diverged_task_counts_at_chance_in_the_average():
     rows = [{"column": task} for task in MAD_TASKS]
-    rows[2] = unfinished("diverged", **rows[2])
+    rows[2] = unfinished_run("diverged", **rows[2])
     average = mad_scores(frame(*rows)).iloc[-1]
     assert average.column == MAD_AVERAGE and average.diverged == 1 and average.is_diverged
     assert average.value == pytest.approx((5 * 50 + 6.25) / 6)

@@ -52,8 +52,8 @@ def fill_language(store, language_run):
 
 
 @pytest.fixture
-def selected(store):
-    """``selected(...)``: the results of a selection, and its warnings."""
+def select_runs(store):
+    """``select_runs(...)``: the results of a selection, and its warnings."""
 
     def call(*, overrides=(), **choices):
         warnings: list[str] = []
@@ -67,27 +67,27 @@ def test_labels_are_in_the_order_of_the_grammar_and_other_families_after_them():
     assert in_grammar_order(["zoo:b", "G", "ant:a", "S-p", "S"]) == ["S", "S-p", "G", "ant:a", "zoo:b"]
 
 
-def test_a_protocol_has_the_jobs_of_labels_and_seeds_with_a_stored_run(fill, selected):
+def test_a_protocol_has_the_jobs_of_labels_and_seeds_with_a_stored_run(fill, select_runs):
     fill("R-c", "S")
     fill("S", seeds=(2,), overrides=["training.epochs=7"])
-    results, warnings = selected(tasks=["compression"])
+    results, warnings = select_runs(tasks=["compression"])
     assert (results.labels, warnings) == (["S", "R-c"], [])
     assert [(job.label, job.seed) for job in results.jobs] == [("S", 0), ("R-c", 0)]
     assert results.job_frame(MAD).status.tolist() == ["finished"] * 2
-    whole, _ = selected()
+    whole, _ = select_runs()
     assert whole.rows[0].protocol.tasks == list(MAD_TASKS) and len(whole.job_frame(MAD)) == 2 * 6
 
 
-def test_named_labels_without_runs_keep_their_place(fill, selected):
+def test_named_labels_without_runs_keep_their_place(fill, select_runs):
     fill("S", "R")
-    results, _ = selected(labels=["G", "S"], tasks=["compression"])
+    results, _ = select_runs(labels=["G", "S"], tasks=["compression"])
     assert results.labels == ["G", "S"] and results.job_frame(MAD).status.tolist() == ["missing", "finished"]
 
 
-def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_language, selected):
+def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_language, select_runs):
     fill("S", "R-c")
     fill_language("S", [3.0, 2.0])
-    results, _ = selected(tasks=["compression", TASK])
+    results, _ = select_runs(tasks=["compression", TASK])
     assert results.has_result(MAD) and results.has_result(LANGUAGE) and results.labels == ["S", "R-c"]
     assert set(results.scores.suite) == {"mad", "language"} and [run.row for run in results.runs(LANGUAGE)] == ["S"]
     assert results.runs(LANGUAGE)[0].record.curve
@@ -95,26 +95,26 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
     assert [row.name for row in results.for_suite(LANGUAGE).rows] == ["S"]
 
 
-def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, selected, store):
+def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, select_runs, store):
     run = fill_language("S")
-    only_language, _ = selected()
+    only_language, _ = select_runs()
     assert not only_language.has_result(MAD) and only_language.runs(LANGUAGE)[0].job == run.job
     fill("S")
-    assert selected()[0].has_result(MAD)
+    assert select_runs()[0].has_result(MAD)
 
 
 @pytest.mark.slow
-def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, selected):
+def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, select_runs):
     fill("S", "R-c", overrides=["training.epochs=7"])
     with pytest.raises(StoreError) as refused:
-        selected()
+        select_runs()
     message, line = str(refused.value).splitlines()
     assert "none of its 2 runs belongs to profile evening" in message
     asked = "training.epochs=7 precision=float32 --profile evening --fidelity corrected --budget strict"
     assert line.startswith(f"  madbench table {asked} --results ") and line.endswith(": R-c, S")
     fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
     with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' .*--profile evening .* --budget paper"):
-        selected()
+        select_runs()
 
 
 @pytest.mark.slow
@@ -132,14 +132,14 @@ def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, selected
         ([(["S"], "quick", ["learning_rates=[1e-3]", "training.epochs=7"])], [(["S"], 2)]),
     ],
 )
-def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store, selected, fills, expected):
+def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store, select_runs, fills, expected):
     two = ["compression", "memorization"]
     for labels, name, overrides in fills:
         overrides = [*overrides, *["difficulty=baseline"] * (name == "full")]
         for job in MAD.jobs(labels, MAD.Profile.load(name, overrides), tasks=two):
             store.finish(job, Record("finished", METRICS, [], {"budget_ratio": 1.0}))
     with pytest.raises(StoreError) as refused:
-        selected(fidelity="published")
+        select_runs(fidelity="published")
     shown = []
     for line in str(refused.value).splitlines()[1:]:
         command, _, named = line.rpartition(": ")
@@ -149,47 +149,47 @@ def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store,
         changes += ["difficulty=baseline"] * (options["--profile"] == "full")
         chosen = {key.strip("-"): options[key] for key in ("--profile", "--fidelity", "--budget")}
         labels = named.split(", ")
-        results, _ = selected(overrides=changes, tasks=two, labels=labels, **chosen)
+        results, _ = select_runs(overrides=changes, tasks=two, labels=labels, **chosen)
         assert set(results.job_frame(MAD).status) == {"finished"}
         shown.append((labels, len(results.job_frame(MAD))))
     assert sorted(shown) == sorted(expected)
 
 
 @pytest.mark.slow
-def test_the_only_stored_profile_is_shown_if_none_is_named(fill, selected):
+def test_the_only_stored_profile_is_shown_if_none_is_named(fill, select_runs):
     fill("S", "R-c", profile="quick")
-    results, warnings = selected(tasks=["compression"])
+    results, warnings = select_runs(tasks=["compression"])
     assert (results.rows[0].protocol.profile_name, results.labels) == ("quick", ["S", "R-c"])
     assert warnings == ["no run is of the profile evening, which is the usual one; shown are those of quick"]
-    assert selected(labels=["R-c"])[0].rows[0].protocol.profile_name == "quick"
+    assert select_runs(labels=["R-c"])[0].rows[0].protocol.profile_name == "quick"
     with pytest.raises(StoreError, match="belongs to profile evening"):
-        selected(profile="evening")
+        select_runs(profile="evening")
     fill("S")
-    results, warnings = selected()
+    results, warnings = select_runs()
     assert (results.rows[0].protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
 
 
-def test_the_only_stored_profile_is_shown_with_the_given_changes(fill, selected):
+def test_the_only_stored_profile_is_shown_with_the_given_changes(fill, select_runs):
     fill("S", profile="quick", overrides=["training.epochs=7"])
-    results, _ = selected(overrides=["training.epochs=7"])
+    results, _ = select_runs(overrides=["training.epochs=7"])
     assert results.rows[0].protocol.name == "quick training.epochs=7"
     with pytest.raises(StoreError, match="each of these commands shows one protocol:\n.*epochs=7 .*--profile quick"):
-        selected()
+        select_runs()
 
 
-def test_an_error_lists_the_stored_profiles_if_there_are_several_and_none_is_named(fill, selected):
+def test_an_error_lists_the_stored_profiles_if_there_are_several_and_none_is_named(fill, select_runs):
     fill("S", profile="quick")
     fill("S", profile="coefficients-quick")
     with pytest.raises(StoreError) as refused:
-        selected()
+        select_runs()
     assert set(re.findall("--profile (\\S+)", str(refused.value))) == {"quick", "coefficients-quick"}
-    assert selected(profile="quick")[1] == []
+    assert select_runs(profile="quick")[1] == []
 
 
-def test_the_error_on_one_missing_label_has_the_command_that_trains_it(fill, selected):
+def test_the_error_on_one_missing_label_has_the_command_that_trains_it(fill, select_runs):
     fill("S", overrides=["training.epochs=7"])
     with pytest.raises(StoreError, match="no run of R-c belongs to .*; this trains it:\n  madbench run R-c"):
-        selected(labels=["R-c"], overrides=["training.epochs=7"])
+        select_runs(labels=["R-c"], overrides=["training.epochs=7"])
 
 
 def test_diverged_runs_are_counted_among_those_that_ended(store):
@@ -226,48 +226,48 @@ def test_failed_runs_alone_make_no_table(store):
     assert selection.select().scores.value.isna().all()
 
 
-def test_an_error_names_why_no_stored_run_can_be_shown(store, selected, fill_language):
+def test_an_error_names_why_no_stored_run_can_be_shown(store, select_runs, fill_language):
     with pytest.raises(StoreError, match="no runs of MAD tasks yet; madbench run G-cg-q-12o makes some$"):
-        selected()
+        select_runs()
     with pytest.raises(
         StoreError, match="no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some$"
     ):
-        selected(tasks=[TASK])
+        select_runs(tasks=[TASK])
     with pytest.raises(StoreError, match="there is no such results folder"):
         Selection(results=store.root / "none").select()
     fill_language("S")
     command = f"madbench table -t {TASK} --results {store.root}"
     with pytest.raises(StoreError, match=re.escape(f"its language models are in {command}")):
-        selected(tasks=["compression"])
+        select_runs(tasks=["compression"])
     with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*profile .*: S$"):
         Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
 
 
 @pytest.mark.slow
-def test_runs_in_two_precisions_have_to_be_chosen_from(fill, selected):
+def test_runs_in_two_precisions_have_to_be_chosen_from(fill, select_runs):
     auto = ["precision=auto"]
     fill("S", precision="float32", overrides=auto)
-    assert selected(overrides=auto)[0].rows[0].protocol.precision == "float32"
+    assert select_runs(overrides=auto)[0].rows[0].protocol.precision == "float32"
     fill("S", precision="bfloat16", overrides=auto)
     with pytest.raises(ConfigError, match="add precision=bfloat16 or precision=float32"):
-        selected(overrides=auto)
+        select_runs(overrides=auto)
     for precision in ("float32", "bfloat16"):
-        results, _ = selected(overrides=[f"precision={precision}"])
+        results, _ = select_runs(overrides=[f"precision={precision}"])
         assert results.rows[0].protocol.precision == precision
 
 
-def test_a_stored_label_that_does_not_fit_is_left_out_and_a_named_one_is_an_error(fill, selected):
+def test_a_stored_label_that_does_not_fit_is_left_out_and_a_named_one_is_an_error(fill, select_runs):
     longer = ["tasks.in_context_recall.setting.seq_len=512", "model.d_model=16"]
     fill("S", overrides=longer)
     fill("R-q-12", overrides=longer)
     choices = {"overrides": longer, "tasks": ["compression", "in_context_recall"]}
-    results, warnings = selected(**choices)
+    results, warnings = select_runs(**choices)
     assert results.labels == ["S"] and warnings[0].startswith("R-q-12 is left out; in_context_recall at seq_len 512")
     with pytest.raises(BudgetError):
-        selected(labels=["R-q-12"], **choices)
+        select_runs(labels=["R-q-12"], **choices)
 
 
-def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(store, fill, fill_language, selected):
+def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(store, fill, fill_language, select_runs):
     fill("S")
     earlier = mad_job("R")
     for job in (replace(earlier, family="0"), replace(earlier, label="gone:x", family="1")):
@@ -275,23 +275,23 @@ def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(st
     fill_language("S")
     run = fill_language("R", [9.0])
     store.finish(replace(run.job, label="R-c", family="0"), run.record)
-    results, warnings = selected()
+    results, warnings = select_runs()
     assert results.labels == ["S", "R"] and [run.row for run in results.runs(LANGUAGE)] == ["S", "R"]
     versions, gone = warnings
     assert versions == "2 runs of R, R-c left out: of another version of their family than this madbench has"
     assert gone.startswith("gone:x is left out;")
 
 
-def test_damaged_runs_are_warned_of_once(fill, store, selected):
+def test_damaged_runs_are_warned_of_once(fill, store, select_runs):
     fill("S", "R")
     folder = sorted((store.root / "runs").iterdir())[0]
     (folder / "record.json").write_text("{}")
-    results, warnings = selected()
+    results, warnings = select_runs()
     assert not results.scores.empty
     assert len(results.labels) == 1 and len(warnings) == 1 and folder.name in warnings[0]
 
 
-def test_overrides_budget_and_corpus_choose_among_language_protocols(fill_language, selected, language_run):
+def test_overrides_budget_and_corpus_choose_among_language_protocols(fill_language, select_runs, language_run):
     tiny = LANGUAGE.Profile.load("tiny")
     longer = LANGUAGE.Profile.load("tiny", ["training.steps=600"])
 
@@ -304,29 +304,29 @@ def test_overrides_budget_and_corpus_choose_among_language_protocols(fill_langua
         "paper": fill_language("S", [2.3], **of(tiny, budget="paper")),
     }
     with pytest.raises(ConfigError, match="the runs of language models follow 2 protocols"):
-        selected(tasks=[TASK])
+        select_runs(tasks=[TASK])
     with pytest.raises(ConfigError, match="the runs of language models follow 3 protocols"):
-        selected(tasks=[TASK], budget=None)
+        select_runs(tasks=[TASK], budget=None)
     steps = "language_model.training.steps=600"
     for name, choices in {
         "first": {"overrides": ["language_model=tiny"]},
         "longer": {"overrides": [steps]},
         "paper": {"budget": "paper"},
     }.items():
-        results, _ = selected(tasks=[TASK], **choices)
+        results, _ = select_runs(tasks=[TASK], **choices)
         assert results.runs(LANGUAGE)[0].job == runs[name].job
-    results, warnings = selected(tasks=None, overrides=[steps], labels=["S"])
+    results, warnings = select_runs(tasks=None, overrides=[steps], labels=["S"])
     assert results.rows[0].protocol.overrides == parse_overrides(["training.steps=600"]) and warnings == []
 
 
-def test_several_protocols_of_language_models_are_left_out_unless_chosen(fill, fill_language, selected):
+def test_several_protocols_of_language_models_are_left_out_unless_chosen(fill, fill_language, select_runs):
     fill("S")
     fill_language("S")
     fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
-    results, warnings = selected()
+    results, warnings = select_runs()
     assert not results.has_result(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
     protocol = warnings[0].splitlines()[1].split()[0]
-    assert selected(protocol=protocol)[0].has_result(LANGUAGE)
+    assert select_runs(protocol=protocol)[0].has_result(LANGUAGE)
 
 
 def test_protocols_with_too_few_labels_are_not_selected(fill_language, store):
@@ -354,17 +354,17 @@ def test_a_choice_without_effect_is_an_error(choices, message):
         Selection(**choices | {"overrides": parse_overrides(choices.get("overrides", ()))})
 
 
-def test_the_command_for_another_suite_s_table_names_a_task_that_is_stored(store, fill, selected):
+def test_the_command_for_another_suite_s_table_names_a_task_that_is_stored(store, fill, select_runs):
     fill("S", tasks=["memorization"])
     with pytest.raises(StoreError, match=f"its MAD tasks are in madbench table -t memorization --results {store.root}"):
-        selected(tasks=[TASK])
+        select_runs(tasks=[TASK])
 
 
-def test_the_error_on_a_store_of_one_suite_names_no_other_suite(store, selected):
+def test_the_error_on_a_store_of_one_suite_names_no_other_suite(store, select_runs):
     for job in suites()["signals"].jobs(["S-p"], suites()["signals"].Profile.load("quick", ["training.epochs=7"])):
         store.finish(job, Record("finished", {"accuracy": 0.5}, [], {"budget_ratio": 1.0}))
     with pytest.raises(StoreError) as refused:
-        selected()
+        select_runs()
     assert "language" not in str(refused.value) and "training.epochs=7" in str(refused.value)
 
 

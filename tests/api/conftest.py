@@ -16,7 +16,7 @@ from madbench.suites.language.suite import LANGUAGE
 
 
 @pytest.fixture
-def trained(monkeypatch, language_run):
+def fake_executor(monkeypatch, language_run):
     """Replace the local executor: stores the records in ``records`` by label at once, and remembers the jobs."""
     curve = language_run("S", [3.0, 2.0]).record.curve
     metrics = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
@@ -61,7 +61,7 @@ def shelf(tmp_path_factory):
 
 
 @pytest.fixture
-def stored(shelf, tmp_path):
+def stored_arguments(shelf, tmp_path):
     """The arguments with which functions read a copy of the results folder."""
     shutil.copytree(shelf, tmp_path, dirs_exist_ok=True)
     return CHOSEN | {"results": tmp_path}

@@ -24,7 +24,7 @@ def random_state() -> tuple:
 
 
 @pytest.mark.slow
-def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained, corpus, monkeypatch):
+def test_public_functions_leave_the_random_state_alone(stored_arguments, tmp_path, fake_executor, corpus, monkeypatch):
     """``build`` draws weights, so it is left out. A module that draws from NumPy and Python changes no state either."""
     (tmp_path / "drawing.py").write_text(
         "import random, numpy as np, torch\n"
@@ -48,13 +48,13 @@ def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained
             "S", profile="tiny", corpus=corpus, tokenizer="none:64", **training
         ),
         "load": lambda: madbench.load(tmp_path / "model.safetensors"),
-        "table": lambda: madbench.table(**stored),
-        "compare": lambda: madbench.compare(["R-cg-q", "R-g-q"], **stored),
-        "attribute": lambda: madbench.attribute(**stored),
-        "audit": lambda: madbench.audit(**stored),
-        "findings": lambda: madbench.findings(**stored),
-        "plot": lambda: madbench.plot("scores", **stored),
-        "open": lambda: madbench.open(stored["results"]).select(**CHOSEN).table(),
+        "table": lambda: madbench.table(**stored_arguments),
+        "compare": lambda: madbench.compare(["R-cg-q", "R-g-q"], **stored_arguments),
+        "attribute": lambda: madbench.attribute(**stored_arguments),
+        "audit": lambda: madbench.audit(**stored_arguments),
+        "findings": lambda: madbench.findings(**stored_arguments),
+        "plot": lambda: madbench.plot("scores", **stored_arguments),
+        "open": lambda: madbench.open(stored_arguments["results"]).select(**CHOSEN).table(),
     }
     assert calls.keys() == {*madbench.__all__} - {"build"}
     random.seed(5), np.random.seed(6), torch.manual_seed(7)
@@ -87,7 +87,7 @@ def test_a_truth_value_of_numpy_is_a_setting():
     assert [job.id for job in first] == [job.id for job in second]
 
 
-def test_a_sweep_varies_over_arrays_of_numpy(trained, tmp_path):
+def test_a_sweep_varies_over_arrays_of_numpy(fake_executor, tmp_path):
     axes = {"model.d_model": np.array([16, 32])}
     frame = madbench.sweep(["S-pc"], vary=axes, tasks=["memorization"], seeds=np.int64(4), results=tmp_path)
     assert set(frame.seed) == {4}

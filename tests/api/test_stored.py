@@ -33,20 +33,20 @@ from references import interval_of, p_of, terms
 
 
 @pytest.mark.slow
-def test_a_table_frame_has_one_row_per_label_and_column(stored):
-    frame = madbench.table(**stored)
+def test_a_table_frame_has_one_row_per_label_and_column(stored_arguments):
+    frame = madbench.table(**stored_arguments)
     assert list(zip(frame.label, frame.task, frame.n)) == [(label, "compression", 3) for label in ACCURACIES]
     assert frame["mean"].tolist() == pytest.approx([100 * sum(of) / 3 for of in ACCURACIES.values()])
     assert frame.solved.tolist() == [0, 0, 0] and frame.mark.tolist() == ["", "", "best"]
     low, high = stats.binomtest(0, 3).proportion_ci(0.95)  # Clopper and Pearson's
     assert frame.solved_low.tolist() == [low] * 3 and frame.solved_high.tolist() == pytest.approx([high] * 3)
-    assert madbench.table("R-cg-q", **stored).label.tolist() == ["R-cg-q"]
+    assert madbench.table("R-cg-q", **stored_arguments).label.tolist() == ["R-cg-q"]
 
 
 @pytest.mark.slow
-def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(stored):
-    compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored)
-    effects, found = madbench.attribute(**stored), madbench.findings(**stored)
+def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(stored_arguments):
+    compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored_arguments)
+    effects, found = madbench.attribute(**stored_arguments), madbench.findings(**stored_arguments)
     pairs = effects[effects.kind == "pair"]
     assert list(zip(pairs.given, pairs.without)) == [("R-cg-q", "R-g-q")]
     claims = found[found.name == "compression"]
@@ -67,10 +67,10 @@ def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(sto
 
 
 @pytest.mark.slow
-def test_a_notebook_shows_frames_as_formatted_tables(stored):
+def test_a_notebook_shows_frames_as_formatted_tables(stored_arguments):
     with pytest.raises(TypeError, match=r"table\(\) has no argument 'names'; display names are given as rename="):
-        madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
-    frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored)
+        madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored_arguments)
+    frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored_arguments)
     html = frame._repr_html_()
     assert html.startswith("<table") and html.endswith("</table>") and html.count("<tr") == 1 + len(ACCURACIES)
     assert "HyperMLP" in html and "R-cg-q-12o" not in html and "HyperMLP" in frame.label.tolist()
@@ -78,15 +78,15 @@ def test_a_notebook_shows_frames_as_formatted_tables(stored):
     part = frame[["label", "mean"]]
     assert type(part) is pd.DataFrame and part.to_dict("list") == {name: frame[name].tolist() for name in part}
     for shown in (
-        madbench.compare(["R-cg-q", "R-g-q"], **stored),
-        madbench.audit(**stored),
-        madbench.findings(**stored),
+        madbench.compare(["R-cg-q", "R-g-q"], **stored_arguments),
+        madbench.audit(**stored_arguments),
+        madbench.findings(**stored_arguments),
     ):
         assert "<caption" in shown._repr_html_()
 
 
-def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored, tmp_path):
-    planned = madbench.plan(["R-cg-q", "S"], seeds=[0, 1, 5], device="cpu", **stored)
+def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored_arguments, tmp_path):
+    planned = madbench.plan(["R-cg-q", "S"], seeds=[0, 1, 5], device="cpu", **stored_arguments)
     assert len(planned.jobs) == 6 and [(job.label, job.seed) for job in planned.missing] == [
         ("R-cg-q", 5), ("S", 0), ("S", 1), ("S", 5),
     ]  # fmt: skip
@@ -96,8 +96,8 @@ def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored, tmp_pa
     assert len(fresh.missing) == len(fresh.jobs) == 6 and not (tmp_path / "none").exists()
 
 
-def test_a_notebook_shows_a_stored_run(stored, language_run):
-    run = next(iter(Snapshot.open(stored["results"], create=False).runs()))
+def test_a_notebook_shows_a_stored_run(stored_arguments, language_run):
+    run = next(iter(Snapshot.open(stored_arguments["results"], create=False).runs()))
     html = run._repr_html_()
     assert (
         f"run {run.job.id}" in html and f"<td>{run.job.label}</td><td>compression</td><td>{run.job.seed}</td>" in html
@@ -106,7 +106,7 @@ def test_a_notebook_shows_a_stored_run(stored, language_run):
     assert "a &lt; b" in broken._repr_html_() and "failed" in broken._repr_html_()
 
 
-def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatch):
+def test_a_notebook_shows_progress_without_widgets(tmp_path, fake_executor, monkeypatch):
     """Progress is displayed once and updated in place: running jobs with their share, and finally the number of
     finished jobs."""
     shown = []
@@ -144,40 +144,40 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
 
 
 @pytest.mark.slow
-def test_methods_of_a_selection_return_what_the_functions_return(stored):
-    selection = madbench.open(stored["results"]).select(**CHOSEN)
-    assert selection.table().json_rows() == madbench.table(**stored).to_dict("records")
+def test_methods_of_a_selection_return_what_the_functions_return(stored_arguments):
+    selection = madbench.open(stored_arguments["results"]).select(**CHOSEN)
+    assert selection.table().json_rows() == madbench.table(**stored_arguments).to_dict("records")
     effects = [row["estimate"] for row in selection.attribute().json_rows()]
-    assert effects == madbench.attribute(**stored).estimate.tolist()
+    assert effects == madbench.attribute(**stored_arguments).estimate.tolist()
     assert selection.frame().label.unique().tolist() == list(ACCURACIES)
     pair = ["R-cg-q", "R-g-q"]
-    compared = madbench.open(stored["results"]).select(pair, **CHOSEN).compare()
-    assert compared.json_rows()[0]["estimate"] == madbench.compare(pair, **stored).estimate[0]
+    compared = madbench.open(stored_arguments["results"]).select(pair, **CHOSEN).compare()
+    assert compared.json_rows()[0]["estimate"] == madbench.compare(pair, **stored_arguments).estimate[0]
     claims = selection.findings().json_rows()
-    assert [row["claim"] for row in claims] == madbench.findings(**stored).claim.tolist() != []
+    assert [row["claim"] for row in claims] == madbench.findings(**stored_arguments).claim.tolist() != []
     assert isinstance(selection.plot("scores"), Figure)
     with pytest.raises(ConfigError, match="no label: nothing to compare with"):
         selection.compare()
 
 
 @pytest.mark.slow
-def test_an_audit_has_one_row_per_column(stored):
-    found = madbench.audit(**stored)
+def test_an_audit_has_one_row_per_column(stored_arguments):
+    found = madbench.audit(**stored_arguments)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
     with pytest.raises(ConfigError, match="against=quick: its runs are those that are shown"):
-        madbench.audit(**stored, against="quick")
-    fill(Store(stored["results"]), "evening")
-    held = madbench.audit(**stored, against="evening")
+        madbench.audit(**stored_arguments, against="quick")
+    fill(Store(stored_arguments["results"]), "evening")
+    held = madbench.audit(**stored_arguments, against="evening")
     assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.reversed.tolist()) == ([3], [0])
 
 
 @pytest.mark.slow
-def test_a_plot_is_a_figure_of_matplotlib(stored):
-    assert isinstance(madbench.plot("scores", **stored), Figure)
+def test_a_plot_is_a_figure_of_matplotlib(stored_arguments):
+    assert isinstance(madbench.plot("scores", **stored_arguments), Figure)
     with pytest.raises(NothingToDrawError, match="no runs: Language model"):
-        madbench.plot("loss", **stored)
+        madbench.plot("loss", **stored_arguments)
     with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
-        madbench.plot("efects", **stored)
+        madbench.plot("efects", **stored_arguments)
     assert {"scores", "effects", "loss"} <= FIGURES.keys()
 
 
@@ -232,11 +232,11 @@ def test_budget_parameters_means_strict():
 
 
 @pytest.mark.slow
-def test_functions_on_stored_runs_warn_about_damaged_runs(stored, tmp_path):
+def test_functions_on_stored_runs_warn_about_damaged_runs(stored_arguments, tmp_path):
     (damaged, *_) = (tmp_path / "runs").iterdir()
     (damaged / "record.json").write_text("{")
     with pytest.warns(UserWarning, match=damaged.name):
-        madbench.table(**stored)
+        madbench.table(**stored_arguments)
 
 
 def test_an_unknown_argument_suggests_the_nearest():
@@ -245,23 +245,23 @@ def test_an_unknown_argument_suggests_the_nearest():
             function("S-p", task="memorization")
 
 
-def test_functions_on_stored_runs_refuse_wrong_arguments(stored):
+def test_functions_on_stored_runs_refuse_wrong_arguments(stored_arguments):
     for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
         name = getattr(show, "func", show).__name__
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
-            show(profil="quick", **stored)
+            show(profil="quick", **stored_arguments)
     with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'track'"):
-        madbench.plot("scores", track=None, **stored)
+        madbench.plot("scores", track=None, **stored_arguments)
     for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
         with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
-            madbench.table(**{**stored, name: value})
+            madbench.table(**{**stored_arguments, name: value})
     with pytest.raises(ConfigError, match="width: 'singel' is not allowed; did you mean 'single'"):
-        madbench.plot("scores", width="singel", **stored)
+        madbench.plot("scores", width="singel", **stored_arguments)
     with pytest.raises(ConfigError, match="two labels or more"):
-        madbench.compare(["S"], **stored)
+        madbench.compare(["S"], **stored_arguments)
     with pytest.raises(StoreError, match="R-cg-q"):
-        madbench.table("S", **stored)
+        madbench.table("S", **stored_arguments)
     with pytest.raises(LabelError):
-        madbench.attribute("S-x", **stored)
+        madbench.attribute("S-x", **stored_arguments)
     with pytest.raises(StoreError, match="no two labels .* differ in exactly one factor"):
-        madbench.attribute("R-g-q", **stored)
+        madbench.attribute("R-g-q", **stored_arguments)

@@ -48,14 +48,14 @@ def options_of(group):
 
 
 @pytest.mark.slow
-def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
+def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, fake_executor):
     scores = madbench.run(["{S,R}-c"], overrides=TINY, seeds=[0, 1], device="cpu", results=tmp_path)
     assert tuple(scores) == tuple(COLUMNS) and len(scores) == 2 * 2 * (6 + 1)
     assert set(scores.column) == {*MAD_TASKS, "mad_average"} and set(scores.value) == {50.0}
     assert list(scores.label.unique()) == ["S-c", "R-c"]
 
 
-def test_run_accepts_one_label_one_task_and_one_seed_without_a_list(tmp_path, trained):
+def test_run_accepts_one_label_one_task_and_one_seed_without_a_list(tmp_path, fake_executor):
     scores = madbench.run(
         "S", overrides="model.d_model=16", tasks="compression", seeds=3, results=tmp_path, device="cpu"
     )
@@ -63,30 +63,30 @@ def test_run_accepts_one_label_one_task_and_one_seed_without_a_list(tmp_path, tr
 
 
 @pytest.mark.slow
-def test_the_argument_threads_reaches_training(tmp_path, trained):
+def test_the_argument_threads_reaches_training(tmp_path, fake_executor):
     choices = {"device": "cpu", "threads": 3}
     tiny = {"overrides": TINY, "tasks": "compression", **choices}
     madbench.run("S", results=tmp_path / "run", **tiny)
-    assert trained.train["threads"] == 3
+    assert fake_executor.train["threads"] == 3
     madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], results=tmp_path / "sweep", **choices)
-    assert trained.train["threads"] == 3
+    assert fake_executor.train["threads"] == 3
     with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
         madbench.run("S", results=tmp_path / "none", **tiny | {"threads": 0})
 
 
 @pytest.mark.slow
-def test_stored_jobs_are_trained_again_only_with_force(tmp_path, trained):
+def test_stored_jobs_are_trained_again_only_with_force(tmp_path, fake_executor):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", **choices)
     madbench.run(["S", "R"], **choices)
-    assert [job.label for job in trained.jobs] == ["R"]
+    assert [job.label for job in fake_executor.jobs] == ["R"]
     madbench.run(["S", "R"], force=True, **choices)
-    assert [job.label for job in trained.jobs] == ["S", "R"]
+    assert [job.label for job in fake_executor.jobs] == ["S", "R"]
 
 
 @pytest.mark.slow
-def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained):
-    trained.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
+def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, fake_executor):
+    fake_executor.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     (row,) = madbench.run("S", **choices).itertuples()
     assert row.is_diverged and row.value == row.chance and (row.done, row.diverged) == (1, 1)
@@ -95,16 +95,16 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
 
 
 @pytest.mark.slow
-def test_a_sweep_trains_failed_runs_again_only_with_retry(tmp_path, trained):
+def test_a_sweep_trains_failed_runs_again_only_with_retry(tmp_path, fake_executor):
     choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
-    trained.records = {"S": Record("failed", error="crash")}
+    fake_executor.records = {"S": Record("failed", error="crash")}
     for count in (1, 0):
         with pytest.raises(TrainingError, match="1 of 1 jobs failed; see .*/runs; retry=True trains them again"):
             madbench.sweep("S", **choices)
-        assert len(trained.jobs) == count
-    trained.records = {}
+        assert len(fake_executor.jobs) == count
+    fake_executor.records = {}
     assert madbench.sweep("S", retry=True, **choices).done.tolist() == [1]
-    trained.records = {"S": Record("failed", error="crash")}
+    fake_executor.records = {"S": Record("failed", error="crash")}
     with pytest.raises(TrainingError, match="1 of 1 jobs failed"):
         madbench.sweep("S", force=True, **choices)
     assert madbench.sweep("S", **choices).done.tolist() == [1]
@@ -143,12 +143,12 @@ def test_every_option_of_training_can_be_given_from_python():
         assert len(options) > 20 and options - inspect.signature(function).parameters.keys() == set()
 
 
-def test_times_failures_and_gpus_have_the_forms_of_the_command_line_and_of_python(tmp_path, trained, monkeypatch):
+def test_times_failures_and_gpus_have_the_forms_of_the_command_line_and_of_python(tmp_path, fake_executor, monkeypatch):
     monkeypatch.setattr("madbench.execute.machines.resolve_device", lambda device: device)
     choices = {"overrides": TINY, "tasks": "compression", "results": tmp_path}
     for limit in ("2m", 120):
         madbench.run("S", time_limit=limit, max_failures=2, device="cpu", force=True, **choices)
-        assert (trained.policy.time_limit, trained.policy.max_failures) == (120, 2)
+        assert (fake_executor.policy.time_limit, fake_executor.policy.max_failures) == (120, 2)
     for wrong, says in [
         ({"time_limit": "2"}, "time_limit='?2'?: expected"),
         ({"time_limit": 0}, "time_limit"),
@@ -165,20 +165,20 @@ def test_times_failures_and_gpus_have_the_forms_of_the_command_line_and_of_pytho
 
 
 @pytest.mark.slow
-def test_jobs_run_where_on_says(tmp_path, trained, monkeypatch):
+def test_jobs_run_where_on_says(tmp_path, fake_executor, monkeypatch):
     called = []
 
     def executor_of(on, device, slots):
         called.append((on, slots))
-        return trained, "cpu"
+        return fake_executor, "cpu"
 
     monkeypatch.setattr("madbench.execute.machines.executor_of", executor_of)
     choices = {"overrides": TINY, "tasks": "compression", "results": tmp_path}
     assert madbench.run("S", on="slurm:cluster.yaml", slots=3, **choices).done.tolist() == [1]
-    assert called == [("slurm:cluster.yaml", 3)] and [job.label for job in trained.jobs] == ["S"]
+    assert called == [("slurm:cluster.yaml", 3)] and [job.label for job in fake_executor.jobs] == ["S"]
 
 
-def test_trackers_get_the_events_and_the_names_of_rows(tmp_path, trained, monkeypatch):
+def test_trackers_get_the_events_and_the_names_of_rows(tmp_path, fake_executor, monkeypatch):
     seen = []
 
     class Tracker:
@@ -198,10 +198,10 @@ def test_trackers_get_the_events_and_the_names_of_rows(tmp_path, trained, monkey
     assert len(seen) == 4
 
 
-def test_options_of_execution_reach_the_training(tmp_path, trained):
+def test_options_of_execution_reach_the_training(tmp_path, fake_executor):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", micro_batch=2, compile="auto", group="auto", **choices)
-    assert (trained.train["micro_batch"], trained.train["compile"], trained.train["stacking"]) == (
+    assert (fake_executor.train["micro_batch"], fake_executor.train["compile"], fake_executor.train["stacking"]) == (
         2,
         "auto",
         "measured",
@@ -235,7 +235,7 @@ def test_a_plan_without_a_corpus_names_the_functions_that_take_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, trained):
+def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, fake_executor):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path / "results"}
     scores = madbench.run("S", **choices)
     folders = [tmp_path / "results", *(path for path in (tmp_path / "results").rglob("*") if path.is_dir())]
@@ -254,7 +254,7 @@ def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, trained):
     pd.testing.assert_frame_equal(scores, again)
 
 
-def test_language_models_give_their_curves(tmp_path, trained, corpus):
+def test_language_models_give_their_curves(tmp_path, fake_executor, corpus):
     curves = madbench.run_language_model(
         ["S-p", "S"],
         overrides=["model.d_model=16", "precision=float32"],
@@ -266,27 +266,27 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
         micro_batch=4,
         threads=5,
     )
-    assert trained.train["threads"] == 5
+    assert fake_executor.train["threads"] == 5
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
-    assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
+    assert {job.model.d_model for job in fake_executor.jobs} == {16} and fake_executor.train["micro_batch"] == 4
     assert curves.protocol.str.contains("profile tiny model.d_model=16").all()
 
 
-def test_a_sweep_reads_token_files_with_the_given_tokenizer_and_dtype(tmp_path, trained):
+def test_a_sweep_reads_token_files_with_the_given_tokenizer_and_dtype(tmp_path, fake_executor):
     ids = np.random.default_rng(0).integers(0, 64, 8000).astype("<u4")
     for name in ("train", "val"):
         ids.tofile(tmp_path / f"{name}.bin")
     choices = {"tasks": ["language_model"], "set": {"language_model.model.d_model": 16}, "corpus": tmp_path}
     choices |= {"device": "cpu", "results": tmp_path / "results"}
     madbench.sweep("S", tokenizer="none:64", dtype="uint32", **choices)
-    assert [job.setting["vocab_size"] for job in trained.jobs] == [64]
+    assert [job.setting["vocab_size"] for job in fake_executor.jobs] == [64]
     with pytest.raises(ConfigError, match="dtype.*uint63"):
         madbench.sweep("S", tokenizer="none:64", dtype="uint63", **choices)
     with pytest.raises(ConfigError, match="tokenizer=none:64 has no effect without corpus"):
         madbench.sweep("S", **choices | {"tokenizer": "none:64", "corpus": None})
 
 
-def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):
+def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, fake_executor):
     scores = madbench.sweep(
         ["S"],
         device="cpu",
@@ -301,7 +301,7 @@ def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):
     assert scores["training.epochs"].tolist() == [1, 1, 2, 2] and set(scores.label) == {"S"}
 
 
-def test_arguments_of_sweep_replace_keys_of_a_grid_file(tmp_path, trained):
+def test_arguments_of_sweep_replace_keys_of_a_grid_file(tmp_path, fake_executor):
     grid = tmp_path / "grid.yaml"
     grid.write_text("labels: [S, R]\ntasks: [compression]\nset: {model.d_model: 16, precision: float32}\nseeds: 0-1\n")
     scores = madbench.sweep(grid, device="cpu", results=tmp_path / "results", seeds=[5])

@@ -8,8 +8,8 @@ import pytest
 
 from madbench.cli.attribute import attribute
 
-TWO = ("compression", "in_context_recall")
-OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
+TWO_TASKS = ("compression", "in_context_recall")
+OTHER_CORPUS = {"corpus": "c0ffee0123456789", "vocab_size": 64}
 """The setting of a language model on another corpus, and so under another protocol."""
 
 
@@ -39,7 +39,7 @@ def test_attribute_uses_all_stored_labels_of_a_protocol_unless_some_are_named(fi
         ("conv: c vs. none", "compression"): 30.0,
     }
     named = effects("S", "S-c")
-    assert named == {("conv: c vs. none", task): 40.0 for task in TWO}
+    assert named == {("conv: c vs. none", task): 40.0 for task in TWO_TASKS}
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language
     fill_language("S-c", [1.0], budget="paper")
     conv = "conv: c vs. none"
     assert effects()[conv, "loss_l5"] == pytest.approx(-0.2)  # L5 of two evaluations, of which one is equal
-    assert (conv, "loss_l5") not in effects("-t", ",".join(TWO))
+    assert (conv, "loss_l5") not in effects("-t", ",".join(TWO_TASKS))
     assert list(effects("-t", "compression,language_model")) == [(conv, "compression"), (conv, "loss_l5")]
     shown = invoke(attribute, "--profile", tiny, "--notes", columns=200)
     assert "Corpus shelf (c0ffee01)" in " ".join(shown.stdout.split())
@@ -69,7 +69,7 @@ def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, in
     for label, loss in (("S", 2.0), ("S-c", 1.5)):
         fill(label, 0.5)
         fill_language(label, [loss])
-        fill_language(label, [2 * loss], setting=OTHER)
+        fill_language(label, [2 * loss], setting=OTHER_CORPUS)
     shown = invoke(attribute, "--profile", tiny)
     first, *protocols = shown.stderr.splitlines()
     assert first == "warning: language models are left out; choose a protocol with --protocol ID:"

@@ -15,8 +15,8 @@ LABELS = {"S": 0.2, "S-p": 0.5, "S-c": 0.4, "R": 0.1, "R-c": 0.3}
 
 
 @pytest.fixture
-def audited(invoke, tiny):
-    """``audited(*words)``: the records by column."""
+def audit_records(invoke, tiny):
+    """``audit_records(*words)``: the records by column."""
 
     def call(*words) -> dict[str, dict]:
         ended = invoke(audit, *words, "-f", "json")
@@ -27,25 +27,25 @@ def audited(invoke, tiny):
 
 
 @pytest.mark.slow
-def test_every_stored_suite_is_audited_and_correlated_with_the_others(fill, fill_language, audited, tiny):
+def test_every_stored_suite_is_audited_and_correlated_with_the_others(fill, fill_language, audit_records, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
         for seed in (0, 1):
             fill_language(label, [3.0, 3 - accuracy], seed=seed)
-    found = audited("--profile", tiny)
+    found = audit_records("--profile", tiny)
     assert list(found) == ["compression", "in_context_recall", "loss_l5"]
     assert found["compression"]["with_loss_l5"] == pytest.approx(-1)
     assert (found["compression"]["outcome"], found["loss_l5"]["outcome"]) == ("loss_l5", "mad_average")
     assert found["loss_l5"]["published"] is not None and found["loss_l5"]["share_solved"] is None
-    assert list(audited("-t", "language_model")) == ["loss_l5"]
+    assert list(audit_records("-t", "language_model")) == ["loss_l5"]
 
 
 @pytest.mark.slow
-def test_labels_and_their_sets_can_be_named(fill, audited, tiny):
+def test_labels_and_their_sets_can_be_named(fill, audit_records, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
-    assert audited("--profile", tiny)["compression"]["labels"] == 5
-    assert audited("{S,R}-c", "S", "--profile", tiny)["compression"]["labels"] == 3
+    assert audit_records("--profile", tiny)["compression"]["labels"] == 5
+    assert audit_records("{S,R}-c", "S", "--profile", tiny)["compression"]["labels"] == 3
 
 
 def test_auditing_labels_without_a_complete_seed_is_an_error(fill, invoke, tiny):
@@ -112,12 +112,12 @@ def test_auditing_a_profile_against_itself_is_refused(fill, refuse, tiny, tmp_pa
 
 @pytest.mark.slow
 def test_labels_on_which_a_profile_was_chosen_are_left_out_of_its_own_columns_alone(
-    fill, fill_language, audited, tiny, tmp_path
+    fill, fill_language, audit_records, tiny, tmp_path
 ):
     path = tmp_path / "chosen.yaml"
     path.write_text(Path(tiny).read_text() + "chosen_on: choosing\n")  # of LABELS S and S-p
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
         fill_language(label, [3.0, 3 - accuracy], seed=0)
-    found = audited("--profile", str(path), "-t", "compression,language_model")
+    found = audit_records("--profile", str(path), "-t", "compression,language_model")
     assert (found["compression"]["judged_labels"], found["loss_l5"]["judged_labels"]) == (3, None)

@@ -15,14 +15,14 @@ from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 from references import interval_of, p_of, terms
 
-TWO = ("compression", "in_context_recall")
-OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
+TWO_TASKS = ("compression", "in_context_recall")
+OTHER_CORPUS = {"corpus": "c0ffee0123456789", "vocab_size": 64}
 """The setting of a language model on another corpus, and so under another protocol."""
 
 
 @pytest.fixture
-def shown(invoke, tiny):
-    """``shown(*words)``: the table's cells, row by row, as JSON has them."""
+def compared_cells(invoke, tiny):
+    """``compared_cells(*words)``: the table's cells, row by row, as JSON has them."""
 
     def call(*words):
         output = invoke(compare, *words, "--profile", tiny, "-f", "json")
@@ -37,13 +37,15 @@ def differences(cells):
 
 
 @pytest.mark.slow
-def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
+def test_the_first_label_is_compared_with_each_of_the_others(fill, compared_cells):
     values = {"S": (0.5, 0.51, 0.53), "R": (0.6, 0.62, 0.61), "R-c": (0.59, 0.62, 0.63)}
     for label, accuracies in values.items():
         for seed, accuracy in enumerate(accuracies):
             fill(label, accuracy, [seed])
-    cells = shown("R", "R-c", "S", "-t", ",".join(TWO))
-    assert [(cell["label"], cell["quantity"]) for cell in cells] == [(x, task) for x in ("R-c", "S") for task in TWO]
+    cells = compared_cells("R", "R-c", "S", "-t", ",".join(TWO_TASKS))
+    assert [(cell["label"], cell["quantity"]) for cell in cells] == [
+        (x, task) for x in ("R-c", "S") for task in TWO_TASKS
+    ]
     gaps = {x: np.mean(values[x]) - np.mean(values["R"]) for x in ("R-c", "S")}
     percent = {x: [100 * value for value in of_label] for x, of_label in values.items()}
     sides = {x: [terms(percent[x]), terms(percent["R"])] for x in gaps}
@@ -61,13 +63,13 @@ def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
         assert (cell["test"], cell["verdict"]) == ("t", verdicts[label])
 
 
-def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance(fill, store, shown, tiny):
+def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance(fill, store, compared_cells, tiny):
     for seed, accuracy in enumerate((0.2, 0.21, 0.22, 0.2)):
         fill("S", accuracy, [seed], tasks=["compression"])
     fill("R", 1.0, range(4), tasks=["compression"])
     for job in MAD.jobs(["R"], MAD.Profile.load(tiny), tasks=["compression"], seeds=[4]):
         store.finish(job, Record("diverged", error="loss"))
-    (cell,) = shown("S", "R", "-t", "compression")
+    (cell,) = compared_cells("S", "R", "-t", "compression")
     chance = 5 * cell["mean"] - 4 * 100
     assert 0 < chance < 20
     assert (cell["solved"], cell["seeds"], cell["baseline_solved"], cell["baseline_seeds"]) == (4, 5, 0, 4)
@@ -83,40 +85,40 @@ def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance
         ((1.0, 1.0, 1.0), 1.0, "both solve it"),
     ],
 )
-def test_comparisons_without_a_test_have_a_reason(fill, shown, accuracies, accuracy, reason):
+def test_comparisons_without_a_test_have_a_reason(fill, compared_cells, accuracies, accuracy, reason):
     for seed, one in enumerate(accuracies):
         fill("S", one, [seed], tasks=["compression"])
     fill("R", accuracy, range(3), tasks=["compression"])
-    (cell,) = shown("S", "R", "-t", "compression")
+    (cell,) = compared_cells("S", "R", "-t", "compression")
     assert (cell["verdict"], cell["reason"], cell["p"], cell["p_holm"]) == (reason, reason, None, None)
 
 
 @pytest.mark.slow
-def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, install_example, shown):
+def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, install_example, compared_cells):
     install_example("plugin"), install_example("task")
     fill("S", 0.5, tasks=("compression", "prefix_sum"))
     fill("lin:elu", 0.75, tasks=("compression", "prefix_sum"))
     expected = {("lin:elu", name): 25.0 for name in ("compression", "prefix_sum")}
-    assert differences(shown("S", "lin:elu", "-t", "compression,prefix_sum")) == expected
+    assert differences(compared_cells("S", "lin:elu", "-t", "compression,prefix_sum")) == expected
 
 
 @pytest.mark.slow
-def test_the_learning_rate_is_chosen_before_labels_are_compared(fill, store, refuse, tiny, shown):
+def test_the_learning_rate_is_chosen_before_labels_are_compared(fill, store, refuse, tiny, compared_cells):
     fill("S", 0.5)
     for job in MAD.jobs(["R"], MAD.Profile.load(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
         chosen = job.training.learning_rate == 2e-3
         store.finish(job, Record("finished", {"accuracy": 0.3 if chosen else 0.9, "selection_accuracy": float(chosen)}))
-    assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 40.0}
+    assert differences(compared_cells("S", "R", "-t", "compression")) == {("R", "compression"): 40.0}
     words = ("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
     assert "S shares no task" in refuse(compare, *words, "--profile", tiny)  # of S a rate is missing
     for job in MAD.jobs(["S"], MAD.Profile.load(tiny, ["learning_rates=[2e-3]"]), tasks=["compression"]):
         store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.1}))
-    both = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
+    both = compared_cells("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
     assert differences(both) == {("R", "compression"): -20.0}
 
 
 @pytest.mark.slow
-def test_protocols_are_never_mixed(fill, shown):
+def test_protocols_are_never_mixed(fill, compared_cells):
     for label, accuracy in (("S", 0.5), ("R", 0.6)):
         fill(label, accuracy)
         fill(label, 2 * accuracy - 0.5, fidelity="published")
@@ -128,23 +130,26 @@ def test_protocols_are_never_mixed(fill, shown):
         [30.0, "--budget", "paper"],
         [40.0, "training.epochs=3"],
     ]:
-        cells = shown("S", "R", *words, "-t", "compression")
+        cells = compared_cells("S", "R", *words, "-t", "compression")
         assert differences(cells) == {("R", "compression"): points}
         assert {cell["verdict"] for cell in cells} == {"single seed"}
 
 
 @pytest.mark.slow
-def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, shown):
+def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, compared_cells):
     for label, accuracy in (("S", 0.5), ("R", 0.6)):
         fill(label, accuracy, (0, 1), tasks=["compression"])
         for seed in (0, 1):
             fill_language(label, [3.0, 3 - accuracy], seed=seed)
     fill_language("R", [1.0], budget="paper")
-    fill_language("R-c", [1.0], setting=OTHER)
+    fill_language("R-c", [1.0], setting=OTHER_CORPUS)
     losses = {("R", "loss_l5"): -0.05, ("R", "validation_loss"): -0.1}  # L5 has two evaluations, of which one is 3.0
-    assert differences(shown("S", "R")) == {("R", "compression"): 10.0} | losses
-    assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 10.0}
-    assert differences(shown("S", "R", "-t", "language_model,compression")) == {("R", "compression"): 10.0} | losses
+    assert differences(compared_cells("S", "R")) == {("R", "compression"): 10.0} | losses
+    assert differences(compared_cells("S", "R", "-t", "compression")) == {("R", "compression"): 10.0}
+    assert (
+        differences(compared_cells("S", "R", "-t", "language_model,compression"))
+        == {("R", "compression"): 10.0} | losses
+    )
 
 
 def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, refuse):
@@ -161,18 +166,20 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, 
 
 
 @pytest.mark.slow
-def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny, shown):
+def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny, compared_cells):
     for label, loss in (("S", 2.0), ("R", 2.2)):
         fill(label, 0.5, tasks=["compression"])
         fill_language(label, [3.0, loss])
-        fill_language(label, [3.0, 2 * loss], setting=OTHER)
+        fill_language(label, [3.0, 2 * loss], setting=OTHER_CORPUS)
     output = invoke(compare, "S", "R", "--profile", tiny, "-f", "csv")
     assert output.exit_code == 0 and "loss_l5" not in output.stdout
     first, *protocols = output.stderr.splitlines()
     assert first == "warning: language models are left out; choose a protocol with --protocol ID:"
     found = {line.split()[0] for line in protocols}
     assert len(found) == 2
-    gains = {differences(shown("S", "R", "--protocol", protocol))["R", "validation_loss"] for protocol in found}
+    gains = {
+        differences(compared_cells("S", "R", "--protocol", protocol))["R", "validation_loss"] for protocol in found
+    }
     assert gains == {0.2, 0.4}
     assert "2 protocols" in refuse(compare, "S", "R", "-t", "language_model")
     assert "no run follows protocol 00000000" in refuse(compare, "S", "R", "-p", tiny, "--protocol", "00000000")
@@ -191,12 +198,12 @@ def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse
     assert "results: S shares no task with G" in refuse(compare, "S", "G", *words)
 
 
-def test_a_failed_run_is_no_result(fill, store, shown, tiny):
+def test_a_failed_run_is_no_result(fill, store, compared_cells, tiny):
     fill("S", 0.5, (0, 1))
     fill("R", 0.6, (0,))
     (job,) = MAD.jobs(["R"], MAD.Profile.load(tiny), tasks=["compression"])
     store.finish(replace(job, seed=1), Record("failed", error="out of memory"))
-    (cell,) = shown("S", "R", "-t", "compression")
+    (cell,) = compared_cells("S", "R", "-t", "compression")
     assert (cell["n"], cell["seeds"], cell["baseline_seeds"]) == (1, 1, 2)
 
 
@@ -262,13 +269,13 @@ def test_the_comparison_table_fits_80_columns(fill, fill_language, invoke, tiny)
 
 
 @pytest.mark.slow
-def test_a_margin_adds_a_verdict_of_equivalence(fill, shown, refuse, tiny):
+def test_a_margin_adds_a_verdict_of_equivalence(fill, compared_cells, refuse, tiny):
     for label, accuracies in {"S": (0.5, 0.501, 0.502, 0.5, 0.501), "R": (0.501, 0.5, 0.502, 0.501, 0.5)}.items():
         for seed, accuracy in enumerate(accuracies):
             fill(label, accuracy, [seed])
-    cells = shown("S", "R", "-t", ",".join(TWO), "--within", "12")
+    cells = compared_cells("S", "R", "-t", ",".join(TWO_TASKS), "--within", "12")
     assert [(cell["equivalence"], cell["margin"]) for cell in cells] == [("equivalent", 12.0)] * 2
-    (one, other) = shown("S", "R", "-t", ",".join(TWO), "--within", "compression=12")
+    (one, other) = compared_cells("S", "R", "-t", ",".join(TWO_TASKS), "--within", "compression=12")
     assert one["equivalence"] == "equivalent" and (other["equivalence"], other["margin"]) == ("", None)
     assert "COLUMN=NUMBER" in refuse(compare, "S", "R", "--within", "much")
     assert "did you mean 'compression'?" in refuse(compare, "S", "R", "--profile", tiny, "--within", "compresion=1")

@@ -166,7 +166,7 @@ def test_built_in_evaluation_tasks_of_language_models_are_completed(complete):
     assert complete("madbench lm evaluate S --tasks continuation,re") == ["continuation,repetition"]
 
 
-OPEN = {  # values that are a number, a path, a text or an id of the user's own
+WITHOUT_COMPLETION = {  # values that are a number, a path, a text or an id of the user's own
     "archive", "baseline", "batch", "called", "corpus", "d_model", "devices", "examples", "file", "files", "include",
     "into", "keep", "lengths", "limit", "max_document", "max_failures", "max_len", "max_line", "max_total",
     "micro_batch", "minutes", "mix_rank", "n_head", "name", "on", "output", "pairs", "peer", "prompt", "protocol",
@@ -200,7 +200,7 @@ def test_every_argument_and_option_has_a_completion_or_is_listed_without():
         if not getattr(one, "is_flag", False)
         and one._custom_shell_complete is None
         and not choices(one)
-        and one.name not in OPEN
+        and one.name not in WITHOUT_COMPLETION
     }
     assert not missing
 

@@ -23,7 +23,7 @@ from sample_jobs import mad_job
 
 LABEL = "my:edited_mixer.Mixer"
 TASKS = ("compression", "in_context_recall")
-LONG_AGO = {"ended": "2020-01-01T00:00:00+00:00"}
+RECORDED_LONG_AGO = {"ended": "2020-01-01T00:00:00+00:00"}
 MIXER = """\
 from torch import nn
 
@@ -102,7 +102,7 @@ def test_runs_with_code_identities_of_an_earlier_madbench_are_named(main, tiny, 
     fill_edited()
     for run in list(store.runs()):
         details = {name: value for name, value in run.record.details.items() if name not in ("code", "package_code")}
-        store.finish(replace(run.job, family=f"1+{'0' * 64}"), replace(run.record, details=details | LONG_AGO))
+        store.finish(replace(run.job, family=f"1+{'0' * 64}"), replace(run.record, details=details | RECORDED_LONG_AGO))
     edit(module)
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
     assert f"{LABEL} ¶" in shown and f"4 runs of {LABEL} are from another version of edited_mixer.py" in " ".join(

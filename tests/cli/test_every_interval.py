@@ -139,7 +139,7 @@ def in_difficulty(row, samples, effects) -> Sample:
     return replace(measured, values=values, diverged=(values == measured.scale.chance))
 
 
-SHOWN: dict[str, Callable] = {
+SAMPLE_OF_ROW: dict[str, Callable] = {
     "scores": in_scores,
     "effects": in_effects,
     "budget": in_budget,
@@ -149,16 +149,16 @@ SHOWN: dict[str, Callable] = {
 
 
 def test_every_figure_with_intervals_is_tested_here():
-    assert set(SHOWN) == {name for name, one in FIGURES.items() if {"low", "high"} & set(one.columns)}
+    assert set(SAMPLE_OF_ROW) == {name for name, one in FIGURES.items() if {"low", "high"} & set(one.columns)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", SAMPLE_OF_ROW)
 def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, effects):
     frame = figure_frame(name, results)
     known = 0
     for row in frame.itertuples():
-        expected = SHOWN[name](row, samples, effects)
+        expected = SAMPLE_OF_ROW[name](row, samples, effects)
         if expected is not None:
             assert same([row.low, row.high], ends(expected)), row
             known += None not in ends(expected)
@@ -218,14 +218,14 @@ def shown(main, folder):
     return call
 
 
-FEW = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
+QUICK_LABELS = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
 """A few labels, whose rows take less time than all of them."""
 
 
 @pytest.mark.slow
 def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samples):
     of_json = json.loads(shown("table", "--format", "json"))["cells"]
-    of_csv = pd.read_csv(io.StringIO(shown("table", *FEW, "--format", "csv"))).to_dict("records")
+    of_csv = pd.read_csv(io.StringIO(shown("table", *QUICK_LABELS, "--format", "csv"))).to_dict("records")
     for records, fewest in ((of_json, 100), (of_csv, 35)):
         known = 0
         for row in records:
@@ -260,7 +260,9 @@ def rows_of(html: str) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["table", "report"])
 def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, report):
-    html = shown("table", *FEW, "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
+    html = (
+        shown("table", *QUICK_LABELS, "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
+    )
     (headings, *_) = [row for row in rows_of(html) if {"Label", "Compr."} <= set(row)]
     names = dict(zip((column(name).heading for name in (*MAD_TASKS, MAD_AVERAGE)), (*MAD_TASKS, MAD_AVERAGE)))
     known = 0

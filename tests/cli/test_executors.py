@@ -22,8 +22,8 @@ from madbench.training.devices import resolve_precision
 
 
 @pytest.fixture
-def placed(tmp_path):
-    """``placed(name, device, slots, **options)``: the executor and the device for a file with these options."""
+def executor_of_file(tmp_path):
+    """``executor_of_file(name, device, slots, **options)``: executor and device for a file with these options."""
 
     def call(name, device="auto", slots=None, **options):
         (tmp_path / "cluster.yaml").write_text(json.dumps(options))
@@ -39,7 +39,7 @@ def slurm_here(monkeypatch):
     pytest.importorskip("ray")
 
 
-def chosen(executor):
+def arguments_of(executor):
     return executor.keywords["connect"].keywords
 
 
@@ -52,21 +52,21 @@ def test_jobs_run_on_this_machine_without_the_option_on():
 )
 def test_ray_gets_its_address(on, address):
     executor, device = executor_of(on, "auto", 5)
-    assert chosen(executor) == {"config": RayConfig(address, gpus_per_job=0), "slots": 5}
+    assert arguments_of(executor) == {"config": RayConfig(address, gpus_per_job=0), "slots": 5}
     assert device == "cpu"
 
 
-def test_ray_gets_the_options_of_its_file(placed):
+def test_ray_gets_the_options_of_its_file(executor_of_file):
     options = {"address": "head:6379", "cpus_per_job": 2, "gpus_per_job": 0.5, "shared": True}
-    executor, device = placed("ray", slots=5, **options)
-    assert chosen(executor) == {"config": RayConfig(**options), "slots": 5}
+    executor, device = executor_of_file("ray", slots=5, **options)
+    assert arguments_of(executor) == {"config": RayConfig(**options), "slots": 5}
     assert device == "cuda"
 
 
-def test_slurm_gets_the_options_of_its_file(store, placed):
+def test_slurm_gets_the_options_of_its_file(store, executor_of_file):
     extra = {"account": "me", "qos": "low", "exclusive": True}
     options = {"partition": "gpu", "minutes": 90, "memory_gb": 8, "cpus_per_job": 4, "sbatch": extra}
-    executor, _ = placed("slurm", "cuda", 7, **options)
+    executor, _ = executor_of_file("slurm", "cuda", 7, **options)
     with executor.keywords["connect"](store) as backend:
         parameters = backend.parameters
     assert backend.slots == 7 and backend.needs_gpu
@@ -80,9 +80,9 @@ def test_slurm_gets_the_options_of_its_file(store, placed):
     ("name", "option", "value"),
     [("ray", "partition", "gpu"), ("ray", "minutes", 5), ("slurm", "address", "auto"), ("slurm", "shared", True)],
 )
-def test_a_key_of_another_executor_is_an_error(placed, name, option, value):
+def test_a_key_of_another_executor_is_an_error(executor_of_file, name, option, value):
     with pytest.raises(ConfigError, match=f"cluster.yaml: unknown key '{option}'"):
-        placed(name, **{option: value})
+        executor_of_file(name, **{option: value})
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_an_unknown_executor_name_is_an_error(on, says):
     ("device", "gpus", "expected"),
     [("auto", None, ("cpu", 0)), ("cuda", None, ("cuda", 1)), ("auto", 2, ("cuda", 2)), ("cpu", 0, ("cpu", 0))],
 )
-def test_the_device_of_ray_workers_follows_the_reserved_gpus(placed, device, gpus, expected):
-    executor, device = placed("ray", device, gpus_per_job=gpus)
-    assert (device, chosen(executor)["config"].gpus_per_job) == expected
+def test_the_device_of_ray_workers_follows_the_reserved_gpus(executor_of_file, device, gpus, expected):
+    executor, device = executor_of_file("ray", device, gpus_per_job=gpus)
+    assert (device, arguments_of(executor)["config"].gpus_per_job) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_the_device_of_ray_workers_follows_the_reserved_gpus(placed, device, gpu
         ("cuda:1", None, "sees its own GPUs only; expected auto, cpu or cuda"),
     ],
 )
-def test_devices_that_contradict_are_errors(placed, device, gpus, says):
+def test_devices_that_contradict_are_errors(executor_of_file, device, gpus, says):
     with pytest.raises(ConfigError, match=says):
-        placed("ray", device, gpus_per_job=gpus)
+        executor_of_file("ray", device, gpus_per_job=gpus)
 
 
 @pytest.mark.parametrize(

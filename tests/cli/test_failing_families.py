@@ -54,7 +54,7 @@ METHODS = {methods}
 FAMILY = type("Failing", (Family,), {name: failing(name) for name in METHODS})()
 '''
 EXCEPTIONS = {"a division": "ZeroDivisionError", "an exit": "SystemExit: mend me", "nothing": "None"}
-OWN = {  # verbs that cannot do without the method, of a label of the family
+COMMANDS_BY_METHOD = {  # verbs that cannot do without the method, of a label of the family
     "parse": ["explain", "explain --cost", "verify", "run --dry-run", "ls labels"],
     "neighbours": ["ls labels ~"],
     "explain": ["explain"],
@@ -153,10 +153,10 @@ def test_a_family_that_fails_while_a_sweep_trains_fails_its_own_jobs(main, fail,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "how"), [case for case in CASES if case[0] in OWN])
+@pytest.mark.parametrize(("method", "how"), [case for case in CASES if case[0] in COMMANDS_BY_METHOD])
 def test_the_error_of_a_failing_family_names_the_family_and_the_method(main, fail, method, how):
     fail(method, how)
-    for words in OWN[method]:
+    for words in COMMANDS_BY_METHOD[method]:
         verb, *options = words.split()
         if "~" in words:
             command = [verb, "labels", "~bad:elu"]

@@ -20,7 +20,7 @@ PROGRAMS = {
 }
 
 
-LATE = [
+LATE_IMPORTS = [
     *((program, "typing") for program in PROGRAMS),
     ("module", "numpy"),
     ("checkout", "torch"),
@@ -31,7 +31,8 @@ LATE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("program", "imported"), [*((program, library) for program in PROGRAMS for library in ("typer", "rich")), *LATE]
+    ("program", "imported"),
+    [*((program, library) for program in PROGRAMS for library in ("typer", "rich")), *LATE_IMPORTS],
 )
 def test_ctrl_c_while_the_program_imports_prints_no_traceback(program, imported, tmp_path):
     (tmp_path / f"{imported}.py").write_text(

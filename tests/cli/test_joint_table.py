@@ -34,8 +34,8 @@ def fill_both(fill, fill_language):
 
 
 @pytest.fixture
-def shown(invoke, tiny):
-    """``shown(*words)``: the cells of the table's rows, or all output if ``whole`` is true."""
+def row_words(invoke, tiny):
+    """``row_words(*words)``: the cells of the table's rows, or all output if ``whole`` is true."""
 
     def call(*words, whole=False, columns=160):
         result = invoke(table, "--profile", tiny, *words, columns=columns)
@@ -49,12 +49,12 @@ BOTH = ("-t", f"{TASK},language_model")
 
 
 @pytest.mark.slow
-def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
+def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, row_words):
     fill_both("S", [0.498, 0.501, 0.504] * 5, [2.0, 2.01, 2.02])
     fill_both("R-c", [0.298, 0.301, 0.304] * 5, [1.0, 1.01, 1.02])
     fill_both("G", [0.9], [])
     fill_both("G-cg-q-12o", [], [3.0])
-    output = shown(*BOTH, "--notes", "--published", whole=True).stdout
+    output = row_words(*BOTH, "--notes", "--published", whole=True).stdout
     lines = [line.split() for line in output.split("\n\n")[0].splitlines()]
     assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
     assert lines[2] == "S 50.1 ±1.1* 0.990 15 2.010 ±0.025 0.990 3".split()
@@ -77,9 +77,9 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
 
 
 @pytest.mark.slow
-def test_a_table_has_the_language_model_unless_other_tasks_are_given(fill_both, shown, invoke):
+def test_a_table_has_the_language_model_unless_other_tasks_are_given(fill_both, row_words, invoke):
     fill_both("S", [0.5], [2.0])
-    assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
+    assert "L5" in row_words(whole=True).stdout and "L5" not in row_words("-t", TASK, whole=True).stdout
     alone = invoke(table, "-t", "language_model", columns=160)
     assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
 
@@ -93,10 +93,10 @@ def test_a_store_with_only_language_models_is_tabulated(fill_both, invoke, refus
 
 
 @pytest.mark.slow
-def test_a_store_with_only_mad_runs_is_tabulated(fill_both, shown, refuse, tiny):
+def test_a_store_with_only_mad_runs_is_tabulated(fill_both, row_words, refuse, tiny):
     fill_both("S", [0.5])
-    assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
-    assert "L5" not in shown(whole=True).stdout
+    assert row_words("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
+    assert "L5" not in row_words(whole=True).stdout
     assert (
         refuse(table, *BOTH, "--profile", tiny)
         == "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some; its MAD "
@@ -105,17 +105,17 @@ def test_a_store_with_only_mad_runs_is_tabulated(fill_both, shown, refuse, tiny)
 
 
 @pytest.mark.slow
-def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, refuse, tiny):
+def test_language_models_of_several_protocols_are_never_mixed(fill_both, row_words, refuse, tiny):
     fill_both("S", [0.5], [2.0])
     fill_both("S", [], [3.0], setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
-    result = shown(whole=True)
+    result = row_words(whole=True)
     assert (
         "L5" not in result.stdout
         and "warning: language models are left out; choose a protocol with --protocol ID:" in result.stderr
     )
     message = refuse(table, *BOTH, "--profile", tiny)
     assert "the runs of language models follow 2 protocols, which cannot be compared" in message
-    chosen = [shown(*BOTH, "--protocol", line.split()[0])[0][4] for line in message.splitlines()[1:]]
+    chosen = [row_words(*BOTH, "--protocol", line.split()[0])[0][4] for line in message.splitlines()[1:]]
     assert sorted(chosen) == ["2.000†", "3.000†"]
 
 
@@ -129,11 +129,11 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
         ("n", ["R-c", "S", "G"]),
     ],
 )
-def test_rows_are_sorted_by_a_column_of_either_suite(fill_both, shown, key, order):
+def test_rows_are_sorted_by_a_column_of_either_suite(fill_both, row_words, key, order):
     fill_both("S", [0.5], [2.0])
     fill_both("R-c", [0.6, 0.7], [3.0])
     fill_both("G", [], [1.0])
-    assert [row[0] for row in shown(*BOTH, "--sort", key) if row[0] != "published"] == order
+    assert [row[0] for row in row_words(*BOTH, "--sort", key) if row[0] != "published"] == order
 
 
 @pytest.mark.slow
@@ -145,17 +145,17 @@ def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse,
 
 
 @pytest.mark.slow
-def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, shown):
+def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, row_words):
     for label in ("S", "R", "R-c"):
         fill_both(label, [0.5], [2.0])
-    assert [row[0] for row in shown("R-c", "S", "--published", *BOTH)] == ["R-c", "published", "S", "published"]
+    assert [row[0] for row in row_words("R-c", "S", "--published", *BOTH)] == ["R-c", "published", "S", "published"]
 
 
 @pytest.mark.slow
-def test_every_format_of_a_joint_table_has_both_suites(fill_both, shown):
+def test_every_format_of_a_joint_table_has_both_suites(fill_both, row_words):
     fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
-    outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
+    outputs = {name: row_words(*BOTH, "-f", name, whole=True).stdout for name in names}
     assert "| S | 55.0 ±22.2 | 0.990 | 2 | 2.050 ±0.455 |" in outputs["markdown"]
     assert "<td>55.0 ±22.2</td>" in outputs["html"] and "<td>2.050 ±0.455</td>" in outputs["html"]
     assert r"2.050{\scriptsize\,$\pm$0.455}" in outputs["latex"]
@@ -170,29 +170,29 @@ def test_every_format_of_a_joint_table_has_both_suites(fill_both, shown):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_joint_table_is_never_wider_than_the_terminal(fill_both, shown, columns):
+def test_a_joint_table_is_never_wider_than_the_terminal(fill_both, row_words, columns):
     for label in ("S-p", "G-pcg-12o!"):
         fill_both(label, [0.5, 0.501], [2.0, 2.1])
-    output = shown(whole=True, columns=columns).stdout
+    output = row_words(whole=True, columns=columns).stdout
     assert max(map(len, output.splitlines())) <= columns and "…" not in output
     assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
 
 
 @pytest.mark.slow
-def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_both, shown):
+def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_both, row_words):
     fill_both("S", [0.5, 0.501], [2.0, 2.1])
     fill_both("R-c", [0.6, 0.601], [3.0, 3.1])
-    output = shown("--sort", TASK, whole=True, columns=80).stdout
+    output = row_words("--sort", TASK, whole=True, columns=80).stdout
     of_tasks, of_language = output.split("L5")[:2]
     for half in (of_tasks, of_language):
         assert 0 < half.index("R-c ") < half.index("S ")
 
 
 @pytest.mark.slow
-def test_notes_count_diverged_language_models_and_failed_jobs(fill_both, fill_language, store, shown, tiny):
+def test_notes_count_diverged_language_models_and_failed_jobs(fill_both, fill_language, store, row_words, tiny):
     fill_both("S", [0.5], [2.0])
     fill_language("S", [2.0], seed=1, status="diverged")
     (planned,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=["in_context_recall"])
     store.finish(planned, Record("failed", {}, [], {}, "out of memory"))
-    caption = " ".join(shown("--notes", whole=True).stdout.split())
+    caption = " ".join(row_words("--notes", whole=True).stdout.split())
     assert "1 of 2 runs diverged." in caption and "of 6 jobs have no result yet." in caption

@@ -11,8 +11,8 @@ from madbench.labels import expand
 
 
 @pytest.fixture
-def drawn(invoke):
-    """``drawn(*words)``: the paths that the verb printed."""
+def drawn_paths(invoke):
+    """``drawn_paths(*words)``: the paths that the verb printed."""
 
     def call(*words):
         output = invoke(plot, "loss", *words)
@@ -38,14 +38,17 @@ def shown(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
+def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn_paths, tmp_path):
     for seed in (0, 1):
         fill_language("S", [3.0, 2.0 + seed / 7], seed=seed)
     fill_language("R-c", [3.0, 1.9])
     stem = "results/plots/loss_curves"
-    assert drawn() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
+    assert drawn_paths() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
     (tmp_path / "results" / "runs").rename(tmp_path / "gone")
-    assert drawn("--from", f"{stem}.csv", "--output", "again") == ["again/loss_curves.png", "again/loss_curves.pdf"]
+    assert drawn_paths("--from", f"{stem}.csv", "--output", "again") == [
+        "again/loss_curves.png",
+        "again/loss_curves.pdf",
+    ]
     for ending in ("png", "pdf"):
         assert (tmp_path / "again" / f"loss_curves.{ending}").read_bytes() == (
             tmp_path / f"{stem}.{ending}"
@@ -53,13 +56,13 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colours(fill_language, drawn, monkeypatch):
+def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colours(fill_language, drawn_paths, monkeypatch):
     figures = []
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: figures.append(figure) or [])
     for i, label in enumerate(expand(["@table1"])[:10]):
         fill_language(label, [3.0, 2.5 - i / 20])
-    drawn()
-    drawn("--from", "results/plots/loss_curves.csv", "--output", "again")
+    drawn_paths()
+    drawn_paths("--from", "results/plots/loss_curves.csv", "--output", "again")
     one, other = (
         [(line.get_color(), line.get_linestyle(), repr(line.get_xydata())) for line in figure.findobj(Line2D)]
         for figure in figures
@@ -68,14 +71,14 @@ def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colours(fill_langu
 
 
 @pytest.mark.slow
-def test_options_choose_the_labels_and_the_axis_of_loss_curves(fill_language, drawn, shown, tmp_path):
+def test_options_choose_the_labels_and_the_axis_of_loss_curves(fill_language, drawn_paths, shown, tmp_path):
     for label in ("R-c", "S", "R"):
         fill_language(label)
-    drawn()
-    assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--output", "slides/two.v2") == [
+    drawn_paths()
+    assert drawn_paths("R-c", "S", "--x", "seconds", "--log-x", "--output", "slides/two.v2") == [
         "slides/two.v2/loss_curves.csv", "slides/two.v2/loss_curves.png",
     ]  # fmt: skip
-    drawn("--from", "slides/two.v2/loss_curves.csv", "S", "--x", "step")
+    drawn_paths("--from", "slides/two.v2/loss_curves.csv", "S", "--x", "step")
     assert shown == [
         (["S", "R", "R-c"], "training tokens", "linear"),
         (["R-c", "S"], "training time, seconds", "log"),
@@ -84,40 +87,40 @@ def test_options_choose_the_labels_and_the_axis_of_loss_curves(fill_language, dr
 
 
 @pytest.mark.slow
-def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, shown, tmp_path):
+def test_protocols_are_never_drawn_together(fill_language, drawn_paths, refuse, shown, tmp_path):
     fill_language("S")
     other = {"name": "owt", "digest": "deadbeef01234567"}
     fill_language("R", setting={"corpus": other["digest"], "vocab_size": 320}, details={"corpus": other})
     assert "2 protocols" in refuse(plot, "loss")
     assert not (tmp_path / "results" / "plots").exists()
-    drawn("--corpus", "owt")
+    drawn_paths("--corpus", "owt")
     assert shown == [(["R"], "training tokens", "linear")]
 
 
 @pytest.mark.slow
-def test_the_budget_chooses_the_curves(fill_language, drawn, shown):
+def test_the_budget_chooses_the_curves(fill_language, drawn_paths, shown):
     fill_language("S")
     fill_language("R", budget="paper")
-    drawn()
-    drawn("--budget", "paper")
+    drawn_paths()
+    drawn_paths("--budget", "paper")
     assert shown == [(["S"], "training tokens", "linear"), (["R"], "training tokens", "linear")]
 
 
 @pytest.mark.slow
-def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn, refuse, shown):
+def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn_paths, refuse, shown):
     fill_language("S")
     fill_language("R", details={"device": "an abacus"})
     assert refuse(plot, "loss", "--x", "seconds") == (
         "--x seconds: the runs differ in device, so their times cannot be compared; use --x tokens"
     )
-    drawn("--x", "step")
+    drawn_paths("--x", "step")
     assert len(shown) == 1
 
 
 @pytest.mark.slow
-def test_options_that_choose_runs_are_refused_with_from(fill_language, drawn, refuse, shown):
+def test_options_that_choose_runs_are_refused_with_from(fill_language, drawn_paths, refuse, shown):
     fill_language("S")
-    drawn()
+    drawn_paths()
     source = ("--from", "results/plots/loss_curves.csv")
     usual = ["--budget", "strict"]
     for words in (["--results", "elsewhere"], ["--profile", "tiny"], ["--corpus", "x"], ["--protocol", "x"], usual):

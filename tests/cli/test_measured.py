@@ -21,7 +21,7 @@ filled, checked = load_script("filled"), load_script("checked")
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "results" / "measured"
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
-MARKED = [page for page, text in PAGES.items() if re.search("<!-- (?:made|verdicts|numbers): ", text)]
+MARKED_PAGES = [page for page, text in PAGES.items() if re.search("<!-- (?:made|verdicts|numbers): ", text)]
 """The pages with tables, verdicts or numbers of commands."""
 
 
@@ -52,7 +52,7 @@ def test_the_shipped_quick_archive_validates(unpacked, main):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", MARKED)
+@pytest.mark.parametrize("page", MARKED_PAGES)
 def test_tables_and_numbers_of_pages_equal_the_output_of_their_commands(page, unpacked, main, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
 

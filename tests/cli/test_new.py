@@ -13,7 +13,7 @@ from madbench.cli.new import EXAMPLE
 from madbench.cli.shared.packages import KINDS
 from madbench.config import EXAMPLES
 
-USED = {
+COMMANDS_BY_KIND = {
     "family": ("explain", "blue_wave:elu-g"),
     "task": ("data", "blue_wave"),
     "suite": ("data", "blue_wave_parity"),
@@ -49,7 +49,7 @@ def test_a_package_written_by_new_is_found_and_used(main, tmp_path, install_exam
     assert ended.code == 0 and f"the {kind} blue_wave" in ended.stdout and "pip install -e blue-wave" in ended.stdout
     install_example(tmp_path / "blue-wave")
     assert "blue_wave" in KINDS[kind].names() and "blue_wave" not in KINDS[kind].broken()
-    used = main(*USED[kind])
+    used = main(*COMMANDS_BY_KIND[kind])
     assert used.code == 0, used.stderr
 
 

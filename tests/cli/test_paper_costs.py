@@ -19,12 +19,14 @@ from madbench.training.devices import peak_flops
 
 PAGES = Path(__file__).parents[2] / "docs" / "pages"
 TEXTS = [*built_in().values(), *LanguageProfile.files().values(), *sorted(PAGES.glob("**/language.md"))]
-STATED = re.compile(r"([\d.]+e\d+) FLOPs[\w ]*\(madbench ([^()]+) --dry-run\)(?:, ([\d.]+) h if 8 H100)?")
-TYPED = re.compile(r"(minutes|hours?|days?|weeks) of (a |\d+ |several )?(GPU|laptop)")
+STATED_COST = re.compile(r"([\d.]+e\d+) FLOPs[\w ]*\(madbench ([^()]+) --dry-run\)(?:, ([\d.]+) h if 8 H100)?")
+TYPED_COST = re.compile(r"(minutes|hours?|days?|weeks) of (a |\d+ |several )?(GPU|laptop)")
 
 
-def stated():
-    return {match for path in TEXTS for match in STATED.findall(" ".join(path.read_text(encoding="utf-8").split()))}
+def stated_costs():
+    return {
+        match for path in TEXTS for match in STATED_COST.findall(" ".join(path.read_text(encoding="utf-8").split()))
+    }
 
 
 def planned_flops(command: str, results: Path) -> float:
@@ -47,8 +49,8 @@ def planned_flops(command: str, results: Path) -> float:
 
 @pytest.mark.slow
 def test_stated_costs_equal_those_of_the_dry_run(tmp_path):
-    assert len(stated()) >= 7
-    for flops, command, hours in stated():
+    assert len(stated_costs()) >= 7
+    for flops, command, hours in stated_costs():
         counted = planned_flops(command, tmp_path)
         assert float(flops) == pytest.approx(counted, rel=0.02), command
         if hours:
@@ -57,4 +59,6 @@ def test_stated_costs_equal_those_of_the_dry_run(tmp_path):
 
 
 def test_no_text_states_gpu_or_laptop_costs_by_hand():
-    assert not [(path.name, found[0]) for path in TEXTS if (found := TYPED.search(path.read_text(encoding="utf-8")))]
+    assert not [
+        (path.name, found[0]) for path in TEXTS if (found := TYPED_COST.search(path.read_text(encoding="utf-8")))
+    ]

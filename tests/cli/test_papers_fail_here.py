@@ -96,7 +96,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def untrained() -> list[Request]:
+def items_without_training() -> list[Request]:
     """The items of these papers that neither train nor run another verb."""
     papers = map(load_paper, built_in())
     made = [Request(p, item) for p in papers for item in p.items if item.is_made_here]
@@ -124,7 +124,7 @@ def state(request: Request) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", FAULTS)
 def test_items_that_call_a_broken_operator_fail_here_but_arithmetic_does_not(plant, monkeypatch):
-    items = untrained()
+    items = items_without_training()
     labels = dict.fromkeys(label for each in items for label in operators(each))
     right = {label: output(label) for label in labels}
     arithmetic = [each for each in items if each.item.checks and each.item.arithmetic]
@@ -164,8 +164,8 @@ def test_items_of_arithmetic_are_counted_separately(main, tmp_path):
 
 @pytest.mark.slow
 def test_every_item_without_training_names_operators_or_is_arithmetic():
-    named = {(each.paper.name, each.item.id): bool(operators(each)) for each in untrained()}
-    assert named == {(each.paper.name, each.item.id): not each.item.arithmetic for each in untrained()}
+    named = {(each.paper.name, each.item.id): bool(operators(each)) for each in items_without_training()}
+    assert named == {(each.paper.name, each.item.id): not each.item.arithmetic for each in items_without_training()}
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_arithmetic_calls_no_function_of_an_operator():
         if event == "call" and path in OPERATORS:
             called.add(path)
 
-    for each in untrained():
+    for each in items_without_training():
         if each.item.arithmetic and not isinstance(measure_of(each.item), SettingsMeasure):
             names, labels = each.item.checks, expand(each.item.labels)
             checks = [check for label in labels for check in every_check(label) if check.name in names]

@@ -86,12 +86,12 @@ def of_states(store, tmp_path, states: dict[tuple[str, int, float], str], tasks=
     return Partial("", store, ("-p", str(path), "-t", ",".join(tasks)), labels)
 
 
-BEGUN = {("S", 0, 1e-3): "finished", ("R", 0, 1e-3): "finished", ("R", 1, 1e-2): "diverged"}
+BEGUN_RUNS = {("S", 0, 1e-3): "finished", ("R", 0, 1e-3): "finished", ("R", 1, 1e-2): "diverged"}
 CASES = {
-    "no seed of any label is whole": BEGUN,
+    "no seed of any label is whole": BEGUN_RUNS,
     "one label has one run of one rate": {("S", 0, 1e-3): "finished"},
-    "every run failed": dict.fromkeys(BEGUN, "failed"),
-    "every run diverged and none is whole": dict.fromkeys(BEGUN, "diverged"),
+    "every run failed": dict.fromkeys(BEGUN_RUNS, "failed"),
+    "every run diverged and none is whole": dict.fromkeys(BEGUN_RUNS, "diverged"),
     "one label is whole and the other has failed": {
         ("S", 0, 1e-3): "finished",
         ("S", 0, 1e-2): "diverged",
@@ -125,7 +125,7 @@ def test_every_verb_reads_a_partial_store(case, store, tmp_path, read):
 
 @pytest.mark.slow
 def test_a_task_without_a_complete_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
-    words = of_states(store, tmp_path, BEGUN).words
+    words = of_states(store, tmp_path, BEGUN_RUNS).words
     assert "(1/2)" in read("table", "S", *words).stdout
     read("plot", "scores", *words)
     means = read_frame(tmp_path / "results" / "plots" / "scores.csv", SCORE_COLUMNS, "accuracies").query(
@@ -145,7 +145,7 @@ def test_plot_refuses_a_store_without_finished_runs(store, tmp_path, read):
 
 @pytest.mark.slow
 def test_compare_tells_missing_complete_seeds_from_missing_tasks(store, tmp_path, read):
-    words = of_states(store, tmp_path, BEGUN).words
+    words = of_states(store, tmp_path, BEGUN_RUNS).words
     ended = read("compare", "S", "R", *words)
     assert ended.stderr == "results: S shares no task with R with a complete seed of both\n"
     absent = read("compare", "S", "S-c", *words).stderr
@@ -154,7 +154,7 @@ def test_compare_tells_missing_complete_seeds_from_missing_tasks(store, tmp_path
 
 @pytest.mark.slow
 def test_power_names_the_missing_complete_seeds_of_a_pair_of_labels(store, tmp_path, read):
-    words = of_states(store, tmp_path, BEGUN).words
+    words = of_states(store, tmp_path, BEGUN_RUNS).words
     said = " ".join(read("findings", "--power", *words).stdout.split())
     assert "No claim has a complete stored seed of each of its labels" in said
 

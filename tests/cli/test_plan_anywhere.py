@@ -14,7 +14,7 @@ from madbench.suites.language.suite import LanguageProfile
 
 
 @pytest.fixture
-def no_gpu(monkeypatch):
+def pretend_no_gpu(monkeypatch):
     """Named operators need a GPU, like those of an installed family may, and there is none."""
 
     def build(family, allocation, settings, path="auto"):
@@ -25,7 +25,7 @@ def no_gpu(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypatch):
+def test_a_label_that_needs_a_gpu_is_counted_without_one(pretend_no_gpu, main, monkeypatch):
     monkeypatch.setattr("madbench.training.cost.seconds_per_flop", lambda jobs, **_: {job.task: 1e-12 for job in jobs})
     words = ("lm", "GLA", "S-p", "--profile", "fineweb-1.3b", "--dry-run", "--device", "cpu")
     ended = main(*words, "-f", "json")

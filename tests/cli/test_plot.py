@@ -9,7 +9,7 @@ from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
 from madbench.cli.plot import plot
 
-TWO = ("compression", "in_context_recall")
+TWO_TASKS = ("compression", "in_context_recall")
 
 
 @pytest.fixture(scope="session")
@@ -18,8 +18,8 @@ def tiny(tiny_of_both) -> str:
 
 
 @pytest.fixture
-def drawn(invoke, tiny, monkeypatch, tmp_path):
-    """``drawn(*words)``: the stems of the figures that the verb draws, by name; no picture is written."""
+def drawn_figures(invoke, tiny, monkeypatch, tmp_path):
+    """``drawn_figures(*words)``: the stems of the figures that the verb draws, by name; no picture is written."""
 
     def call(*words):
         found, call.figures = {}, []
@@ -39,14 +39,14 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_figure_with_data_is_drawn_and_others_have_a_reason(fill, drawn):
+def test_every_figure_with_data_is_drawn_and_others_have_a_reason(fill, drawn_figures):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
-    found = drawn()
+    found = drawn_figures()
     assert list(found) == ["scores", "learning", "effects", "budget"]
     assert {str(stem) for stem in found.values()} == {f"results/plots/{name}" for name in found}
-    assert drawn.stdout.split() == [f"results/plots/{name}.csv" for name in found]
-    (difficulty,) = drawn.stderr.splitlines()
+    assert drawn_figures.stdout.split() == [f"results/plots/{name}.csv" for name in found]
+    (difficulty,) = drawn_figures.stderr.splitlines()
     assert difficulty.startswith("left out: difficulty: every task is stored with only one setting; --profile full")
 
 
@@ -93,15 +93,15 @@ def test_plot_refuses_a_named_figure_without_data(fill, refuse, tiny):
 
 
 @pytest.mark.slow
-def test_task_settings_of_a_sweep_appear_in_the_difficulty_figure(fill, drawn, tmp_path):
+def test_task_settings_of_a_sweep_appear_in_the_difficulty_figure(fill, drawn_figures, tmp_path):
     for label in ("S", "R"):
         fill(label, 0.5)
         fill(label, 0.3, setting={"seq_len": 32})
     fill("S", 0.9, setting={"seq_len": 64}, fidelity="published")
     fill("S-p", 0.9, setting={"seq_len": 64})
-    assert list(drawn("difficulty")) == ["difficulty"]
+    assert list(drawn_figures("difficulty")) == ["difficulty"]
     frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", DIFFICULTY_COLUMNS, "difficulties")
-    assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO}
+    assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO_TASKS}
     of_task = frame[frame.task == "compression"]
     assert list(zip(of_task.value, of_task.label, of_task.accuracy)) == [
         (16, "S", 50.0), (32, "S", 30.0), (16, "R", 50.0), (32, "R", 30.0),
@@ -109,13 +109,13 @@ def test_task_settings_of_a_sweep_appear_in_the_difficulty_figure(fill, drawn, t
 
 
 @pytest.mark.slow
-def test_options_of_plot_reach_their_figure(fill, drawn):
+def test_options_of_plot_reach_their_figure(fill, drawn_figures):
     fill("S", 0.5)
-    drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
-    learning, budget = drawn.figures
+    drawn_figures("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
+    learning, budget = drawn_figures.figures
     assert "loss" in learning.axes[0].get_ylabel() and budget.axes[0].get_xlabel() == "mixer parameters"
-    drawn("learning", "budget", "--width", "single", "--no-title", "--no-caption")
-    accuracy, single = drawn.figures
+    drawn_figures("learning", "budget", "--width", "single", "--no-title", "--no-caption")
+    accuracy, single = drawn_figures.figures
     assert "accuracy" in accuracy.axes[0].get_ylabel() and "softmax attention = 1" in single.axes[0].get_xlabel()
     assert single.get_figwidth() == 3.3 < budget.get_figwidth()
     assert budget.get_suptitle() and budget.get_supxlabel() and not single.get_suptitle() + single.get_supxlabel()
@@ -146,18 +146,18 @@ def test_plot_refuses_options_without_effect(fill, fill_language, refuse, words,
 
 
 @pytest.mark.slow
-def test_a_language_run_without_evaluation_leaves_other_figures_drawn(fill, fill_language, drawn):
+def test_a_language_run_without_evaluation_leaves_other_figures_drawn(fill, fill_language, drawn_figures):
     fill("S", 0.5)
     fill_language("S", [], status="diverged")
-    assert list(drawn()) == ["scores", "learning", "budget"]
-    assert "left out: loss: no run was evaluated even once" in drawn.stderr
+    assert list(drawn_figures()) == ["scores", "learning", "budget"]
+    assert "left out: loss: no run was evaluated even once" in drawn_figures.stderr
 
 
 @pytest.mark.slow
-def test_language_models_alone_can_be_plotted(fill_language, drawn):
+def test_language_models_alone_can_be_plotted(fill_language, drawn_figures):
     for label in ("S", "S-c"):
         fill_language(label)
-    assert list(drawn("-t", "language_model")) == ["scores", "loss", "effects", "budget"]
+    assert list(drawn_figures("-t", "language_model")) == ["scores", "loss", "effects", "budget"]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
 SOFTMAX = {"R-pc": 0.5, "S-pc": 0.501, "R-c": 0.4, "S-c": 0.402}
 """Accuracies that affect other claims."""
 FILE = "lag.registered.json"
-LATER = {"ended": "2100-01-01T00:00:00+00:00"}
+DETAILS_OF_LATER_RUN = {"ended": "2100-01-01T00:00:00+00:00"}
 """Details of a run that ends after the registration."""
 
 
@@ -44,14 +44,14 @@ def fill_all(fill):
     def call(accuracies, seeds=range(3), **choices):
         for label, accuracy in accuracies.items():
             for seed in seeds:
-                fill(label, accuracy + seed / 500, [seed], tasks=None, details=LATER, **choices)
+                fill(label, accuracy + seed / 500, [seed], tasks=None, details=DETAILS_OF_LATER_RUN, **choices)
 
     return call
 
 
 @pytest.fixture
-def judged(invoke):
-    """``judged(*words)``: caption and records of the findings on the registration."""
+def registered_findings(invoke):
+    """``registered_findings(*words)``: caption and records of the findings on the registration."""
 
     def call(*words):
         output = invoke(findings, "--registered", FILE, "-f", "json", *words)
@@ -77,11 +77,11 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
 
 
 @pytest.mark.slow
-def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, judged):
+def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, registered_findings):
     grid(labels=(*LABELS, *SOFTMAX))
     invoke(register, "lag.yaml")
     fill_all(GAINS | SOFTMAX)
-    caption, records = judged()
+    caption, records = registered_findings()
     (lag,) = [one for one in records if one["name"] == "lag"]
     assert (lag["verdict"], lag["n"]) == ("supported", 3) and lag["estimate"] == pytest.approx(50.0)
     assert lag["p_holm"] == lag["p"]  # the one registered test; exploratory ones are a family of their own
@@ -99,71 +99,71 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
 
 
 @pytest.mark.slow
-def test_runs_outside_a_registration_do_not_change_its_verdicts(grid, fill_all, invoke, judged):
+def test_runs_outside_a_registration_do_not_change_its_verdicts(grid, fill_all, invoke, registered_findings):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
-    _, before = judged()
+    _, before = registered_findings()
     fill_all({label: 0.9 - accuracy for label, accuracy in GAINS.items()}, seeds=[3, 4])
     fill_all(dict.fromkeys(GAINS, 0.5), budget="paper")
     fill_all(SOFTMAX)
-    assert judged()[1] == before
+    assert registered_findings()[1] == before
 
 
 @pytest.mark.slow
-def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged):
+def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, registered_findings):
     invoke(register, "lag.yaml")
     fill_all({label: GAINS[label] for label in LABELS[:2]})
-    caption, _ = judged()
+    caption, _ = registered_findings()
     assert "36 of 72 registered runs are not stored yet." in caption
     fill_all({label: GAINS[label] for label in LABELS[2:]})
-    caption, records = judged()
+    caption, records = registered_findings()
     assert "not stored yet" not in caption and records[0]["verdict"] == "supported"
 
 
 @pytest.mark.slow
 def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
-    grid, fill_all, store, invoke, judged, tmp_path
+    grid, fill_all, store, invoke, registered_findings, tmp_path
 ):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
-    caption, records = judged()
+    caption, records = registered_findings()
     assert records[0]["verdict"] == "supported" and "provisional" not in caption
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
     shutil.rmtree(run.folder)
-    caption, records = judged()
+    caption, records = registered_findings()
     assert records[0]["verdict"].endswith(" (provisional)")
     assert (
         "1 of 72 registered runs are not stored yet. The verdicts are provisional until all runs are stored." in caption
     )
     store.finish(run.job, Record("failed", error="out of memory"))
-    caption, records = judged()
+    caption, records = registered_findings()
     assert records[0]["verdict"].endswith(" (provisional)")
     assert "1 of 72 registered runs are not stored yet." in caption
     assert "1 of these failed (madbench sweep --retry): G-12!; seeds 2." in caption
     for columns in (60, 120, 200):
         shown = " ".join(invoke(findings, "--registered", FILE, columns=columns).stdout.split())
         assert "All verdicts: provisional." in shown
-    store.finish(run.job, Record("diverged", error="at step 4", details=LATER))
-    caption, records = judged()
+    store.finish(run.job, Record("diverged", error="at step 4", details=DETAILS_OF_LATER_RUN))
+    caption, records = registered_findings()
     assert "provisional" not in caption + "".join(one["verdict"] for one in records)
 
 
 @pytest.mark.slow
-def test_a_changed_solved_share_makes_verdicts_provisional(grid, fill_all, invoke, judged, monkeypatch):
+def test_a_changed_solved_share_makes_verdicts_provisional(grid, fill_all, invoke, registered_findings, monkeypatch):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     monkeypatch.setattr(settings_class("compression"), "solved_share", 0.05)
-    caption, records = judged()
+    caption, records = registered_findings()
     assert "solved_share.compression 0.9, now 0.05" in caption and "provisional" in records[0]["verdict"]
 
 
 @pytest.mark.slow
-def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
+def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, registered_findings):
     fill_all({"R-12o!": 0.6}, seeds=[1])
     shown = invoke(register, "lag.yaml").stdout
     assert "6 runs existed before the registration" in shown
     fill_all(GAINS)
-    caption, _ = judged()
+    caption, _ = registered_findings()
     assert (
         "6 of 72 runs ended before the registration; verdicts that use them are exploratory: R-12o!; seeds 1."
         in caption
@@ -171,7 +171,9 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_before_the_registration_makes_its_claim_exploratory(grid, fill_all, store, invoke, judged):
+def test_a_run_that_ended_before_the_registration_makes_its_claim_exploratory(
+    grid, fill_all, store, invoke, registered_findings
+):
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
@@ -180,7 +182,7 @@ def test_a_run_that_ended_before_the_registration_makes_its_claim_exploratory(gr
         store.finish(run.job, replace(run.record, details=ended), replace=True)
     assert (
         "1 of 72 runs ended before the registration; verdicts that use them are exploratory: G-12!; seeds 2."
-        in judged()[0]
+        in registered_findings()[0]
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from madbench.cli.report import report
 from madbench.store.index import RunIndex
 
-TWO = ("compression", "in_context_recall")
+TWO_TASKS = ("compression", "in_context_recall")
 
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -25,7 +25,7 @@ def embedded(path) -> dict:
 @pytest.mark.slow
 def test_the_verb_report_writes_one_file_and_names_missing_seeds(fill, store, invoke, tiny):
     fill(["S", "S-c"])
-    output = invoke(report, "-p", tiny, "-t", ",".join(TWO))
+    output = invoke(report, "-p", tiny, "-t", ",".join(TWO_TASKS))
     path = store.root / "report.html"
     assert not output.exception, output.exception
     assert re.match(r"results/report.html: [0-9.]+ [kM]B, 4 jobs\n", output.stdout)

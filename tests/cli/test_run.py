@@ -76,7 +76,7 @@ def words_of_two(profile: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def first(main, trained, tmp_path) -> subprocess.CompletedProcess:
+def first_output(main, trained, tmp_path) -> subprocess.CompletedProcess:
     """The output of the command. The current folder has its results."""
     folder, ended = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
@@ -84,13 +84,13 @@ def first(main, trained, tmp_path) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
-def test_a_run_is_tabulated_and_stored(first, tiny, tmp_path):
-    lines = first.stdout.splitlines()
+def test_a_run_is_tabulated_and_stored(first_output, tiny, tmp_path):
+    lines = first_output.stdout.splitlines()
     assert lines[0].split() == "Label Compr. In-ctx recall Budget n".split()
     assert re.fullmatch(r"S +\d+\.\d† +\d+\.\d† +1\.000 +1", lines[2].strip())
     assert lines[3] == "" and lines[4].startswith("Accuracy in percent, mean over n seeds (profile ")
-    assert f"runs: results/runs    again as a table: madbench table --profile {tiny}" in first.stderr
-    assert "2 jobs" in first.stderr and "[2/2]" in first.stderr
+    assert f"runs: results/runs    again as a table: madbench table --profile {tiny}" in first_output.stderr
+    assert "2 jobs" in first_output.stderr and "[2/2]" in first_output.stderr
     assert {path.name for path in tmp_path.glob("results/runs/*/*")} == {"job.json", "record.json", "curve.csv"}
     assert os.listdir(tmp_path / "results" / "work") == []
     for status, metrics, curve in outcomes(tmp_path / "results").values():
@@ -99,7 +99,7 @@ def test_a_run_is_tabulated_and_stored(first, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
+def test_stored_runs_are_not_repeated(main, first_output, tiny, tmp_path):
     before = mtimes(tmp_path / "results")
     again = main(*words_of_two(tiny), "-f", "json")
     assert again.code == 0
@@ -108,7 +108,7 @@ def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
     content = json.loads(again.stdout)
     cells = {(cell["label"], cell["task"]): cell for cell in content["cells"]}
     assert set(cells) == {("S", "compression"), ("S", "in_context_recall")}
-    assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == first.stdout.splitlines()[2].split()[1:3]
+    assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == first_output.stdout.splitlines()[2].split()[1:3]
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_group_is_refused_if_all_jobs_train_alone(main, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dry_run_counts_stored_runs_and_leaves_them(main, first, tiny, tmp_path):
+def test_a_dry_run_counts_stored_runs_and_leaves_them(main, first_output, tiny, tmp_path):
     before = mtimes(tmp_path / "results")
     planned = main(*words_of_two(tiny), "--seeds", "0,1", "--dry-run", "-f", "json")
     content = json.loads(planned.stdout)
@@ -152,8 +152,8 @@ def test_a_dry_run_counts_stored_runs_and_leaves_them(main, first, tiny, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_verb_table_prints_what_the_run_printed(main, first, tiny):
-    assert main("table", "--profile", tiny, "--tasks", TASKS).stdout == first.stdout
+def test_the_verb_table_prints_what_the_run_printed(main, first_output, tiny):
+    assert main("table", "--profile", tiny, "--tasks", TASKS).stdout == first_output.stdout
     noted = main("table", "--profile", tiny, "--tasks", TASKS, "--published", "--notes").stdout
     assert noted.splitlines()[3].split() == ["published", "35.2", "83.7"]
     assert "not comparable with the published rows" in " ".join(noted.split())

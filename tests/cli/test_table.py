@@ -14,7 +14,7 @@ import pytest
 
 import madbench
 
-TWO = ("compression", "in_context_recall")
+TWO_TASKS = ("compression", "in_context_recall")
 
 
 def rows(stdout: str) -> list[list[str]]:
@@ -27,7 +27,7 @@ def rows(stdout: str) -> list[list[str]]:
 def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(main, fill, tiny):
     fill(["R-c", "S"])
     fill("S", 0.7, [1])
-    shown = main("table", "--profile", tiny, "-t", ",".join(TWO), "--published", "--notes")
+    shown = main("table", "--profile", tiny, "-t", ",".join(TWO_TASKS), "--published", "--notes")
     assert (shown.code, shown.stderr) == (0, "")
     assert rows(shown.stdout) == [
         ["S", "60.0", "±77.7", "60.0", "±77.7", "0.990", "2"],
@@ -60,7 +60,7 @@ def test_protocols_are_never_mixed(main, fill, tiny):
         ["30.0", "--budget", "paper"],
         ["40.0", "training.epochs=3"],
     ]:
-        shown = main("table", "--profile", tiny, "-t", ",".join(TWO), *options)
+        shown = main("table", "--profile", tiny, "-t", ",".join(TWO_TASKS), *options)
         assert rows(shown.stdout)[0] == ["S", f"{number}†", f"{number}†", "0.990", "1"]
 
 
@@ -104,7 +104,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
 @pytest.mark.slow
 def test_every_format_of_table_has_the_same_values(main, fill, tiny):
     fill(["S", "R-12o!"])
-    words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--published", "--format")
+    words = ("table", "--profile", tiny, "-t", ",".join(TWO_TASKS), "--published", "--format")
     markdown, latex, table, lines, page = (main(*words, name) for name in ("markdown", "latex", "json", "csv", "html"))
     assert {shown.code for shown in (markdown, latex, table, lines, page)} == {0}
     assert '<th scope="row">R-12o!</th><td>50.0†</td><td>50.0†</td>' in page.stdout
@@ -114,7 +114,7 @@ def test_every_format_of_table_has_the_same_values(main, fill, tiny):
     content = json.loads(table.stdout)
     assert "not comparable" in content["notes"]
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
-    assert found == [(label, task, 50.0) for label in ("S", "R-12o!") for task in TWO]
+    assert found == [(label, task, 50.0) for label in ("S", "R-12o!") for task in TWO_TASKS]
     lines = csv.DictReader(io.StringIO(lines.stdout))
     assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
 
@@ -154,6 +154,6 @@ def test_a_stored_label_that_does_not_fit_every_task_hides_no_other(main, fill, 
     longer = "tasks.in_context_recall.setting.seq_len=512"
     fill("S", overrides=[longer])
     fill("R-q-12", overrides=[longer], tasks=["compression"])
-    shown = main("table", "-p", tiny, longer, "-t", ",".join(TWO), "--published")
+    shown = main("table", "-p", tiny, longer, "-t", ",".join(TWO_TASKS), "--published")
     assert shown.code == 0 and [row[0] for row in rows(shown.stdout)] == ["S", "published"]
     assert shown.stderr.startswith("warning: R-q-12 is left out; in_context_recall at seq_len 512: R-q-12 does not fit")

@@ -16,7 +16,7 @@ from madbench.labels import trust
 from madbench.mixers import solve
 
 TASKS = "compression,in_context_recall"
-TIMED = {"seconds": 2.0, "steps": 100}
+TIMED_DETAILS = {"seconds": 2.0, "steps": 100}
 
 
 def costs_of(main, *words, suite="mad"):
@@ -29,7 +29,7 @@ def costs_of(main, *words, suite="mad"):
 
 @pytest.mark.slow
 def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(main, fill, tiny):
-    fill(["S-p", "R-c", "KDA"], details=TIMED)
+    fill(["S-p", "R-c", "KDA"], details=TIMED_DETAILS)
     cells, content = costs_of(main, "-p", tiny, "S-p", "KDA", "R-c")
     for label in ("S-p", "R-c", "KDA"):
         one = solve(label, 16, 2, 16)
@@ -56,8 +56,8 @@ def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny)
 
 @pytest.mark.slow
 def test_times_from_different_kinds_of_device_are_not_shown(main, fill, tiny):
-    fill("S-p", details=TIMED)
-    fill("R-c", details=TIMED | {"device": "a slide rule"})
+    fill("S-p", details=TIMED_DETAILS)
+    fill("R-c", details=TIMED_DETAILS | {"device": "a slide rule"})
     cells, content = costs_of(main, "-p", tiny)
     assert {name for _, name in cells} == {"parameters", "flops_per_token", "state", "state_bytes"}
     assert "No times: runs of 2 kinds of device cannot be compared: an abacus" in content["caption"]
@@ -65,15 +65,15 @@ def test_times_from_different_kinds_of_device_are_not_shown(main, fill, tiny):
 
 @pytest.mark.slow
 def test_a_run_that_shared_its_steps_has_no_time(main, fill, tiny):
-    fill("S-p", details=TIMED)
-    fill("R-c", details=TIMED | {"group": 2})
+    fill("S-p", details=TIMED_DETAILS)
+    fill("R-c", details=TIMED_DETAILS | {"group": 2})
     cells, _ = costs_of(main, "-p", tiny)
     assert cells["R-c", "step_ms"]["mean"] is None and cells["S-p", "step_ms"]["mean"] == 20
 
 
 @pytest.mark.slow
 def test_every_format_has_the_costs(main, fill, tiny, monkeypatch):
-    fill(["S-p", "R-c"], details=TIMED)
+    fill(["S-p", "R-c"], details=TIMED_DETAILS)
     words = ("table", "-t", TASKS, "-p", tiny, "--costs")
     shown = {name: main(*words, "-f", name).stdout for name in ("markdown", "latex", "csv", "html")}
     assert shown["html"].count("<table") == 2 and shown["html"].rstrip().endswith("</html>")
@@ -99,7 +99,7 @@ def test_compare_has_costs_and_full_square_is_refused_without_costs(main, fill, 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["table", "compare"])
 def test_table_and_compare_in_python_return_the_cost_rows_of_the_command(main, fill, tiny, store, verb):
-    fill(["S-p", "R-c"], details=TIMED)
+    fill(["S-p", "R-c"], details=TIMED_DETAILS)
     function, how = getattr(madbench, verb), {"profile": tiny, "tasks": "compression", "results": store.root}
     shown = main(verb, "S-p", "R-c", "-t", "compression", "-p", tiny, "--costs", "--full-square", "-f", "json")
     added = json.loads(shown.stdout)["costs"]["mad"]
@@ -158,7 +158,7 @@ def test_costs_of_a_module_are_counted_only_if_its_label_is_typed(main, fill, ti
 @pytest.mark.slow
 def test_language_models_have_their_peak_memory(main, store, language_run):
     for label, memory in (("S-p", 2), ("R-c", 1)):
-        run = language_run(label, details=TIMED)
+        run = language_run(label, details=TIMED_DETAILS)
         for row in run.record.curve:
             row["memory_bytes"] = memory * 2**20
         store.finish(run.job, run.record)

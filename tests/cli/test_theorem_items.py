@@ -19,7 +19,7 @@ from madbench.papers.operators import by_loops
 from madbench.papers.theorems import TheoremMeasure, outcomes_of, verdict
 from madbench.suites import checks_of
 
-NUMBERED = {
+NUMBERED_STATEMENTS = {
     "hypermlp": "Theorems 2.1, 2.3, 2.5, C.2, C.5, C.10, C.13, D.4, D.6, D.7, D.9, F.1, F.3 and F.5, Propositions 2.4, "
     "2.6, C.3, C.8, C.9, C.14, E.1, E.8, G.2, G.3, G.4, H.1, H.3, H.5, H.7, H.8, H.10, I.1, I.2 and I.3, Corollaries "
     "2.2, C.7, C.12, D.10, F.4 and H.4, Lemmas B.2, C.1, C.6, D.2, D.3, D.11, E.2, E.6 and G.1, Remarks C.11, C.15, "
@@ -30,7 +30,7 @@ NUMBERED = {
 }
 """The numbered statements of a paper that a computation can decide without training."""
 
-CHECKED = [(name, item.id) for name in built_in() for item in load_paper(name).items if item.checks]
+CHECKED_ITEMS = [(name, item.id) for name in built_in() for item in load_paper(name).items if item.checks]
 """Papers and their items that checks decide."""
 
 STATEMENT = re.compile(
@@ -90,7 +90,7 @@ def test_statements_reads_theorem_numbers_from_text(text, numbers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("paper", "item"), CHECKED)
+@pytest.mark.parametrize(("paper", "item"), CHECKED_ITEMS)
 def test_the_checks_of_an_item_cover_every_statement_that_it_names(paper, item):
     item = load_paper(paper).item(item)
     checks = [check for of_label in named_checks(item).values() for check in of_label]
@@ -98,10 +98,10 @@ def test_the_checks_of_an_item_cover_every_statement_that_it_names(paper, item):
     assert statements(item.place) <= set().union(*(statements(check.source) for check in checks))
 
 
-@pytest.mark.parametrize("paper", NUMBERED)
+@pytest.mark.parametrize("paper", NUMBERED_STATEMENTS)
 def test_every_numbered_statement_of_a_paper_has_an_item_without_training(paper):
     places = [statements(item.place) for item in load_paper(paper).items if item.is_made_here and not item.profiles]
-    assert statements(NUMBERED[paper]) <= set().union(*places)
+    assert statements(NUMBERED_STATEMENTS[paper]) <= set().union(*places)
 
 
 @pytest.mark.slow

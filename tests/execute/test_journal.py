@@ -127,7 +127,7 @@ def test_a_damaged_journal_is_named_and_the_other_sweeps_are_read(begin, tmp_pat
     assert [sweep["error"].startswith(f"{journals[0]}: ") for sweep in sweeps if sweep["error"]] == [True]
 
 
-ODD = {
+ODD_VALUES = {
     "counts": [[], {"finished": "1"}],
     "slots": [{}, [3], [{"fraction": 0.5}], [{"fraction": 0.5, "seconds": 1.0, "step": 1}]],
     "failures": [[{}], [{"reason": 3}], [None]],
@@ -140,7 +140,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD_VALUES.items() for value in values])
 def test_a_journal_with_wrong_types_is_damaged_even_if_its_checksum_is_right(begin, tmp_path, name, value):
     with begin() as journal:
         train(journal, JOBS[0])

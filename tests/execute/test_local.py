@@ -23,7 +23,7 @@ from madbench.store.runs import Store
 from waiting import wait_until
 
 HERE = Path(__file__).parent
-WAITING = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"]
+WAIT_VARIABLES = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"]
 """The environment variables that decide how threads wait."""
 
 
@@ -221,10 +221,10 @@ def test_workers_get_threads_and_devices_and_the_parent_environment_is_unchanged
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "5")
-    for name in WAITING:
+    for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
-    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", WAITING[0]]
+    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", WAIT_VARIABLES[0]]
     names += ["CUDA_VISIBLE_DEVICES"]
     jobs, events = [fake.make_job(seed, environment=names) for seed in range(3)], []
     how = {"slots": 3, "threads_per_slot": 3, "devices": ["4", "MIG-5"], "passive": True}
@@ -248,12 +248,12 @@ def test_workers_get_threads_and_devices_and_the_parent_environment_is_unchanged
     ],
 )
 def test_openmp_threads_wait_passively_on_busy_cores_unless_the_user_decides(how, own, expected, monkeypatch):
-    for name in WAITING:
+    for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     environment = os.environ | worker_environment(**how)
-    assert [environment.get(name) for name in WAITING] == expected
+    assert [environment.get(name) for name in WAIT_VARIABLES] == expected
 
 
 @pytest.mark.slow

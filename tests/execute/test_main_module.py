@@ -21,7 +21,7 @@ def sweep(seed):
     jobs = [fake.make_job(seed + number) for number in range(2)]
     return run_jobs(fake.alone(jobs), Store.open("results"), fake.train).finished
 """
-GUARDED = f"{SWEEP}\nif __name__ == '__main__':\n    print(sweep(0), 'finished')\n"
+SCRIPT_WITH_GUARD = f"{SWEEP}\nif __name__ == '__main__':\n    print(sweep(0), 'finished')\n"
 BARE = f"{SWEEP}\nprint(sweep(0), 'finished')\n"
 POOL = """
 import multiprocessing, concurrent.futures
@@ -60,7 +60,7 @@ def script(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "program"), [(["-"], BARE), ([], GUARDED)], ids=["python -", "python"])
+@pytest.mark.parametrize(("words", "program"), [(["-"], BARE), ([], SCRIPT_WITH_GUARD)], ids=["python -", "python"])
 def test_a_script_from_standard_input_runs_its_jobs(python, words, program):
     ended = python(*words, input=program)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2 finished\n", "")
@@ -79,7 +79,7 @@ def test_a_script_given_with_python_c_runs_its_jobs(python):
 
 @pytest.mark.slow
 def test_a_script_that_was_deleted_runs_its_jobs(python, script):
-    path = script(GUARDED.replace("    print(", "    import os; os.unlink(__file__)\n    print("))
+    path = script(SCRIPT_WITH_GUARD.replace("    print(", "    import os; os.unlink(__file__)\n    print("))
     assert python(path).stdout == "2 finished\n"
 
 

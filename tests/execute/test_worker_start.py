@@ -28,8 +28,8 @@ if os.getpid() != {parent} and len(list(here.parent.glob('hung-*'))) < {times}:
 
 
 @pytest.fixture
-def hanging(fake, monkeypatch, tmp_path):
-    """``hanging(where, times)``: a training function whose first workers hang in its import, or as Python starts."""
+def hanging_training(fake, monkeypatch, tmp_path):
+    """``hanging_training(where, times)``: a training function whose first workers hang in its import or start."""
 
     def make(where, times):
         folder = tmp_path / "modules"
@@ -53,8 +53,10 @@ def hanging(fake, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("where", [pytest.param("spawn", marks=pytest.mark.slow), "import"])
-def test_a_worker_that_hangs_before_it_begins_is_killed_at_the_time_limit_and_replaced(hanging, fake, store, where):
-    train, count = hanging(where, times=1)
+def test_a_worker_that_hangs_before_it_begins_is_killed_at_the_time_limit_and_replaced(
+    hanging_training, fake, store, where
+):
+    train, count = hanging_training(where, times=1)
     jobs = [fake.make_job(seed, blob="x" * 300_000) for seed in range(2)]  # more than a pipe takes at once
     began = time.monotonic()
     assert local.run_jobs([jobs], store, train, policy=Policy(time_limit=0.5)) == Summary(finished=2)
@@ -64,8 +66,8 @@ def test_a_worker_that_hangs_before_it_begins_is_killed_at_the_time_limit_and_re
 
 
 @pytest.mark.slow
-def test_jobs_whose_workers_hang_each_time_fail_and_the_others_go_on(hanging, fake, store, monkeypatch):
-    train, count = hanging("import", times=3)
+def test_jobs_whose_workers_hang_each_time_fail_and_the_others_go_on(hanging_training, fake, store, monkeypatch):
+    train, count = hanging_training("import", times=3)
     monkeypatch.setattr(driver, "START_GRACE", 2.0)
     hung, good = [fake.make_job(seed) for seed in range(2)], fake.make_job(2)
     events = []
@@ -83,8 +85,8 @@ def test_the_time_limit_does_not_include_the_start_of_a_worker(fake, store):
 
 
 @pytest.mark.slow
-def test_ctrl_c_does_not_wait_for_a_worker_that_hangs_before_it_begins(hanging, fake, store, monkeypatch):
-    train, count = hanging("import", times=9)
+def test_ctrl_c_does_not_wait_for_a_worker_that_hangs_before_it_begins(hanging_training, fake, store, monkeypatch):
+    train, count = hanging_training("import", times=9)
     poll = local.LocalBackend.poll
 
     def interrupted(self, seconds):

@@ -25,7 +25,18 @@ transformers = pytest.importorskip("transformers")
 
 from madbench.huggingface.export import fast_tokenizer  # noqa: E402
 
-SPELLED = ["<|endoftext|>", "</s>", "<s>", "<unk>", "<|pad|>", "<tool>", "<|im_start|>", "<0x41>", "\u2581", "[CLS]"]
+SPELLED_TEXTS = [
+    "<|endoftext|>",
+    "</s>",
+    "<s>",
+    "<unk>",
+    "<|pad|>",
+    "<tool>",
+    "<|im_start|>",
+    "<0x41>",
+    "\u2581",
+    "[CLS]",
+]
 
 
 def with_added_tokens():
@@ -72,7 +83,7 @@ def pair(request, tmp_path):
 
 def random_texts(count):
     draw = random.Random(0)
-    parts = [lambda: draw.choice(SPELLED), lambda: draw.choice([" ", "  ", "\n", "\t", "\0", ""])]
+    parts = [lambda: draw.choice(SPELLED_TEXTS), lambda: draw.choice([" ", "  ", "\n", "\t", "\0", ""])]
     parts.append(lambda: "".join(draw.choices("the cat sat{}12'll", k=6)))
     parts.append(lambda: "".join(chr(draw.choice([draw.randint(0, 0xD7FF), 0x1F600])) for _ in range(3)))
     return ["".join(draw.choice(parts)() for _ in range(draw.randint(1, 8))) for _ in range(count)]

@@ -17,7 +17,7 @@ MEMORIZATION = ("mad", "memorization", "")
 
 
 @pytest.fixture
-def copied(tmp_path):
+def package_copy(tmp_path):
     """A copy of the package. Digests are computed from the copy."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
@@ -37,7 +37,7 @@ def changed_parts(job, edit):
     return {name for name in PARTS if before[name] != after[name]}
 
 
-def replaced(file, old, new):
+def with_replaced_text(file, old, new):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -61,9 +61,9 @@ def replaced(file, old, new):
         ("cli/table.py", set(), None),
     ],
 )
-def test_an_edit_changes_only_digests_of_parts_that_import_the_file(copied, place, parts, others):
+def test_an_edit_changes_only_digests_of_parts_that_import_the_file(package_copy, place, parts, others):
     def edit():
-        with (copied / place).open("a") as file:
+        with (package_copy / place).open("a") as file:
             file.write("\nADDED = 1\n")
 
     unchanged = digests(others) if others else None
@@ -72,7 +72,7 @@ def test_an_edit_changes_only_digests_of_parts_that_import_the_file(copied, plac
 
 
 @pytest.mark.slow
-def test_an_edited_operator_changes_the_labels_that_have_it(copied):
+def test_an_edited_operator_changes_the_labels_that_have_it(package_copy):
     def family_digest(*labels):
         own = [name for label in labels for name in own_modules(label)]
         return package.package_digest(*package_modules("mad", "memorization", ["named"], own)["family"])
@@ -80,19 +80,19 @@ def test_an_edited_operator_changes_the_labels_that_have_it(copied):
     labels = [("KDA",), ("GDN",), ("GDN(neg)",), ("S-p", "KDA"), ("Mamba-2",)]
     before = {label: family_digest(*label) for label in labels}
     assert before["GDN",] == before["GDN(neg)",] and len({*before.values()}) == 3
-    with (copied / "mixers/named/operators/kda.py").open("a") as file:
+    with (package_copy / "mixers/named/operators/kda.py").open("a") as file:
         file.write("\nADDED = 1\n")
-    with (copied / "mixers/named/operators/__init__.py").open("a") as file:
+    with (package_copy / "mixers/named/operators/__init__.py").open("a") as file:
         file.write("\nADDED = 1\n")
     assert {label[-1] for label in labels if family_digest(*label) != before[label]} == {"KDA"}
-    with (copied / "mixers/named/delta_rule.py").open("a") as file:
+    with (package_copy / "mixers/named/delta_rule.py").open("a") as file:
         file.write("\nADDED = 1\n")
     assert [label for label in labels if family_digest(*label) == before[label]] == [("Mamba-2",)]
 
 
 @pytest.mark.slow
-def test_comments_and_docstrings_change_nothing(copied):
-    file = copied / "tasks/memorization.py"
+def test_comments_and_docstrings_change_nothing(package_copy):
+    file = package_copy / "tasks/memorization.py"
 
     def edit():
         file.write_text(f'"""Another docstring."""\n\n# a comment\n{file.read_text().partition(chr(10))[2]}')
@@ -132,8 +132,8 @@ def replace_once(file, old, new):
         ("tasks/memorization.py", "    roles: ClassVar", "    roles: ClassVar[dict]", {"task"}),
     ],
 )
-def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, new, parts):
-    assert changed_parts(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
+def test_annotations_change_a_digest_only_in_class_bodies(package_copy, place, old, new, parts):
+    assert changed_parts(MEMORIZATION, lambda: replace_once(package_copy / place, old, new)) == parts
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
         ("tasks/memorization.py", "from madbench.tasks.base", "from madbench.tasks.basis", {"task"}),
     ],
 )
-def test_the_module_of_an_imported_name_counts_only_if_digests_cover_it(copied, place, old, new, parts):
-    assert changed_parts(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
+def test_the_module_of_an_imported_name_counts_only_if_digests_cover_it(package_copy, place, old, new, parts):
+    assert changed_parts(MEMORIZATION, lambda: replace_once(package_copy / place, old, new)) == parts
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ FAMILY = Family()
 
 
 @pytest.fixture
-def installed(tmp_path, monkeypatch):
+def install_numbers_family(tmp_path, monkeypatch):
     """A distribution on the path: the package ``numbers_family`` with the families ``num`` and, broken, ``gone``."""
     package = tmp_path / "numbers_family"
     package.mkdir()
@@ -98,43 +98,43 @@ def forget():
         function.cache_clear()
 
 
-def test_the_prefix_chooses_the_family(installed):
+def test_the_prefix_chooses_the_family(install_numbers_family):
     assert family_of("S-c").name == family_of(parse("S-c")).name == ""
     assert family_of("num:7").name == family_of(parse("num:7")).name == "num"
     assert {"", "num", "gone"} <= set(families())
 
 
-def test_a_family_label_is_written_canonically(installed):
+def test_a_family_label_is_written_canonically(install_numbers_family):
     assert str(parse("num:007")) == "num:7" and parse("num:007") == parse("num:7")
     assert expand(["S", "num:{1,02,2}"]) == ["S", "num:1", "num:2"]
 
 
-def test_the_family_defines_the_neighbourhood_of_a_label(installed):
+def test_the_family_defines_the_neighbourhood_of_a_label(install_numbers_family):
     assert expand(["~num:1"]) == ["num:1", "num:2"]
 
 
-def test_labels_differ_in_factors_and_those_of_two_families_also_in_the_family(installed):
+def test_labels_differ_in_factors_and_those_of_two_families_also_in_the_family(install_numbers_family):
     assert differing_factors(parse("num:1"), parse("num:2")) == ("parity",)
     assert differing_factors(parse("num:1"), parse("num:3")) == ()
     assert differing_factors(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
 
 
-def test_levels_default_to_the_factors_of_the_family(installed):
+def test_levels_default_to_the_factors_of_the_family(install_numbers_family):
     assert levels(parse("num:1")) == {"parity": "odd", "budget": "matched"}
 
 
-def test_an_error_of_the_family_reaches_the_user(installed):
+def test_an_error_of_the_family_reaches_the_user(install_numbers_family):
     with pytest.raises(LabelError, match="'x' is no number"):
         parse("num:x")
 
 
-def test_an_unknown_family_names_the_nearest_installed_one(installed):
+def test_an_unknown_family_names_the_nearest_installed_one(install_numbers_family):
     with pytest.raises(LabelError) as caught:
         parse("nun:7")
     assert str(caught.value) == "label 'nun:7'\n       ^ unknown family 'nun' before the colon; did you mean 'num'?"
 
 
-def test_an_error_names_the_reason_that_a_family_cannot_be_loaded(installed):
+def test_an_error_names_the_reason_that_a_family_cannot_be_loaded(install_numbers_family):
     with pytest.raises(LabelError, match="'gone'.*cannot be loaded.*no_such_module_at_all"):
         parse("gone:1")
 
@@ -173,8 +173,10 @@ def test_an_error_names_the_reason_that_a_family_cannot_be_loaded(installed):
         ('"""None."""', "width: int", "its 'Settings' have no default for 'width'"),
     ],
 )
-def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(installed, line, instead, fault):
-    source = installed / "numbers_family" / "family.py"
+def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(
+    install_numbers_family, line, instead, fault
+):
+    source = install_numbers_family / "numbers_family" / "family.py"
     assert line in source.read_text()
     source.write_text(source.read_text().replace(line, instead))
     with pytest.raises(LabelError, match=f"family 'num' .*cannot be loaded: .*{fault}"):
@@ -182,17 +184,17 @@ def test_a_missing_or_wrong_member_of_a_family_is_an_error_when_it_is_loaded(ins
 
 
 @pytest.mark.parametrize("text", ["S", "cd:exp", "7"])
-def test_parse_returning_a_label_of_another_family_is_an_error(installed, text):
+def test_parse_returning_a_label_of_another_family_is_an_error(install_numbers_family, text):
     """The other family would parse the text and does not know the label."""
-    source = installed / "numbers_family" / "family.py"
+    source = install_numbers_family / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"num:{self.value}"', repr(text)))
     with pytest.raises(FamilyError, match=f"family 'num' .*: parse.*expected a label of this family, num:.*{text}"):
         parse("num:1")
 
 
 @pytest.mark.parametrize("rows", ["[None]", "['a', 'b']", "'ab'"])
-def test_explain_returning_wrong_types_is_an_error(installed, rows):
-    source = installed / "numbers_family" / "family.py"
+def test_explain_returning_wrong_types_is_an_error(install_numbers_family, rows):
+    source = install_numbers_family / "numbers_family" / "family.py"
     text = source.read_text().replace("explain = solve", "solve")
     source.write_text(
         text.replace("def neighbours", f"def explain(self, label):\n        return {rows}\n\n    def neighbours")
@@ -202,8 +204,8 @@ def test_explain_returning_wrong_types_is_an_error(installed, rows):
 
 
 @pytest.mark.parametrize("answer", ["{1: 'odd'}", "{'parity': None}", "{'parity': 3, 'budget': 'matched'}"])
-def test_factors_of_wrong_types_are_an_error(installed, answer):
-    source = installed / "numbers_family" / "family.py"
+def test_factors_of_wrong_types_are_an_error(install_numbers_family, answer):
+    source = install_numbers_family / "numbers_family" / "family.py"
     source.write_text(
         source.read_text().replace("def factors(self, label):", f"def factors(self, label):\n        return {answer}")
     )
@@ -213,14 +215,14 @@ def test_factors_of_wrong_types_are_an_error(installed, answer):
         factors(parse("num:1"))
 
 
-def test_a_label_is_unreadable_if_its_family_raises_an_error_without_a_message(installed):
-    source = installed / "numbers_family" / "family.py"
+def test_a_label_is_unreadable_if_its_family_raises_an_error_without_a_message(install_numbers_family):
+    source = install_numbers_family / "numbers_family" / "family.py"
     source.write_text(source.read_text().replace('f"{digits!r} is no number"', ""))
     assert reading_problem("num:x") == "LabelError" and reading_problem("num:1") == ""
 
 
-def test_control_characters_in_messages_of_a_package_are_replaced(installed):
-    source = installed / "numbers_family" / "family.py"
+def test_control_characters_in_messages_of_a_package_are_replaced(install_numbers_family):
+    source = install_numbers_family / "numbers_family" / "family.py"
     raised = 'raise ValueError("\\x1b[31mred\\x07")'
     source.write_text(source.read_text().replace('raise LabelError(f"{digits!r} is no number")', raised))
     with pytest.raises(FamilyError) as caught:
@@ -234,7 +236,7 @@ def test_every_built_in_family_defines_traits():
         assert isinstance(getattr(family, "traits", None), type(family.parse))
 
 
-def test_a_family_registered_under_another_name_is_refused(installed):
+def test_a_family_registered_under_another_name_is_refused(install_numbers_family):
     with pytest.raises(LabelError, match="'alias'.*calls itself 'num'"):
         parse("alias:1")
 
@@ -243,18 +245,18 @@ def test_the_identity_of_a_built_in_family_is_its_version():
     assert family_identity(family_of("S")) == family_of("S").version
 
 
-def test_the_identity_of_a_family_changes_with_its_source_and_version(installed):
+def test_the_identity_of_a_family_changes_with_its_source_and_version(install_numbers_family):
     first = family_identity(family_of("num:1"))
     assert first.startswith("3+1.5+")
-    (installed / "numbers_family" / "__pycache__").mkdir(exist_ok=True)
-    (installed / "numbers_family" / "__pycache__" / "x.pyc").write_bytes(b"cache")
+    (install_numbers_family / "numbers_family" / "__pycache__").mkdir(exist_ok=True)
+    (install_numbers_family / "numbers_family" / "__pycache__" / "x.pyc").write_bytes(b"cache")
     forget()
     assert family_identity(family_of("num:1")) == first
-    (installed / "numbers_family" / "kernel.cu").write_text("// faster\n")
+    (install_numbers_family / "numbers_family" / "kernel.cu").write_text("// faster\n")
     forget()
     edited = family_identity(family_of("num:1"))
     assert edited != first
-    metadata = installed / "numbers_family-1.5.dist-info" / "METADATA"
+    metadata = install_numbers_family / "numbers_family-1.5.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("Version: 1.5", "Version: 1.6"))
     forget()
     assert family_identity(family_of("num:1")) == edited.replace("3+1.5+", "3+1.6+")

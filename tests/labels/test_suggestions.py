@@ -11,7 +11,7 @@ from madbench.labels import families, family_of, parse
 from madbench.mixers.named.family import NamedFamily
 from madbench.mixers.named.operators import OPERATORS
 
-NAMED = {
+NAMED_MIXERS = {
     "cd:kda": "KDA",
     "cd:mamba3": "Mamba-3",
     "cd:rwkv7": "RWKV-7",
@@ -35,12 +35,12 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("text", NAMED)
+@pytest.mark.parametrize("text", NAMED_MIXERS)
 def test_a_name_of_another_family_suggests_its_label(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     first, second = str(caught.value).splitlines()
-    assert repr(NAMED[text]) in second
+    assert repr(NAMED_MIXERS[text]) in second
     assert first.index(text.partition(":")[2] or text) == second.index("^")
 
 

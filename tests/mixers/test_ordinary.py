@@ -26,16 +26,18 @@ def failing(label):
     return {name for name, outcome in verdicts(label).items() if outcome.verdict == "fail"}
 
 
-FEW = ("S-p", "cd:softmax", "hfa:L2", "ha:L2+3s", "my:mean")
+QUICK_LABELS = ("S-p", "cd:softmax", "hfa:L2", "ha:L2+3s", "my:mean")
 """One label of each family that has mixers on a CPU."""
-MORE = (
+SLOW_LABELS = (
     *("R-12!", "G-pcgka-q-12", "cd:exp-0.95hk1-pow-g", "cd:elu-se", "hfa:9w-p!", "hfa:L1+2w-p-q", "hfa:C1+2"),
     *("ha:5s", "ha:C5a", "ha:2+3us-p-q"),
 )
 """Labels that are not in the tests of all checks of a label."""
 
 
-@pytest.mark.parametrize("label", [*FEW, *(pytest.param(label, marks=pytest.mark.slow) for label in MORE)])
+@pytest.mark.parametrize(
+    "label", [*QUICK_LABELS, *(pytest.param(label, marks=pytest.mark.slow) for label in SLOW_LABELS)]
+)
 def test_every_path_of_a_label_is_right_at_an_ordinary_size(label):
     found = verdicts(label)
     assert [*found] == [*(NAMES if not label.startswith("my:") else NAMES[:1])]  # no settings

@@ -20,13 +20,13 @@ def value_at(data_column, i):
     return data_column["values"][data_column["index"][i] if "index" in data_column else 0]
 
 
-def reported(seed: int, **details) -> ReportedRun:
+def reported_run(seed: int, **details) -> ReportedRun:
     record = Record("finished", {"accuracy": seed / 3, "flag": float(seed % 2)}, [], details)
     return ReportedRun(mad_job(seed=seed), record, True, ["run", "-t", "compression"], "baseline")
 
 
 def test_data_columns_keep_every_value_of_the_runs():
-    runs = [reported(seed, **({"odd": {"is": True}} if seed % 2 else {}), same="x") for seed in range(9)]
+    runs = [reported_run(seed, **({"odd": {"is": True}} if seed % 2 else {}), same="x") for seed in range(9)]
     runs.append(ReportedRun(mad_job("S-c"), None, False, [], ""))
     columns = run_columns(runs)
     assert columns["fidelity"] == {"values": ["corrected"]}
@@ -41,7 +41,7 @@ def test_data_columns_keep_every_value_of_the_runs():
 
 def test_runs_of_both_suites_stand_beside_each_other():
     model = ReportedRun(language_job(), Record("finished", {"loss_l5": 2.34567}), True, ["lm"], "")
-    columns = run_columns([reported(0), model])
+    columns = run_columns([reported_run(0), model])
     assert columns["result"] == ["0.0%", "2.346"]
     assert value_at(columns["training"], 1)["tokens_per_step"] == 64
     assert value_at(columns["metrics.accuracy"], 1) is None

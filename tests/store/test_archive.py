@@ -304,7 +304,7 @@ LISTING = {"files": {"own/mixer.py": ["", "*"], "own/gone.py": ["0" * 32, "*"]},
 
 
 @pytest.fixture
-def coded(tmp_path, store, monkeypatch) -> str:
+def run_with_code(tmp_path, store, monkeypatch) -> str:
     """A run that lists two files of code, of which one still exists unchanged."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mixer.py").write_text("scale = 2  # of all heads\n")
@@ -317,23 +317,25 @@ def coded(tmp_path, store, monkeypatch) -> str:
     return job.id
 
 
-def test_source_code_is_packed_as_text_and_stays_with_the_run(store, other, tmp_path, coded):
-    packed = pack(store, [coded], tmp_path / "a.tar.xz")
+def test_source_code_is_packed_as_text_and_stays_with_the_run(store, other, tmp_path, run_with_code):
+    packed = pack(store, [run_with_code], tmp_path / "a.tar.xz")
     assert (packed.sources, packed.absent) == ({"own/mixer.py"}, {"own/gone.py"})
-    assert unpack(tmp_path / "a.tar.xz", other).added == [coded]
-    assert other.kept_file(coded, "source/own/mixer.py.txt").read_text() == "scale = 2  # of all heads\n"
-    assert not other.problems_of(coded) and not [*other.root.rglob("*.py")]
+    assert unpack(tmp_path / "a.tar.xz", other).added == [run_with_code]
+    assert other.kept_file(run_with_code, "source/own/mixer.py.txt").read_text() == "scale = 2  # of all heads\n"
+    assert not other.problems_of(run_with_code) and not [*other.root.rglob("*.py")]
     (tmp_path / "own" / "mixer.py").write_text("scale = 3")
-    assert pack(other, [coded], tmp_path / "b.tar.xz").sources == {"own/mixer.py"}  # the text that came with the run
-    assert pack(store, [coded], tmp_path / "c.tar.xz").sources == set()
-    none = pack(other, [coded], tmp_path / "d.tar.xz", with_source=False)
+    assert pack(other, [run_with_code], tmp_path / "b.tar.xz").sources == {
+        "own/mixer.py"
+    }  # the text that came with the run
+    assert pack(store, [run_with_code], tmp_path / "c.tar.xz").sources == set()
+    none = pack(other, [run_with_code], tmp_path / "d.tar.xz", with_source=False)
     assert not none.sources and not none.absent
     unpack(tmp_path / "d.tar.xz", fresh := Store.open(tmp_path / "fresh"))
-    assert not fresh.kept_files(coded)
+    assert not fresh.kept_files(run_with_code)
 
 
 @pytest.mark.parametrize("place", ["{tmp}/secret.py", "../secret.py", "own/../../secret.py", "own/secret.txt"])
-def test_no_file_outside_the_folder_of_the_code_is_packed(store, tmp_path, coded, place):
+def test_no_file_outside_the_folder_of_the_code_is_packed(store, tmp_path, run_with_code, place):
     place = place.format(tmp=tmp_path)
     (tmp_path / place).write_text("key = 1")
     files = {each: source_text(tmp_path / each, tmp_path) for each in ("own/mixer.py", place)}

@@ -79,13 +79,13 @@ def index_of(store: Store) -> Path:
     return store.root / "index" / "runs.sqlite"
 
 
-def indexed(store: Store) -> set[str]:
+def indexed_names(store: Store) -> set[str]:
     """The names of the runs in the index."""
     with closing(sqlite3.connect(index_of(store))) as index:  # a writer whose connection is the last one ends the log
         return {name for (name,) in index.execute("SELECT name FROM runs")}
 
 
-def reads(monkeypatch) -> list[str]:
+def watch_reads(monkeypatch) -> list[str]:
     """The names of the folders that are read from now on."""
     names = []
     read = runs.read_run
@@ -96,7 +96,7 @@ def reads(monkeypatch) -> list[str]:
 def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
     first = answers(store)
     assert first == answers_of_files(store)
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     assert answers(Store(store.root)) == first and names == []
 
 
@@ -110,7 +110,7 @@ def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
         for seed, record in enumerate(runs):
             store.finish(make_job(seed), record)
         stored = [(run.job, comparable_content(run.record)) for run in store.runs(with_curves=False)]
-        names = reads(patch)
+        names = watch_reads(patch)
         looked_up = [(run.job, comparable_content(run.record)) for run in store.runs(with_curves=False)]
         assert looked_up == stored and names == []
         assert [job.id for job, _ in looked_up] == sorted(make_job(seed).id for seed in range(len(runs)))
@@ -123,14 +123,14 @@ def test_a_run_joins_the_index_when_it_is_stored(store, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(run_index, "present_tick", lambda folder: str(curve_of(store, new).stat().st_ctime_ns))
         store.finish(new, RECORDS[1])
-        assert new.id not in indexed(store)
+        assert new.id not in indexed_names(store)
     with monkeypatch.context() as patch:
         patch.setattr(run_index, "present_tick", lambda folder: "")
         store.finish(make_job(8), RECORDS[1])
-    assert {new.id, make_job(8).id} < indexed(store)
+    assert {new.id, make_job(8).id} < indexed_names(store)
     monkeypatch.setattr(run_index, "present_tick", lambda folder: "")
     store.finish(new, RECORDS[2], replace=True)
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     found = {run.job.id: run.record for run in Store(store.root).runs(with_curves=False)}
     assert names == [] and found[new.id].metrics == RECORDS[2].metrics
 
@@ -145,9 +145,9 @@ def test_a_run_written_in_the_current_clock_tick_is_not_yet_indexed(store, monke
         index_of(store).parent.mkdir()
         patch.setattr(run_index, "present_tick", lambda folder: str(last.stat().st_ctime_ns))
         answers(store)
-    assert indexed(store) == {job.id for job in JOBS[:-1]}
+    assert indexed_names(store) == {job.id for job in JOBS[:-1]}
     answers(store)
-    assert indexed(store) == {job.id for job in JOBS}
+    assert indexed_names(store) == {job.id for job in JOBS}
 
 
 def edit_in_place(path: Path) -> None:
@@ -261,7 +261,7 @@ def test_garbage_in_the_place_of_the_index_is_written_over(store, monkeypatch, g
     answers(store)
     index_of(store).write_bytes(garbage(index_of(store)))
     store.records([job.id for job in JOBS])
-    assert indexed(store) == {job.id for job in JOBS}, "by the first that reads it"
+    assert indexed_names(store) == {job.id for job in JOBS}, "by the first that reads it"
     assert answers(store) == answers_of_files(store)
 
 
@@ -331,7 +331,7 @@ def test_an_index_of_an_earlier_version_is_rebuilt(store, monkeypatch, columns):
         index.execute("ALTER TABLE earlier RENAME TO runs")
     assert RunIndex(store.root).problems({job.id for job in JOBS}) == []
     assert answers(store) == expected
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     assert answers(store) == expected and names == []
 
 
@@ -349,7 +349,7 @@ def test_columns_are_out_of_date_after_a_file_of_the_package_changed(tmp_path, m
 def test_index_columns_are_rebuilt_if_profiles_change(store, monkeypatch):
     answers(store)
     monkeypatch.setattr("madbench.store.columns.stamp", lambda: "of other profiles")
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     answers(store)
     assert set(names) == {job.id for job in JOBS}
 
@@ -357,7 +357,7 @@ def test_index_columns_are_rebuilt_if_profiles_change(store, monkeypatch):
 def test_rows_of_another_version_are_not_used(store, monkeypatch):
     answers(store)
     monkeypatch.setattr(run_index, "VERSION", "99")
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     answers(store)
     assert set(names) == {job.id for job in JOBS}
     names.clear()
@@ -400,7 +400,7 @@ def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
         return connect(address, *words, **more)
 
     monkeypatch.setattr(sqlite3, "connect", read_only)
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     assert answers(store) == expected and names == []
 
 
@@ -437,13 +437,13 @@ def test_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeyp
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     for _ in range(3):
         assert answers(store) == expected
-    assert indexed(store) == {job.id for job in JOBS}
+    assert indexed_names(store) == {job.id for job in JOBS}
 
 
 def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store, monkeypatch):
     first = answers(store)
     moved = Store(store.root.rename(store.root.with_name("moved")))
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     assert [job for _, job, _ in answers(moved)[0]] == [job for _, job, _ in first[0]]
     assert names == []
     copied = Store(shutil.copytree(moved.root, moved.root.with_name("copied")))
@@ -454,7 +454,7 @@ def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store,
 def test_jobs_from_the_index_equal_the_stored_ones(store, monkeypatch):
     """Model and training settings of the job are made only when needed, also in another process."""
     answers(store)
-    names = reads(monkeypatch)
+    names = watch_reads(monkeypatch)
     indexed_jobs = Snapshot.open(store.root).jobs()
     assert names == [] and not any("model" in vars(job) for job in indexed_jobs.values())
     assert [indexed_jobs[job.id].rates for job in JOBS] == [job.rates for job in JOBS]

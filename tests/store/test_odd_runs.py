@@ -29,7 +29,7 @@ def places(value: Any, path: tuple = ()) -> list[tuple]:
     return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
 
 
-def replaced(value: Any, path: tuple, new: Any) -> Any:
+def with_replaced_value(value: Any, path: tuple, new: Any) -> Any:
     if not path:
         return new
     value = copy.deepcopy(value)
@@ -67,7 +67,7 @@ def assert_right_types(record: Record, files: dict[str, str]) -> None:
 @given(path=st.sampled_from(places(FIELDS)[1:]), new=others)
 def test_a_changed_record_with_a_right_checksum_is_damaged_or_of_right_types(path, new):
     with tempfile.TemporaryDirectory() as folder:
-        run = write_run(Path(folder), replaced(FIELDS, path, new))
+        run = write_run(Path(folder), with_replaced_value(FIELDS, path, new))
         try:
             _, record, files = read_run(run)
         except DamagedRunError as error:

@@ -21,7 +21,7 @@ def store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
 
 
-def trained(store, job):
+def store_trained_model(store, job):
     """The model of a stored run of ``job``, with weights that differ from all initial weights."""
     model = suite_of(job).Trial.build(job).eval()
     with torch.no_grad():
@@ -36,7 +36,7 @@ def trained(store, job):
 
 @pytest.mark.parametrize("job", [language_job("R-q-12o"), mad_job("R-q-12o", "in_context_recall")], ids=["text", "mad"])
 def test_the_model_of_a_label_an_id_or_a_file_gives_the_same_logits(store, job):
-    model = trained(store, job)
+    model = store_trained_model(store, job)
     for name in ("R-q-12o", job.id[:6], store.root / "runs" / job.id / WEIGHTS):
         loaded = madbench.load(name, results=store.root)
         assert isinstance(loaded, torch.nn.Module) and not loaded.training
@@ -46,7 +46,7 @@ def test_the_model_of_a_label_an_id_or_a_file_gives_the_same_logits(store, job):
 
 def test_the_argument_tasks_chooses_among_the_runs_of_a_label(store):
     jobs = [mad_job("S", task) for task in ("in_context_recall", "selective_copying")]
-    models = [trained(store, job) for job in jobs]
+    models = [store_trained_model(store, job) for job in jobs]
     with pytest.raises(StoreError, match=r"(?s)2 runs are .S.; name one by its id:\n  .*in_context_recall"):
         madbench.load("S", results=store.root)
     loaded = madbench.load("S", tasks="selective_copying", results=store.root)

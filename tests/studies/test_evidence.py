@@ -100,7 +100,7 @@ def test_the_committed_evidence_page_equals_the_generated_one(tmp_path):
     assert evidence.renew_blocks(text, evidence.Evidence(PAGE.parent, tmp_path)) == text
 
 
-def audited(published: float, loss: float, solved: float, at_heuristic: float) -> list[ColumnAudit]:
+def audits_with(published: float, loss: float, solved: float, at_heuristic: float) -> list[ColumnAudit]:
     """Audits of a task and of the average with these numbers."""
     none, numbers = Agreement(), {"published": Agreement(published), "outcome": Agreement(loss), "judged": Agreement()}
     shares = {"at_chance": 0.0, "at_heuristic": at_heuristic, "solved": solved, "split": 0.0}
@@ -112,7 +112,7 @@ def audited(published: float, loss: float, solved: float, at_heuristic: float) -
     ("numbers", "met"), [((0.75, -0.65, 1 / 3, 0.2), True), ((0.59, -0.64, 0.34, 0.21), False)], ids=["met", "missed"]
 )
 def test_aims_are_reached_or_missed_at_their_thresholds(numbers, met):
-    table = evidence.aims_table(audited(*numbers), audited(*numbers))
+    table = evidence.aims_table(audits_with(*numbers), audits_with(*numbers))
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert rows[0] == ["Aim", "Aimed at", "Reached", "Missed"] and len(rows) == 7
     assert {row[3 if met else 2] for row in rows[2:]} == {"–"} and "–" not in {row[2 if met else 3] for row in rows[2:]}

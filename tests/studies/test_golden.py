@@ -24,7 +24,7 @@ from madbench.suites import suites
 from sample_jobs import mad_job
 
 JOBS = [mad_job("S", "compression"), mad_job("S", "memorization"), mad_job("R-c", "compression")]
-PLANNED = {(job.label, job.task): 1 for job in JOBS}
+PLANNED_JOBS = {(job.label, job.task): 1 for job in JOBS}
 CURVE = [{"step": 1, "train_loss": 2.5, "seconds": 1.0}, {"step": 2, "train_loss": 1.25, "seconds": 2.0}]
 RECORD = Record("finished", {"accuracy": 0.75, "test_loss": 0.1}, CURVE, {"device": "an abacus", "versions": {}})
 TENSORS = {"w": torch.tensor([1.0, 2.0]), "count": torch.tensor(3)}
@@ -65,7 +65,7 @@ def counts(row) -> tuple[int, int, int, int]:
 
 
 def test_equal_stores_have_no_difference(golden, stores):
-    rows, lines = golden.compare(*stores, PLANNED)
+    rows, lines = golden.compare(*stores, PLANNED_JOBS)
     assert not lines and {label: counts(row) for label, row in rows.items()} == {"S": (2, 2, 0, 0), "R-c": (1, 1, 0, 0)}
     assert rows["R-c"].numbers == len(["status"]) + len(RECORD.metrics) + 4 + len(TENSORS)
 
@@ -76,7 +76,7 @@ def test_different_times_and_ids_are_no_difference(golden, stores):
     shutil.rmtree(stores[1] / "runs" / job.id)
     renamed = write_run(stores[1], replace(job, family="a hash of another source"), replace(RECORD, curve=later))
     assert renamed.name != job.id
-    assert golden.compare(*stores, PLANNED)[1] == []
+    assert golden.compare(*stores, PLANNED_JOBS)[1] == []
 
 
 def one_bit_more(value: float) -> float:
@@ -98,7 +98,7 @@ def one_bit_more(value: float) -> float:
 @pytest.mark.parametrize("side", [0, 1])
 def test_each_number_of_a_record_is_compared(golden, stores, side, changes, name, size):
     write_run(stores[side], JOBS[2], replace(RECORD, **changes))
-    rows, lines = golden.compare(*stores, PLANNED)
+    rows, lines = golden.compare(*stores, PLANNED_JOBS)
     assert counts(rows["S"]) == (2, 2, 0, 0) and counts(rows["R-c"]) == (1, 0, 1, 0)
     assert rows["R-c"].largest == size
     assert len(lines) == 1 and name in lines[0]
@@ -118,21 +118,21 @@ def test_each_number_of_a_record_is_compared(golden, stores, side, changes, name
 )
 def test_each_weight_is_compared(golden, stores, tensors, size):
     write_run(stores[1], JOBS[2], tensors=TENSORS | tensors)
-    rows, lines = golden.compare(*stores, PLANNED)
+    rows, lines = golden.compare(*stores, PLANNED_JOBS)
     assert counts(rows["R-c"]) == (1, 0, 1, 0) and rows["R-c"].largest == size
     assert len(lines) == 1 and f"weights {next(iter(tensors))}" in lines[0]
 
 
 def test_weights_of_one_side_only_are_a_difference(golden, stores):
     (stores[0] / "runs" / JOBS[2].id / WEIGHTS).unlink()
-    assert counts(golden.compare(*stores, PLANNED)[0]["R-c"]) == (1, 0, 1, 0)
+    assert counts(golden.compare(*stores, PLANNED_JOBS)[0]["R-c"]) == (1, 0, 1, 0)
 
 
 @pytest.mark.parametrize("sides", [[0], [1], [0, 1]])
 def test_a_planned_job_without_a_run_is_reported_as_absent(golden, stores, sides):
     for side in sides:
         shutil.rmtree(stores[side] / "runs" / JOBS[1].id)
-    rows, lines = golden.compare(*stores, PLANNED)
+    rows, lines = golden.compare(*stores, PLANNED_JOBS)
     assert counts(rows["S"]) == (2, 1, 0, 1) and len(lines) == 1 and "absent" in lines[0]
 
 
@@ -140,7 +140,7 @@ def test_a_run_of_another_setting_is_another_job(golden, stores):
     job = JOBS[1]
     shutil.rmtree(stores[1] / "runs" / job.id)
     write_run(stores[1], replace(job, setting=job.setting | {"seq_len": 64}))
-    assert counts(golden.compare(*stores, PLANNED)[0]["S"]) == (2, 1, 0, 2)
+    assert counts(golden.compare(*stores, PLANNED_JOBS)[0]["S"]) == (2, 1, 0, 2)
 
 
 def test_runs_that_were_not_planned_are_left_out(golden, stores):
@@ -215,7 +215,7 @@ def test_the_exit_code_is_1_for_a_difference(golden, tmp_path, monkeypatch, caps
             write_run(side.store(part), job, changed)
 
     monkeypatch.setattr(golden, "make_side", make_side)
-    monkeypatch.setattr(golden, "plan", lambda side, part: PLANNED)
+    monkeypatch.setattr(golden, "plan", lambda side, part: PLANNED_JOBS)
     monkeypatch.setattr(golden, "train", train)
     monkeypatch.setattr(sys, "argv", ["golden.py", "reference", "--slots", "2", "--keep", str(tmp_path)])
     assert golden.main() == code
@@ -226,7 +226,7 @@ def test_the_exit_code_is_1_for_a_difference(golden, tmp_path, monkeypatch, caps
 def test_two_runs_of_one_job_are_refused(golden, stores):
     write_run(stores[1], replace(JOBS[0], family="a hash of another source"))
     with pytest.raises(SystemExit, match="two runs of one job"):
-        golden.compare(*stores, PLANNED)
+        golden.compare(*stores, PLANNED_JOBS)
 
 
 def test_numbers_are_compared_as_their_stored_text(golden, stores):

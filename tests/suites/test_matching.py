@@ -45,7 +45,7 @@ AMOUNTS = {
     "state": (lambda allocation, length: allocation.state(length), lambda d, length: 2 * d * length),
 }
 """For each quantity: its value for a mixer, and for softmax attention of width d."""
-NEVER = {"my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
+LABELS_WITHOUT_MATCHING = {"my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
 """Labels that can match only parameters."""
 
 
@@ -67,7 +67,7 @@ def test_every_label_matches_within_a_step_or_says_why_not(quantity, size):
             assert 0.93 < ratio <= 1, label
     assert all("--match parameters" in reason for reason in refused.values())
     fixed = {label for label, reason in refused.items() if "no width that changes its" in reason}
-    assert NEVER <= refused.keys() <= NEVER | {"ha:2+3", "S-pw"} | fixed
+    assert LABELS_WITHOUT_MATCHING <= refused.keys() <= LABELS_WITHOUT_MATCHING | {"ha:2+3", "S-pw"} | fixed
     for label in fixed:
         assert len({solve(label, d, heads).total for heads in (1, 2, 4)}) == 1, label
 

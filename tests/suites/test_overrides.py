@@ -24,23 +24,23 @@ LABELS = (
     "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",
     "cd:id-1.05-pow", "hfa:2w-p-q", "hfa:C1", "ha:3s-q",
 )  # fmt: skip
-SAME = r".* trains the same as (\S+); use \1"
+EQUIVALENT_VALUE_MESSAGE = r".* trains the same as (\S+); use \1"
 """The message about a value that has a canonical spelling."""
-OF_MIXERS = (
+MIXER_OVERRIDES = (
     "model.mix_rank=1", "model.mix_rank=2", "model.mix_rank=16", "model.rank_multiple=2", "model.rope=mispaired",
     "model.rope_order=after_gate", "model.registers=2", "model.adapter_rank=2", "model.lambda_init=0.5",
     "model.position_rows=from_end", "model.qk_rank=8", "model.qk_rank=32", "model.init_std=0.1",
 )  # fmt: skip
-OF_MODELS = ("model.n_head=4", "model.n_layer=1", "model.mlp_width=96", "model.mlp_width=32")
-OF_TRAINING = (
+MODEL_OVERRIDES = ("model.n_head=4", "model.n_layer=1", "model.mlp_width=96", "model.mlp_width=32")
+TRAINING_OVERRIDES = (
     "training.warmup_steps=2", "training.warmup_steps=1000000",
     "training.min_learning_rate=1e-5", "training.stop_accuracy=2", "training.epochs=3",
     "training.batch_size=8", "training.batch_size=64", "training.batch_size=128", "training.beta2=0.9",
     "weight_decays=0.1", "learning_rates=1e-2",
 )  # fmt: skip
-WITH_TRAINING = ("S", "R-12!", "G-pcg-q-1")
+LABELS_FOR_TRAINING_OVERRIDES = ("S", "R-12!", "G-pcg-q-1")
 """Labels tested with all overrides, also those of training. Other labels are tested with overrides of mixers."""
-WAYS = (
+PLAN_OPTIONS = (
     {"fidelity": "corrected", "task": "memorization", "budget": "strict"},
     {"fidelity": "published", "task": "memorization", "budget": "paper"},
     {"fidelity": "published", "task": "compression", "budget": "strict"},
@@ -70,7 +70,7 @@ JOBS: dict[str, Job] = {}
 
 
 @functools.cache
-def start_of(trial, job_id: str) -> str:
+def hash_of_start(trial, job_id: str) -> str:
     """A hash of the initial weights of a job in ``JOBS``, and of the outputs of its model on some tokens."""
     job, digest = JOBS[job_id], hashlib.sha256()
     model = trial.build(job)
@@ -90,41 +90,53 @@ def what_is_trained(job) -> tuple:
     if job.suite == "language":
         config, of_run = job.training, (job.training.eval_every, job.training.eval_sequences, job.training.grad_clip)
         rates = [LANGUAGE.schedule(job).rate(step) for step in range(config.steps)]
-        return start_of(LanguageTrial, job.id), rates, config.tokens_per_step, config.betas, config.weight_decay, of_run
+        return (
+            hash_of_start(LanguageTrial, job.id),
+            rates,
+            config.tokens_per_step,
+            config.betas,
+            config.weight_decay,
+            of_run,
+        )
     config, setting = job.training, setting_of(job)
     examples, is_published = setting.num_train_examples, job.fidelity == "published"
     sizes = [min(config.batch_size, examples - at) for at in range(0, examples, config.batch_size)] * config.epochs
     rates = [MAD.schedule(job).rate(step) for step in range(len(sizes))]
     judged = min(config.batch_size, setting.num_test_examples) if is_published else 0
     optimiser = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
-    return start_of(TokenTrial, job.id), sizes, rates, judged, optimiser
+    return hash_of_start(TokenTrial, job.id), sizes, rates, judged, optimiser
 
 
 def overrides_of(label: str) -> tuple[str, ...]:
-    return OF_MIXERS + OF_MODELS + (OF_TRAINING if label in WITH_TRAINING else ())
+    return MIXER_OVERRIDES + MODEL_OVERRIDES + (TRAINING_OVERRIDES if label in LABELS_FOR_TRAINING_OVERRIDES else ())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "way"),
-    [(label, way) for i, label in enumerate(LABELS) for way in range(3) if label in WITH_TRAINING or way == i % 3],
+    [
+        (label, way)
+        for i, label in enumerate(LABELS)
+        for way in range(3)
+        if label in LABELS_FOR_TRAINING_OVERRIDES or way == i % 3
+    ],
 )
 def test_overrides_that_change_the_id_of_a_job_change_its_training(tiny, label, way):
-    how = WAYS[way]
+    how = PLAN_OPTIONS[way]
     (plain,) = plan(tiny, [label], **how)
     accepted, refused = 0, 0
     for override in overrides_of(label):
         try:
             (job,) = plan(tiny, [label], override, **how)
         except ConfigError as error:
-            assert "no effect" in str(error) or re.fullmatch(SAME, str(error))
+            assert "no effect" in str(error) or re.fullmatch(EQUIVALENT_VALUE_MESSAGE, str(error))
             refused += 1
             continue
         except BudgetError:
             continue
         accepted += job.id != plain.id
         assert (what_is_trained(job) == what_is_trained(plain)) is (job.id == plain.id), override
-    assert accepted >= (8 if label in WITH_TRAINING else 3) and refused >= 6
+    assert accepted >= (8 if label in LABELS_FOR_TRAINING_OVERRIDES else 3) and refused >= 6
 
 
 @pytest.mark.slow
@@ -233,7 +245,7 @@ def corpus():
 def test_overrides_that_change_the_id_of_a_language_model_change_its_training(label, corpus):
     small = ["model.n_layer=1", "model.d_model=32", "model.seq_len=16", "training.tokens_per_step=64"]
     (plain,) = LANGUAGE.jobs([label], LANGUAGE.Profile.load("tiny", small), corpus=corpus)
-    overrides = OF_MIXERS + (
+    overrides = MIXER_OVERRIDES + (
         "model.mlp_width=128", "model.mlp_width=64", "model.mlp=swiglu", "model.output=untied", "model.norm=rmsnorm",
         "model.positions=learned",
         "training.warmup_steps=7", "training.min_learning_rate=1e-5", "training.beta2=0.9", "training.grad_clip=0",
@@ -257,7 +269,7 @@ def test_settings_of_a_schedule_that_never_leaves_its_warm_up_are_refused(corpus
         LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", [*long, "training.min_learning_rate=1e-5"]), corpus=corpus)
 
 
-NEVER = ["training.stop_accuracy=2"]
+NO_EARLY_STOPPING = ["training.stop_accuracy=2"]
 
 
 @pytest.mark.parametrize(
@@ -268,17 +280,17 @@ NEVER = ["training.stop_accuracy=2"]
         (["training.stop_accuracy=1e6"], {"fidelity": "published"}, "use training.stop_accuracy=2"),
         (["tasks.memorization.training.stop_accuracy=9"], {}, "use tasks.memorization.training.stop_accuracy=2"),
         (["training.batch_size=41"], {}, "training.batch_size=41 trains the same as training.batch_size=40"),
-        ([*NEVER, "training.batch_size=4000"], {}, "use training.batch_size=40"),
+        ([*NO_EARLY_STOPPING, "training.batch_size=4000"], {}, "use training.batch_size=40"),
     ],
 )
 def test_a_value_equivalent_to_another_one_is_refused(tiny, overrides, how, says):
     with pytest.raises(ConfigError) as caught:
         plan(tiny, ["S", "R-12!"], *overrides, **how)
-    assert says in str(caught.value) and re.fullmatch(SAME, str(caught.value))
+    assert says in str(caught.value) and re.fullmatch(EQUIVALENT_VALUE_MESSAGE, str(caught.value))
 
 
 def test_values_up_to_the_last_effective_one_give_different_jobs(tiny):
-    accuracies = ("training.stop_accuracy=0.5", "training.stop_accuracy=1", *NEVER)
+    accuracies = ("training.stop_accuracy=0.5", "training.stop_accuracy=1", *NO_EARLY_STOPPING)
     batches = ("training.batch_size=39", "training.batch_size=40")
     jobs = [plan(tiny, ["S"], *overrides)[0] for overrides in ([], *([one] for one in accuracies + batches))]
     assert len({job.id for job in jobs}) == len(jobs) == len({repr(what_is_trained(job)) for job in jobs})
@@ -288,7 +300,7 @@ def test_a_window_beyond_every_input_is_refused(tiny):
     length = MAD.Profile.load(tiny).settings("memorization")[0]["seq_len"]
     longest = f"model.window={length}"
     for labels in (["S-pw"], ["S", "R-w-q-12"], ["S/S-w"]):
-        with pytest.raises(ConfigError, match=SAME) as caught:
+        with pytest.raises(ConfigError, match=EQUIVALENT_VALUE_MESSAGE) as caught:
             plan(tiny, labels, f"model.window={length + 1}")
         assert str(caught.value).endswith(longest)
         assert plan(tiny, labels, longest)[-1].mixer["window"] == length

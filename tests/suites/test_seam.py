@@ -14,7 +14,7 @@ from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
-FREE = ("suites", "papers")
+FOLDERS_THAT_MAY_NAME_SUITES = ("suites", "papers")
 """The folders that may name a suite."""
 SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")} | {*REGISTRY.built_in}
 _MODULE = re.compile(r"madbench\.(?:suites|papers)\.\w+")
@@ -45,7 +45,10 @@ def names_of_suites(source: str) -> set[str]:
 
 def _is_of_a_suite(module: str) -> bool:
     parts = module.lstrip(".").split(".")
-    return any(first in FREE and second in SUITES for first, second in zip(parts, parts[1:], strict=False))
+    return any(
+        first in FOLDERS_THAT_MAY_NAME_SUITES and second in SUITES
+        for first, second in zip(parts, parts[1:], strict=False)
+    )
 
 
 def offenders() -> dict[str, list[str]]:
@@ -53,7 +56,9 @@ def offenders() -> dict[str, list[str]]:
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE)
-        if file.parts[0] not in FREE and (named := names_of_suites(path.read_text(encoding="utf-8"))):
+        if file.parts[0] not in FOLDERS_THAT_MAY_NAME_SUITES and (
+            named := names_of_suites(path.read_text(encoding="utf-8"))
+        ):
             found[file.as_posix()] = sorted(named)
     return found
 

@@ -19,11 +19,13 @@ from madbench.tasks.signals.digits import images
 from sample_jobs import train_job
 
 SMALL = ("num_train_examples=64", "num_validation_examples=8", "num_test_examples=16")
-FEW = [f"tasks.{task}.{change}" for task in TASKS for change in (*(f"setting.{c}" for c in SMALL), "training.epochs=2")]
+SHORT_TRAINING = [
+    f"tasks.{task}.{change}" for task in TASKS for change in (*(f"setting.{c}" for c in SMALL), "training.epochs=2")
+]
 
 
 def jobs(*labels: str, tasks=TASKS, more=(), **options):
-    return SIGNALS.jobs(labels, SignalProfile.load("quick", [*FEW, *more]), tasks=tasks, **options)
+    return SIGNALS.jobs(labels, SignalProfile.load("quick", [*SHORT_TRAINING, *more]), tasks=tasks, **options)
 
 
 def test_patches_are_the_images_and_no_image_is_in_two_splits():

@@ -57,13 +57,13 @@ def assert_uniform():
 
 
 @pytest.fixture
-def replaced():
-    """``replaced(examples, name, row, column, value)``: the examples with one number changed."""
+def with_one_number_changed():
+    """``with_one_number_changed(examples, name, row, column, value)``: the examples with one number changed."""
 
-    def replaced(examples, name, row, column, value):
+    def with_one_number_changed(examples, name, row, column, value):
         array = getattr(examples, name).copy()
         assert array[row, column] != value
         array[row, column] = value
         return dataclasses.replace(examples, **{name: array})
 
-    return replaced
+    return with_one_number_changed

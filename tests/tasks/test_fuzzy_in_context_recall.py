@@ -75,7 +75,7 @@ CASES = [
 
 
 @functools.cache
-def drawn_by_loop(setting, training):
+def sequences_by_loop(setting, training):
     """Sequences and targets from the loop reference, with Python's own random numbers."""
     rng, sizes = random.Random(20240317), (setting.max_key_size, setting.max_value_size)
     return [draw_by_loop(rng, setting.vocab_size, setting.seq_len, *sizes, training) for _ in range(1500)]
@@ -88,7 +88,7 @@ def test_sequences_are_distributed_as_in_the_loop_reference(fields, split, draw,
     setting, examples = draw("fuzzy_in_context_recall", split, 2500, **fields)
     sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()
     ours = [statistics(tokens, setting.vocab_size) for tokens in sequences]
-    theirs = [statistics(tokens, setting.vocab_size) for tokens, _ in drawn_by_loop(setting, split == "train")]
+    theirs = [statistics(tokens, setting.vocab_size) for tokens, _ in sequences_by_loop(setting, split == "train")]
     assert_same_means(ours, theirs)
 
 
@@ -98,7 +98,7 @@ def test_targets_per_sequence_are_distributed_as_in_the_loop_reference(fields, d
     setting, examples = draw("fuzzy_in_context_recall", "test", 2500, **fields)
     asked = [[np.count_nonzero(targets != IGNORE), targets[-1]] for targets in examples.targets]
     theirs = [
-        [sum(target != IGNORE for target in targets), targets[-1]] for _, targets in drawn_by_loop(setting, False)
+        [sum(target != IGNORE for target in targets), targets[-1]] for _, targets in sequences_by_loop(setting, False)
     ]
     assert_same_means(asked, theirs)
 

@@ -23,23 +23,23 @@ def test_data_of_every_setting_of_the_protocol_have_no_violation(task):
 
 @pytest.mark.parametrize("task", MAD_TASKS)
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_any_wrong_target_is_found(task, split, draw, replaced):
+def test_any_wrong_target_is_found(task, split, draw, with_one_number_changed):
     setting, examples = draw(task, split, 5)
     picker = random.Random(0)
     for _ in range(40):
         row, column = picker.randrange(5), picker.randrange(setting.input_len - 1)
         value = (max(examples.targets[row, column], 0) + 1) % setting.vocab_size
-        violations = find_violations(setting, replaced(examples, "targets", row, column, value), split)
+        violations = find_violations(setting, with_one_number_changed(examples, "targets", row, column, value), split)
         wrong = f"example {row}: position {column}: target {value}, expected {examples.targets[row, column]}"
         assert violations == [wrong]
 
 
 @pytest.mark.parametrize("task", ["in_context_recall", "memorization", "selective_copying", "compression"])
-def test_an_input_that_does_not_fit_its_target_is_found(task, draw, replaced):
+def test_an_input_that_does_not_fit_its_target_is_found(task, draw, with_one_number_changed):
     setting, examples = draw(task, "test", 5)
     column = int(np.flatnonzero(examples.targets[2] != IGNORE)[-1])
     value = (examples.inputs[2, column] + 1) % (setting.vocab_size - 1)
-    assert find_violations(setting, replaced(examples, "inputs", 2, column, value), "test")
+    assert find_violations(setting, with_one_number_changed(examples, "inputs", 2, column, value), "test")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_an_input_that_does_not_fit_its_target_is_found(task, draw, replaced):
         ("compression", 0, IGNORE, "ids [-100] are outside 0..15"),
     ],
 )
-def test_a_broken_rule_is_named(task, column, value, message, draw, replaced):
+def test_a_broken_rule_is_named(task, column, value, message, draw, with_one_number_changed):
     setting, examples = draw(task, "test", 2)
-    violations = find_violations(setting, replaced(examples, "inputs", 1, column, value), "test")
+    violations = find_violations(setting, with_one_number_changed(examples, "inputs", 1, column, value), "test")
     assert violations and all(violation.startswith("example 1: ") for violation in violations)
     assert any(message in violation for violation in violations)
 

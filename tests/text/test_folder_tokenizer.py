@@ -21,7 +21,7 @@ library = pytest.importorskip("tokenizers")
 
 from folder_tokenizers import KINDS, ODD, TEXTS, byte_level, byte_level_with_prefix_space, llama, metaspace, write  # noqa: E402
 
-BROKEN = b'{"model": {"type": "BPE", "vocab": {"</s>": 0}, "byte_fallback": true}, "added_tokens": []}'
+BROKEN_FILES = b'{"model": {"type": "BPE", "vocab": {"</s>": 0}, "byte_fallback": true}, "added_tokens": []}'
 
 
 @pytest.fixture(params=KINDS)
@@ -204,7 +204,7 @@ def test_a_folder_without_the_file_says_what_it_lacks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"null", b"\xff", b'{"model": 1}', b'{"model": {"vocab": {"a": "b"}}}', BROKEN]
+    "content", [b"", b"[]", b"null", b"\xff", b'{"model": 1}', b'{"model": {"vocab": {"a": "b"}}}', BROKEN_FILES]
 )
 def test_a_folder_with_an_invalid_tokenizer_file_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)

@@ -45,12 +45,12 @@ def test_a_small_file_that_unpacks_to_a_long_line_takes_little_memory(tmp_path):
     assert "a line of more than 2 MB" in problem and peak < 10_000_000
 
 
-BAD = [None, 7, ["a"], {"text": "a"}]
+BAD_ROWS = [None, 7, ["a"], {"text": "a"}]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson.gz", "array.json"])
 def test_bad_rows_are_skipped_and_counted_with_skip_bad(tmp_path, name):
-    rows = [json.dumps({"text": text}) for text in ["a", *BAD, "b", None, "", "c"]] + ['{"txt": "d"}', "7"]
+    rows = [json.dumps({"text": text}) for text in ["a", *BAD_ROWS, "b", None, "", "c"]] + ['{"txt": "d"}', "7"]
     syntax = [] if name == "array.json" else ["{", '{"text": "e"', "\ufffe"]
     content = "[" + ",\n".join(rows) + "]" if name == "array.json" else "\n".join(rows + syntax)
     path = pack(tmp_path / name, content.encode())

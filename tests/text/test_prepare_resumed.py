@@ -60,7 +60,7 @@ def test_interrupted_at_any_batch_the_same_call_resumes(whole, words, tmp_path, 
     assert sorted(path.name for path in corpus.folder.iterdir()) == ["lock", "manifest.json", "train.bin", "val.bin"]
 
 
-KILLED = """
+KILLED_PROGRAM = """
 import os, signal, sys
 from madbench.text import prepare as module
 module.BATCH_CHARACTERS, module.SAVE_SECONDS = 2000, 0
@@ -77,7 +77,7 @@ module.prepare(sys.argv[3:], sys.argv[2], module.PrepareOptions(validation=0.2),
 def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path):
     folder = tmp_path / "corpus"
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
-    command = [sys.executable, "-c", KILLED, "7", str(folder), *words]
+    command = [sys.executable, "-c", KILLED_PROGRAM, "7", str(folder), *words]
     assert subprocess.run(command, check=False, env=environment).returncode == -signal.SIGKILL
     with open(folder / "partial" / "train.bin", "ab") as file:
         file.write(b"ids that no state counts")

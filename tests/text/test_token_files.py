@@ -113,24 +113,27 @@ def test_a_dtype_that_contradicts_a_prepared_corpus_is_refused(whole):
         open_corpus(whole.folder, dtype="uint32")
 
 
-def headed(header: bytes) -> bytes:
+def with_header(header: bytes) -> bytes:
     return header + WORDS.astype("<u2").tobytes()
 
 
-HEADED = {
-    "llm.c": (headed(np.array([20240520, 1, 6000, *[0] * 253], "<i4").tobytes()), "llm.c, .* tail -c \\+1025"),
-    "llm.c of Llama 3": (headed(np.array([20240801, 7, 6000, *[0] * 253], "<i4").tobytes()), "a header of 1,024 bytes"),
-    "numpy": (headed(b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}"), "NumPy array with a header"),
-    "Megatron": (headed(b"MMIDIDX\x00\x00\x01"), "index of Megatron's"),
-    "zip": (headed(b"PK\x03\x04"), "zip archive"),
-    "gzip": (headed(b"\x1f\x8b\x08\x00"), "gzip"),
+FILES_WITH_HEADERS = {
+    "llm.c": (with_header(np.array([20240520, 1, 6000, *[0] * 253], "<i4").tobytes()), "llm.c, .* tail -c \\+1025"),
+    "llm.c of Llama 3": (
+        with_header(np.array([20240801, 7, 6000, *[0] * 253], "<i4").tobytes()),
+        "a header of 1,024 bytes",
+    ),
+    "numpy": (with_header(b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}"), "NumPy array with a header"),
+    "Megatron": (with_header(b"MMIDIDX\x00\x00\x01"), "index of Megatron's"),
+    "zip": (with_header(b"PK\x03\x04"), "zip archive"),
+    "gzip": (with_header(b"\x1f\x8b\x08\x00"), "gzip"),
     "text": (("Any text, naïve or not, is no token file. \n" * 9).encode(), "text, not token ids; madbench lm prepare"),
 }
 
 
-@pytest.mark.parametrize("kind", HEADED)
+@pytest.mark.parametrize("kind", FILES_WITH_HEADERS)
 def test_token_files_with_a_foreign_header_are_refused(write, kind):
-    content, says = HEADED[kind]
+    content, says = FILES_WITH_HEADERS[kind]
     folder = write(WORDS.astype("<u2"), WORDS.astype("<u2"))
     (folder / "val.bin").write_bytes(content)
     with pytest.raises(MadbenchError, match=f"val.bin: .*{says}"):

@@ -184,7 +184,7 @@ def test_no_token_is_longer_than_gpt2s_longest():
     assert 64 <= tokenizer.token_bytes().max() <= 128
 
 
-LONG = {
+LONG_TEXTS = {
     "one letter": lambda n: "a" * n,
     "one sign": lambda n: "=" * n,
     "spaces": lambda n: " " * n + "x",
@@ -197,10 +197,10 @@ LONG = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("kind", LONG_TEXTS)
 def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
     pytest.importorskip("tokenizers")
-    text = LONG[kind](300_000)
+    text = LONG_TEXTS[kind](300_000)
     tokenizer = train_bpe([*WORDS * 3, text], 265)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.vocab_size == 265

@@ -73,8 +73,8 @@ def train_language(corpus, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def untimed():
-    """``untimed(curve)``: the rows of a language model's curve without times and speeds."""
+def without_times():
+    """``without_times(curve)``: the rows of a language model's curve without times and speeds."""
     timings = {"seconds", "tokens_per_second", "memory_bytes"}
     return lambda curve: [{name: value for name, value in row.items() if name not in timings} for row in curve]
 

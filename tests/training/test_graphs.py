@@ -19,7 +19,7 @@ ROUNDING = dict(rel=1e-4, abs=1e-5)
 
 
 @pytest.fixture
-def uncaptured(monkeypatch):
+def fixed_buffers_on_cpu(monkeypatch):
     """Use fixed buffers on the CPU, too."""
     made = []
     monkeypatch.setattr(loop, "has_graphs", lambda device: True)
@@ -48,26 +48,26 @@ def losses(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("micro_batch", [6, None])
-def test_training_through_fixed_buffers_equals_plain_steps(micro_batch, make_job, losses, uncaptured):
+def test_training_through_fixed_buffers_equals_plain_steps(micro_batch, make_job, losses, fixed_buffers_on_cpu):
     job = make_job(label="S-cg-q-12o", weight_decay=0.1, epochs=2)
     [fixed], [details] = losses(job, micro_batch=micro_batch)
-    assert len(uncaptured[-1].shapes) == 2  # the last batch of an epoch is smaller
+    assert len(fixed_buffers_on_cpu[-1].shapes) == 2  # the last batch of an epoch is smaller
     assert "cuda_graph" not in details and details["path"] == "dense"
     [plain], _ = losses(job, micro_batch=micro_batch, cuda_graph=False)
     assert fixed == pytest.approx(plain, **ROUNDING)
 
 
 @pytest.mark.slow
-def test_fixed_buffers_give_equal_losses_with_clipping_and_accumulation(tiny, corpus, losses, uncaptured):
+def test_fixed_buffers_give_equal_losses_with_clipping_and_accumulation(tiny, corpus, losses, fixed_buffers_on_cpu):
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}
     job = tiny.make_job(corpus, grad_clip=0.5)
     [fixed], _ = losses(job, **how)
     [plain], _ = losses(job, cuda_graph=False, **how)
-    assert uncaptured and fixed == pytest.approx(plain, rel=2e-3)
+    assert fixed_buffers_on_cpu and fixed == pytest.approx(plain, rel=2e-3)
 
 
 @pytest.mark.slow
-def test_a_group_through_fixed_buffers_has_the_numbers_of_single_jobs(make_job, losses, uncaptured):
+def test_a_group_through_fixed_buffers_has_the_numbers_of_single_jobs(make_job, losses, fixed_buffers_on_cpu):
     jobs = [
         make_job(label="S-cg-q-12o", seed=seed, learning_rate=rate, epochs=2) for seed, rate in ((0, 1e-3), (1, 3e-3))
     ]
@@ -91,7 +91,7 @@ def test_rates_follow_the_schedule_of_each_member_from_its_step(make_job, tmp_pa
 
 @pytest.mark.slow
 def test_training_falls_back_to_plain_steps_with_a_warning_if_capture_is_refused(
-    make_job, losses, uncaptured, monkeypatch, tmp_path
+    make_job, losses, fixed_buffers_on_cpu, monkeypatch, tmp_path
 ):
     def refuse(stack):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")

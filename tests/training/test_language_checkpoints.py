@@ -50,7 +50,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, train, every_step, stop_at, untimed):
+def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, train, every_step, stop_at, without_times):
     job = tiny.make_job(corpus, "R-cg-q-12o")
     expected = train(job)
     weights = train.weights()
@@ -63,12 +63,12 @@ def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, trai
         except StopTraining:
             continue
     assert report.steps == [] and report.seen == list(range(1, 21))
-    assert record.metrics == expected.metrics and untimed(record.curve) == untimed(expected.curve)
+    assert record.metrics == expected.metrics and without_times(record.curve) == without_times(expected.curve)
     torch.testing.assert_close(train.weights(), weights, rtol=0, atol=0)
 
 
 @pytest.mark.slow
-def test_a_run_killed_after_ten_steps_resumes_bit_for_bit(job, train, tmp_path, every_step, stop_at, untimed):
+def test_a_run_killed_after_ten_steps_resumes_bit_for_bit(job, train, tmp_path, every_step, stop_at, without_times):
     expected = train(job)
     weights = train.weights()
     command = [sys.executable, str(HERE / "tiny_language.py"), str(tmp_path / "corpus"), str(train.work), "10"]
@@ -78,7 +78,7 @@ def test_a_run_killed_after_ten_steps_resumes_bit_for_bit(job, train, tmp_path, 
     report = stop_at()
     record = train(job, report)
     assert report.seen == list(range(11, 21))
-    assert untimed(record.curve) == untimed(expected.curve)
+    assert without_times(record.curve) == without_times(expected.curve)
     torch.testing.assert_close(train.weights(), weights, rtol=0, atol=0)
 
 

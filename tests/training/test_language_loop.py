@@ -167,23 +167,23 @@ def test_ids_without_text_have_no_bits_per_byte(tiny, train, tmp_path):
 
 
 @pytest.mark.slow
-def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, untimed):
+def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, without_times):
     job = tiny.make_job(corpus, steps=5)
     whole = train(job)
     expected = train.weights()
     for micro_batch in (1, 3):
         record = train(job, micro_batch=micro_batch)
         assert record.details["micro_batch"] == micro_batch
-        for row, other in zip(untimed(record.curve), untimed(whole.curve), strict=True):
+        for row, other in zip(without_times(record.curve), without_times(whole.curve), strict=True):
             assert row == pytest.approx(other, rel=1e-5)
         torch.testing.assert_close(train.weights(), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_a_run_is_reproducible_from_its_job(job, train, untimed):
+def test_a_run_is_reproducible_from_its_job(job, train, without_times):
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
-    assert first.metrics == second.metrics and untimed(first.curve) == untimed(second.curve)
-    assert untimed(other.curve) != untimed(first.curve)
+    assert first.metrics == second.metrics and without_times(first.curve) == without_times(second.curve)
+    assert without_times(other.curve) != without_times(first.curve)
 
 
 def test_a_run_trains_in_bfloat16_and_keeps_float32_weights(tiny, corpus, train):

@@ -24,7 +24,7 @@ COUNTS = {"train": 56, "validation": 24, "test": 24}
 
 
 @pytest.fixture
-def judged(monkeypatch, make_job):
+def evaluated_splits(monkeypatch, make_job):
     """The splits of all evaluations, in order."""
     seen, evaluate = [], token_trial.evaluate
 
@@ -38,7 +38,7 @@ def judged(monkeypatch, make_job):
     return spy, seen
 
 
-def scripted(monkeypatch, losses, accuracies, perplexities=None):
+def script_scores(monkeypatch, losses, accuracies, perplexities=None):
     """Replace the scores of the evaluations, in order. Returns the weights at each evaluation."""
     weights, evaluate = [], token_trial.evaluate
 
@@ -211,8 +211,8 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(make_job, train):
 
 
 @pytest.mark.slow
-def test_fidelity_corrected_selects_on_validation_and_uses_the_test_set_once(make_job, train, judged):
-    spy, seen = judged
+def test_fidelity_corrected_selects_on_validation_and_uses_the_test_set_once(make_job, train, evaluated_splits):
+    spy, seen = evaluated_splits
     spy.job = make_job()
     record = train(spy.job)
     assert seen == ["validation"] * 3 + ["test"]
@@ -224,8 +224,8 @@ def test_fidelity_corrected_selects_on_validation_and_uses_the_test_set_once(mak
 
 
 @pytest.mark.slow
-def test_fidelity_published_selects_on_the_test_set(make_job, train, judged):
-    spy, seen = judged
+def test_fidelity_published_selects_on_the_test_set(make_job, train, evaluated_splits):
+    spy, seen = evaluated_splits
     spy.job = make_job(fidelity="published")
     record = train(spy.job)
     assert seen == ["test"] * 4
@@ -240,14 +240,14 @@ def test_fidelity_published_selects_on_the_test_set(make_job, train, judged):
 def test_fidelity_published_evaluates_the_first_epoch_of_lowest_perplexity(
     perplexities, best, make_job, train, monkeypatch
 ):
-    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3, perplexities=perplexities)
+    weights = script_scores(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3, perplexities=perplexities)
     train(make_job(fidelity="published"))
     assert len(weights) == 4
     assert all(torch.equal(weights[3][name], weights[best][name]) for name in weights[3])
 
 
 def test_fidelity_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
-    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1, 0.9, 0.2])
+    weights = script_scores(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1, 0.9, 0.2])
     record = train(make_job())
     assert all(torch.equal(weights[3][name], weights[2][name]) for name in weights[3])
     assert (record.metrics["selection_accuracy"], record.metrics["best_validation_accuracy"]) == (0.2, 0.9)
@@ -256,7 +256,7 @@ def test_fidelity_corrected_evaluates_the_last_epoch(make_job, train, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["corrected", "published"])
 def test_a_run_stops_at_the_first_evaluation_that_is_good_enough(fidelity, make_job, train, monkeypatch):
-    scripted(monkeypatch, losses=[1.0] * 9, accuracies=[0.5, 0.998, 0.999, 1.0])
+    script_scores(monkeypatch, losses=[1.0] * 9, accuracies=[0.5, 0.998, 0.999, 1.0])
     record = train(make_job(fidelity=fidelity, epochs=9, stop_accuracy=0.999))
     assert record.status == "finished"
     assert len(record.curve) == 3 and record.details["steps"] == 12

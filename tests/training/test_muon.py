@@ -24,7 +24,7 @@ from madbench.training.options import LoopOptions
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalised(matrix):
+def orthogonalize(matrix):
     """The result of five Newton-Schulz steps of Jordan et al. (2024) in float64."""
     a, b, c = COEFFICIENTS
     x = matrix.double() / matrix.double().norm()
@@ -72,7 +72,7 @@ def test_a_step_is_momentum_newton_schulz_and_decay_and_adamw_steps_the_rest(mak
         for name, weight in wanted.items():
             gradient = model.get_parameter(name).grad.double()
             moments[name] = 0.95 * moments[name] + 0.05 * gradient
-            update = orthogonalised(0.95 * moments[name] + 0.05 * gradient)
+            update = orthogonalize(0.95 * moments[name] + 0.05 * gradient)
             wanted[name] = weight * (1 - 0.01 * 0.3) - 0.01 * 0.2 * max(weight.shape) ** 0.5 * update
         optimizer.step()
         adamw.step()

@@ -71,7 +71,7 @@ EVERY_FAMILY = (
     "cd:exp-sum-p", "cd:id-ss-cg", "cd:id-smhk1-bwn-cug", "cd:id-dm-bd-g", "cd:id-dg-o", "cd:mlstm-c",
     "cd:id-hz1-bi-wx", "hfa:2w-p-q", "hfa:L3", "hfa:C1", "ha:3us-p-q", "ha:L3", "ha:C3",
 )  # fmt: skip
-FIXED = ("v_up.weight", "o_up.weight")  # zero, so that adapters add nothing at first
+FIXED_VALUES = ("v_up.weight", "o_up.weight")  # zero, so that adapters add nothing at first
 
 
 @pytest.mark.parametrize("label", EVERY_LETTER + EVERY_FAMILY)
@@ -83,7 +83,7 @@ def test_initial_values_that_an_operator_fixes_are_equal_in_both_fidelities(labe
         for one in ("corrected", "published")
     )
     linear = {f"{name}.weight" for name, module in ours.named_modules() if isinstance(module, nn.Linear)}
-    fixed = {name for name in linear if name.endswith(FIXED)}
+    fixed = {name for name in linear if name.endswith(FIXED_VALUES)}
     assert bool(fixed) == ("a" in label and ":" not in label)
     for name, parameter in theirs.named_parameters():
         is_drawn_anew = name in linear - fixed

@@ -33,8 +33,8 @@ def stop(progress):
 
 
 @pytest.fixture
-def begun(make_job, train, in_threads):
-    """``begun(n)``: a job that stopped after five steps with n threads."""
+def interrupted_job(make_job, train, in_threads):
+    """``interrupted_job(n)``: a job that stopped after five steps with n threads."""
 
     def make(threads):
         in_threads(threads)
@@ -52,8 +52,8 @@ def warnings_of(train, job, **how):
 
 
 @pytest.mark.slow
-def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, train, in_threads, tmp_path):
-    job = begun(1)
+def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(interrupted_job, make_job, train, in_threads, tmp_path):
+    job = interrupted_job(1)
     in_threads(2)
     record, [warning] = warnings_of(train, job)
     assert "began in 1 thread" not in (warning or "") and record.details["threads"] == 1
@@ -66,8 +66,8 @@ def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"threads": 1}])
-def test_a_run_resumed_with_fewer_threads_warns_of_changed_digits(begun, train, in_threads, how):
-    job = begun(2)
+def test_a_run_resumed_with_fewer_threads_warns_of_changed_digits(interrupted_job, train, in_threads, how):
+    job = interrupted_job(2)
     in_threads(2 if how else 1)
     record, [warning] = warnings_of(train, job, **how)
     assert "began in 2 threads and resumes in 1, which changes the last digits" in warning
@@ -75,8 +75,8 @@ def test_a_run_resumed_with_fewer_threads_warns_of_changed_digits(begun, train, 
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_resumes_with_the_larger_number_of_threads_of_the_option(begun, train, in_threads):
-    job = begun(1)
+def test_an_interrupted_run_resumes_with_the_larger_number_of_threads_of_the_option(interrupted_job, train, in_threads):
+    job = interrupted_job(1)
     record, [warning] = warnings_of(train, job, threads=2)
     assert "began in 1 thread and resumes in 2" in warning and record.details["threads"] == 2
 
@@ -103,8 +103,8 @@ def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_threads_resumes_with_the_present_ones(begun, train, in_threads, tmp_path):
-    job = begun(2)
+def test_a_checkpoint_without_threads_resumes_with_the_present_ones(interrupted_job, train, in_threads, tmp_path):
+    job = interrupted_job(2)
     content = torch.load(tmp_path / NAME, weights_only=True)
     del content["state"]["threads"]
     torch.save(content, tmp_path / NAME)

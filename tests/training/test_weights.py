@@ -109,7 +109,7 @@ def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
 
 
 HUGE = GPTConfig(d_model=65_536, n_layer=400, seq_len=8, n_head=1)  # 80 TB
-FORGED = {
+FORGED_JOBS = {
     "a model of terabytes": replace(JOB, label="S", model=HUGE),
     "terabytes of embeddings": replace(JOB, setting={"corpus": "0" * 16, "vocab_size": 10**12}),
     "a thousand layers": replace(JOB, model=replace(MODEL, n_layer=1000)),
@@ -121,14 +121,14 @@ FORGED = {
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("kind", FORGED)
+@pytest.mark.parametrize("kind", FORGED_JOBS)
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
 def test_a_forged_job_is_refused_before_its_model_is_built(tmp_path, model, monkeypatch, name, kind):
     if name.endswith(".pt"):
         optimizer = make_adamw(model, TRAINING)
-        save_checkpoint(tmp_path, FORGED[kind], TrialOf(model), optimizer, TrainingState("cpu"), seconds=1.0)
+        save_checkpoint(tmp_path, FORGED_JOBS[kind], TrialOf(model), optimizer, TrainingState("cpu"), seconds=1.0)
     else:
-        save_weights(tmp_path / name, model, FORGED[kind])
+        save_weights(tmp_path / name, model, FORGED_JOBS[kind])
     monkeypatch.setattr(LanguageTrial, "build", None)
     with pytest.raises(TrainingError, match="do not fit the job in|its job has no model|its job is not one of"):
         load_model(tmp_path / name)

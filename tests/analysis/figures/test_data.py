@@ -28,7 +28,7 @@ from references import interval_of, terms
 
 NAN = math.nan
 BASE = {"seq_len": 32, "vocab_size": 16}
-HARD = '{"seq_len": 64}'
+HARD_SETTING = '{"seq_len": 64}'
 
 
 def means(frame):
@@ -126,7 +126,7 @@ def test_the_chosen_run_of_the_first_setting_has_a_learning_curve(stored):
     rows = [
         ("a", "S", 0, "{}", 1e-3, "finished", [0.2, 0.3]),
         ("b", "S", 0, "{}", 1e-2, "finished", [0.1, 0.5]),
-        ("c", "S", 0, HARD, 1e-2, "finished", [0.1, 0.9]),
+        ("c", "S", 0, HARD_SETTING, 1e-2, "finished", [0.1, 0.9]),
         ("d", "S", 1, "{}", 1e-2, "missing", []),
         ("e", "S", 2, "{}", 1e-2, "diverged", [0.3]),
         ("f", "S", 2, "{}", 1e-3, "diverged", [0.4]),
@@ -217,8 +217,8 @@ def test_the_pareto_front_has_exactly_the_undominated_labels(points):
 
 
 @pytest.fixture
-def collected():
-    """``collected([(changes, label, accuracies by seed), ...])``: collected jobs.
+def collected_jobs():
+    """``collected_jobs([(changes, label, accuracies by seed), ...])``: collected jobs.
 
     None stands for a job without a run, "diverged" for a diverged one.
     """
@@ -238,22 +238,24 @@ def collected():
     return call
 
 
-def test_the_difficulty_frame_has_settings_that_differ_in_one_variable(collected):
+def test_the_difficulty_frame_has_settings_that_differ_in_one_variable(collected_jobs):
     rows = [({}, "S", [0.5, 0.7]), ({"seq_len": 64}, "S", [0.4, 0.4]), ({"vocab_size": 32}, "S", [0.3, 0.3])]
     frame = difficulty_frame(
-        scoring_of(MAD), collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p"
+        scoring_of(MAD), collected_jobs([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p"
     )
     found = {(one.variable, one.value): one.accuracy for one in frame.itertuples()}
     expected = {("seq_len", 32): 60.0, ("seq_len", 64): 40.0, ("vocab_size", 16): 60.0, ("vocab_size", 32): 30.0}
     assert found == pytest.approx(expected)
 
 
-def test_the_difficulty_frame_omits_incomplete_seeds_and_counts_diverged_seeds_at_chance(collected):
+def test_the_difficulty_frame_omits_incomplete_seeds_and_counts_diverged_seeds_at_chance(collected_jobs):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
-    frame = difficulty_frame(scoring_of(MAD), collected(rows), "p")
+    frame = difficulty_frame(scoring_of(MAD), collected_jobs(rows), "p")
     assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]
 
 
-def test_the_difficulty_frame_is_empty_if_no_setting_varies(collected):
-    assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
-    assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty
+def test_the_difficulty_frame_is_empty_if_no_setting_varies(collected_jobs):
+    assert difficulty_frame(scoring_of(MAD), collected_jobs([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
+    assert difficulty_frame(
+        scoring_of(MAD), collected_jobs([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p"
+    ).empty

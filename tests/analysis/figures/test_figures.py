@@ -113,11 +113,11 @@ def test_labels_without_a_colour_have_thin_grey_curves(curves):
 @pytest.mark.parametrize("draw", [learning_figure, difficulty_figure, score_figure])
 def test_lines_and_markers_at_0_and_100_percent_are_not_cut(draw, width):
     if draw is learning_figure:
-        frame = learning({(label, 0, "finished"): values for label, values in ENDS.items()})
+        frame = learning({(label, 0, "finished"): values for label, values in END_VALUES.items()})
     elif draw is difficulty_figure:
-        frame = difficulty({label: dict(zip((32, 64), values)) for label, values in ENDS.items()})
+        frame = difficulty({label: dict(zip((32, 64), values)) for label, values in END_VALUES.items()})
     else:
-        rows = [MEAN | {"label": label, "accuracy": values[1], "n": 1} for label, values in ENDS.items()]
+        rows = [MEAN | {"label": label, "accuracy": values[1], "n": 1} for label, values in END_VALUES.items()]
         frame = frame_of("scores", rows)
     figure = draw(frame, layout=Layout(width))
     figure.draw_without_rendering()
@@ -134,7 +134,7 @@ def test_lines_and_markers_at_0_and_100_percent_are_not_cut(draw, width):
             assert line.get_transform() != axes.transData or (y + half <= axes.bbox.y1).all()
 
 
-ENDS = {"S": (0.0, 100.0), "R": (100.0, 0.0)}
+END_VALUES = {"S": (0.0, 100.0), "R": (100.0, 0.0)}
 
 
 def loss(runs, seconds=2.0):
@@ -353,14 +353,14 @@ def crossing(one, other):
     return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
 
 
-LONG = [f"family:a-long-name-{i}" for i in range(20)]
+LONG_LABELS = [f"family:a-long-name-{i}" for i in range(20)]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("width", "labels"),
-    [(None, TABLE), ("single", TABLE), ("double", TABLE[:12]), ("single", LONG)],
+    [(None, TABLE), ("single", TABLE), ("double", TABLE[:12]), ("single", LONG_LABELS)],
     ids=["None-33", "single-33", "double-12", "single-20"],
 )
 def test_leader_lines_of_names_cross_no_leader_and_no_name(labels, width):

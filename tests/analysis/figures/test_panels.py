@@ -73,7 +73,7 @@ def test_a_double_column_figure_fills_the_width_without_overlapping_texts(name, 
         check_texts(figure, boxes, 200)
 
 
-SINGLE = [
+SINGLE_COLUMN_CASES = [
     *(("three labels", 6, name, choices) for name, choices in CHOICES),
     *(("long labels", 2, name, {}) for name in FIGURES),
     *(("33 labels", 3, name, {}) for name in FIGURES),
@@ -81,7 +81,7 @@ SINGLE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("labels, count, name, choices", SINGLE)
+@pytest.mark.parametrize("labels, count, name, choices", SINGLE_COLUMN_CASES)
 def test_pages_of_a_single_column_fit_its_height_without_overlapping_texts(labels, count, name, choices, boxes):
     for figure in pages(make_figure(name, labels, count, "single", **choices)):
         width, height = figure.get_size_inches()

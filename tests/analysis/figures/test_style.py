@@ -62,12 +62,12 @@ def test_colours_of_the_labels_of_table_1_are_visibly_different():
     assert len({label_style(label).color for label in all_labels()}) == 504
 
 
-OTHERS_33 = ["S", "R", *(f"fla:{i}" for i in range(31))]
+LABELS_OF_OTHER_FAMILIES = ["S", "R", *(f"fla:{i}" for i in range(31))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "budget", "learning", "loss", "difficulty"])
-@pytest.mark.parametrize("labels", [TABLE, OTHERS_33], ids=["of the paper", "of other families"])
+@pytest.mark.parametrize("labels", [TABLE, LABELS_OF_OTHER_FAMILIES], ids=["of the paper", "of other families"])
 def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
     frame = getattr(synthetic, name)(labels, MAD_TASKS[:1])
     for axes in FIGURES[name].draw(frame).axes:

@@ -19,7 +19,7 @@ def path(tmp_path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory) -> Path:
+def complete_folder(tmp_path_factory) -> Path:
     """The folder of a registration and of all its runs, which support the claim."""
     folder = tmp_path_factory.mktemp("registered")
     _, made, _ = register(write_grid(folder), folder / "results")
@@ -32,25 +32,25 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def file(whole, tmp_path) -> Path:
+def file(complete_folder, tmp_path) -> Path:
     """A copy of the registration file, without its runs."""
-    return Path(shutil.copy(whole / "lag.registered.json", tmp_path))
+    return Path(shutil.copy(complete_folder / "lag.registered.json", tmp_path))
 
 
 @pytest.fixture
-def filled(whole, tmp_path) -> Path:
-    """The registration file in a copy of the folder ``whole``, with all runs."""
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+def file_with_runs(complete_folder, tmp_path) -> Path:
+    """The registration file in a copy of the folder ``complete_folder``, with all runs."""
+    shutil.copytree(complete_folder, tmp_path, dirs_exist_ok=True)
     return tmp_path / "lag.registered.json"
 
 
 @pytest.fixture
-def judged(whole):
-    """``judged()``: :func:`judge` on the registration with all its runs."""
-    return lambda: judge(whole / "lag.registered.json")
+def judge_complete(complete_folder):
+    """``judge_complete()``: :func:`judge` on the registration with all its runs."""
+    return lambda: judge(complete_folder / "lag.registered.json")
 
 
 @pytest.fixture
-def judged_again(filled):
-    """``judged_again()``: :func:`judge` on the copy of the registration."""
-    return lambda: judge(filled)
+def judge_copy(file_with_runs):
+    """``judge_copy()``: :func:`judge` on the copy of the registration."""
+    return lambda: judge(file_with_runs)

@@ -26,9 +26,9 @@ from registrations import LABELS, write_registration
 
 
 @pytest.fixture(scope="module")
-def loaded(whole):
-    """The registration in the folder ``whole``, and its experiment."""
-    found, results = load_registration(whole / "lag.registered.json", whole / "results")
+def loaded_registration(complete_folder):
+    """The registration in the folder ``complete_folder``, and its experiment."""
+    found, results = load_registration(complete_folder / "lag.registered.json", complete_folder / "results")
     return found, results
 
 
@@ -58,14 +58,14 @@ def with_claim(content: dict, **changes) -> dict:
 
 
 @pytest.mark.slow
-def test_a_complete_and_unchanged_registration_has_a_verdict_without_reservations(judged):
-    said, verdicts = judged()
+def test_a_complete_and_unchanged_registration_has_a_verdict_without_reservations(judge_complete):
+    said, verdicts = judge_complete()
     assert (
         verdicts == ["supported"] and "provisional" not in said and "changed" not in said and "not stored" not in said
     )
 
 
-OTHERS = {
+OTHER_VALUES = {
     "level": 0.1,
     "least_seeds": 2,
     "unlearned_share": 0.04,
@@ -85,34 +85,36 @@ OTHERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_changed_threshold_is_named_with_its_registered_value(name, file, loaded, whole):
-    found, made = loaded
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_a_changed_threshold_is_named_with_its_registered_value(name, file, loaded_registration, complete_folder):
+    found, made = loaded_registration
     assert changed_values(found, made) == []
-    write_registration(file, with_threshold(json.loads(file.read_text()), name, OTHERS[name]))
-    changed = changed_values(load_registration(file, whole / "results")[0], made)
+    write_registration(file, with_threshold(json.loads(file.read_text()), name, OTHER_VALUES[name]))
+    changed = changed_values(load_registration(file, complete_folder / "results")[0], made)
     assert [change.split(" ")[0] for change in changed] == [name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["level", "chance.memorization", "published.R-12o!.mad_average"])
-def test_a_value_that_changed_makes_verdicts_provisional(name, filled, judged_again):
-    write_registration(filled, with_threshold(json.loads(filled.read_text()), name, OTHERS[name]))
-    said, verdicts = judged_again()
+def test_a_value_that_changed_makes_verdicts_provisional(name, file_with_runs, judge_copy):
+    write_registration(file_with_runs, with_threshold(json.loads(file_with_runs.read_text()), name, OTHER_VALUES[name]))
+    said, verdicts = judge_copy()
     assert "The verdicts are provisional." in said
     assert f"{name} " in said.split("Changed values: ")[1]
     assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
 
 
 @pytest.mark.slow
-def test_a_published_file_that_was_edited_is_noticed(judged, loaded, papers):
+def test_a_published_file_that_was_edited_is_noticed(judge_complete, loaded_registration, papers):
     folder = papers / "hypermlp"
     text = (folder / "table1.csv").read_text(encoding="utf-8")
     (folder / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
     assert text.count("46.27") == 1
-    said, verdicts = judged()
+    said, verdicts = judge_complete()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said
-    headrooms = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
+    headrooms = [
+        100 - value for value in baseline_values(HEURISTIC, loaded_registration[1].jobs, averages=False).values()
+    ]
     scale = sum(headrooms) / 6 / REFERENCE.headroom(MAD_AVERAGE)  # of what the paper's labels had to learn
     lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
     assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
@@ -120,9 +122,11 @@ def test_a_published_file_that_was_edited_is_noticed(judged, loaded, papers):
 
 
 @pytest.mark.slow
-def test_registered_thresholds_are_used_if_the_present_analysis_has_others(filled, judged_again):
-    write_registration(filled, with_threshold(json.loads(filled.read_text()), "lines.lag.mad_average", 90.0))
-    said, verdicts = judged_again()
+def test_registered_thresholds_are_used_if_the_present_analysis_has_others(file_with_runs, judge_copy):
+    write_registration(
+        file_with_runs, with_threshold(json.loads(file_with_runs.read_text()), "lines.lag.mad_average", 90.0)
+    )
+    said, verdicts = judge_copy()
     assert verdicts == ["contradicted (provisional)"]
     assert "lines.lag.mad_average 90, now 15.4" in said
     assert "With the present thresholds: The lag layout is necessary, MAD avg: supported." in said
@@ -142,16 +146,16 @@ def test_added_and_removed_values_are_changes():
 
 
 @pytest.mark.slow
-def test_a_changed_claim_is_named_and_judged_as_registered(filled, judged_again):
-    content = json.loads(filled.read_text())
-    write_registration(filled, with_claim(content, expects="no gain", title="Other"))
-    said, verdicts = judged_again()
+def test_a_changed_claim_is_named_and_judged_as_registered(file_with_runs, judge_copy):
+    content = json.loads(file_with_runs.read_text())
+    write_registration(file_with_runs, with_claim(content, expects="no gain", title="Other"))
+    said, verdicts = judge_copy()
     assert "Claims changed after the registration, judged as registered: lag (expects)." in said
     assert verdicts == ["contradicted (provisional)"]
 
 
-def test_a_registered_claim_that_is_no_longer_there_is_named(loaded):
-    found, _ = loaded
+def test_a_registered_claim_that_is_no_longer_there_is_named(loaded_registration):
+    found, _ = loaded_registration
     assert changed_claims(replace(found, claims=(replace(found.claims[0], name="layout"),))) == [
         "layout (no longer there)"
     ]
@@ -177,11 +181,13 @@ def test_a_changed_line_of_a_claim_is_noticed(field, value, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_verdicts_of_a_registration_with_another_test_name_it(filled, judged_again):
-    content = json.loads(filled.read_text())
+def test_verdicts_of_a_registration_with_another_test_name_it(file_with_runs, judge_copy):
+    content = json.loads(file_with_runs.read_text())
     del content["test"]
     content |= {"form": 2, "analysis": "0" * 16}
-    write_registration(filled, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}})
-    said, verdicts = judged_again()
+    write_registration(
+        file_with_runs, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}}
+    )
+    said, verdicts = judge_copy()
     assert verdicts == ["supported (registered with another test)"] and "Changed values" not in said
     assert "Registered with an unnamed test; judged by moderated t 1." in said

@@ -169,21 +169,21 @@ def test_a_registration_in_another_format_version_is_refused_in_one_line(file, t
         lambda content: content.update(note="added"),
     ],
 )
-def test_a_file_that_was_edited_is_refused(change, file, whole):
+def test_a_file_that_was_edited_is_refused(change, file, complete_folder):
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
     with pytest.raises(registration.ConfigError, match="changed after it was registered"):
-        load_registration(file, whole / "results")
+        load_registration(file, complete_folder / "results")
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "null", "3", '"id"', "{}", '{"id": "x", "level": NaN}', '{"id": "x", "a": 1e999}']
 )
-def test_files_that_are_not_registrations_are_refused(text, file, whole):
+def test_files_that_are_not_registrations_are_refused(text, file, complete_folder):
     file.write_text(text)
     with pytest.raises(registration.ConfigError, match="not a registration|changed after"):
-        load_registration(file, whole / "results")
+        load_registration(file, complete_folder / "results")
 
 
 def test_a_second_registration_of_the_same_name_is_refused_and_one_of_another_name_is_not(path, tmp_path):

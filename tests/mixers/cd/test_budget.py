@@ -8,7 +8,7 @@ from madbench.mixers import Size, solve
 from madbench.mixers.cd.budget import CdAllocation
 
 SIZES = ((128, 2), (128, 16), (768, 12))
-SOLVED = {  # N, M, strict ratio, ratio at N = M = d conv taps left out; by size
+EXPECTED_RANKS = {  # N, M, strict ratio, ratio at N = M = d conv taps left out; by size
     "cd:id-dg": ((112, 128, 0.998, 1.064), (112, 128, 0.998, 1.064), (744, 768, 0.995, 1.011)),
     "cd:id-sm-bd": ((126, 128, 0.996, 1.004), (112, 128, 0.969, 1.032), (756, 768, 0.996, 1.004)),
     "cd:id-smhk1-bwn-u": ((124, 128, 0.992, 1.008), (96, 128, 0.938, 1.063), (744, 768, 0.992, 1.008)),
@@ -25,10 +25,10 @@ def without_taps(allocation):
     return round((allocation.total - taps) / (allocation.target - taps), 3)
 
 
-@pytest.mark.parametrize("label", SOLVED)
+@pytest.mark.parametrize("label", EXPECTED_RANKS)
 @pytest.mark.parametrize("place", range(3))
 def test_ranks_and_ratios_are_those_of_the_specification(label, place):
-    (d_model, n_head), expected = SIZES[place], SOLVED[label][place]
+    (d_model, n_head), expected = SIZES[place], EXPECTED_RANKS[label][place]
     strict = solve(label, d_model, n_head)
     assert (strict.r_qk, strict.r_vo, without_taps(strict)) == expected[:3]
     whole = solve(label, d_model, n_head, budget="paper")

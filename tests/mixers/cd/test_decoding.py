@@ -22,7 +22,7 @@ LABELS = (
 PROMPTS = (1, 2, 3, 4, 7, 9)  # the mixers of these tests have blocks of 3 rows; a convolution reads 4
 
 
-def stepped(mixer, x, cache=None, slide=False):
+def decode_by_steps(mixer, x, cache=None, slide=False):
     """x (B, T, D) -> its rows (B, T, D), one step per token, and the cache after the last."""
     rows = []
     for token in x.unbind(1):
@@ -34,7 +34,7 @@ def stepped(mixer, x, cache=None, slide=False):
 def check_prompts(mixer, x, prompts=PROMPTS, slide=False):
     for prompt in prompts:
         y, cache = mixer.prefill(x[:, :prompt], slide)
-        expected, after = stepped(mixer, x[:, :prompt], slide=slide)
+        expected, after = decode_by_steps(mixer, x[:, :prompt], slide=slide)
         torch.testing.assert_close(y, expected, **CLOSE)
         assert vars(cache).keys() == vars(after).keys()
         for name, value in vars(after).items():
@@ -45,7 +45,7 @@ def check_prompts(mixer, x, prompts=PROMPTS, slide=False):
         rest = x[:, prompt:]
         if rest.shape[1]:
             torch.testing.assert_close(
-                stepped(mixer, rest, cache, slide)[0], stepped(mixer, rest, after, slide)[0], **CLOSE
+                decode_by_steps(mixer, rest, cache, slide)[0], decode_by_steps(mixer, rest, after, slide)[0], **CLOSE
             )
 
 
@@ -67,7 +67,7 @@ def test_prefill_with_a_value_skip_gives_the_outputs_and_cache_of_single_steps(l
 def test_prefill_of_random_labels_gives_the_cache_of_single_steps(first, make_mixer, randn, small_sub_blocks):
     for seed in range(first, first + 50):
         mixer, x = make_mixer(random_label(seed), std=0.2, seed=seed), randn(1 + 2 * (seed % 2), 9, 8, seed=seed)
-        if stepped(mixer, x)[0].isfinite().all():  # exp of a large score overflows
+        if decode_by_steps(mixer, x)[0].isfinite().all():  # exp of a large score overflows
             check_prompts(mixer, x)
 
 
@@ -96,7 +96,7 @@ def test_prefill_of_an_ordinary_length_gives_the_cache_of_single_steps(label, ra
 def test_gradients_through_prefill_and_steps_equal_those_of_the_parallel_form(label, make_mixer, randn):
     mixer, x, weights = make_mixer(label, std=0.3), randn(2, 9, 8), randn(2, 9, 8, seed=2)
     y, cache = mixer.prefill(x[:, :5])
-    y = torch.cat((y, stepped(mixer, x[:, 5:], cache)[0]), dim=1)
+    y = torch.cat((y, decode_by_steps(mixer, x[:, 5:], cache)[0]), dim=1)
     parameters = list(mixer.parameters())
     given, expected = (torch.autograd.grad((rows * weights).sum(), parameters) for rows in (y, mixer(x)))
     torch.testing.assert_close(given, expected, **CLOSE)
@@ -107,7 +107,7 @@ def test_gradients_through_prefill_and_steps_equal_those_of_the_parallel_form(la
 def test_prefill_under_autocast_gives_the_dtypes_of_single_steps(label, randn):
     mixer, x = build(label, 16, 8, budget="paper"), randn(1, 7, 16).float()
     with torch.autocast("cpu", torch.bfloat16):
-        (y, cache), (expected, after) = mixer.prefill(x), stepped(mixer, x)
+        (y, cache), (expected, after) = mixer.prefill(x), decode_by_steps(mixer, x)
     assert y.dtype == expected.dtype
     for name, value in vars(after).items():
         assert not isinstance(value, torch.Tensor) or getattr(cache, name).dtype == value.dtype, name

@@ -63,7 +63,7 @@ def by_loops(name):
 
 
 @pytest.fixture
-def used(monkeypatch) -> list[str]:
+def used_operators(monkeypatch) -> list[str]:
     """Replace the library by loops in float64. Returns the names of the operators that ran."""
     names = []
 
@@ -93,28 +93,28 @@ def assert_same(label):
 
 
 @pytest.mark.parametrize("label, name", LABELS.items())
-def test_each_recurrence_uses_the_matching_library_operator(label, name, used):
+def test_each_recurrence_uses_the_matching_library_operator(label, name, used_operators):
     assert_same(label)
-    assert used == [name]
+    assert used_operators == [name]
 
 
 @pytest.mark.slow
-def test_random_recurrent_labels_on_path_fla_equal_path_dense(used):
+def test_random_recurrent_labels_on_path_fla_equal_path_dense(used_operators):
     labels = [label for label in map(random_label, range(250)) if label.is_recurrent and not label.norm]
     assert len(labels) > 20
     for label in labels:
         assert_same(str(label))
-    assert len(used) == len(labels)
+    assert len(used_operators) == len(labels)
 
 
 @pytest.mark.parametrize("is_before", [False, True])
-def test_a_delta_rule_with_another_removal_key_equals_path_dense(is_before, used):
+def test_a_delta_rule_with_another_removal_key_equals_path_dense(is_before, used_operators):
     torch.manual_seed(0)
     q, k, v, w, read = torch.randn(5, 1, 2, 9, 4, dtype=torch.float64) / 2
     d = Dynamics(q, k, v, -torch.rand_like(q), w, torch.rand_like(q[..., 0]), read=read, reads_before_decay=is_before)
     found = library.combine(d, v, torch.float64, is_delta_rule=True)
     torch.testing.assert_close(found, scores(d).tril() @ v)
-    assert used == ["chunk_dplr_delta_rule"]
+    assert used_operators == ["chunk_dplr_delta_rule"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of the library, which finds no GPU

@@ -49,7 +49,7 @@ def loops(d):
     return torch.cat(rows, dim=2), state
 
 
-def stepped(d):
+def decode_by_steps(d):
     state, rows = torch.zeros_like(d.k[:, :, 0, :, None] * d.v[:, :, 0, None]), []
     for row in forms.each_row(d):
         state = forms.evolve(state, row) + row.k.mT @ row.v
@@ -57,12 +57,12 @@ def stepped(d):
     return torch.cat(rows, dim=2), state
 
 
-COMPUTED = {
+COMPUTED_FORMS = {
     "dense": lambda d: (forms.scores(d).tril() @ d.v, None),
     "chunked": lambda d: forms.chunked(d, 4, d.v),
     "long chunks": lambda d: forms.chunked(d, 18, d.v),
     "by halves": lambda d: forms.chunked(d, 7, d.v, by_halves=d.log_gate is not None and d.log_gate.shape[-1] > 1),
-    "steps": stepped,
+    "steps": decode_by_steps,
 }
 
 
@@ -90,7 +90,7 @@ def test_every_form_of_a_general_transition_equals_the_reference_loops(gate, is_
     for length in (1, 2, 19):
         d = sample(length, gate, is_before, is_along_keys)
         expected, without_state = with_gradients(loops, d), with_gradients(lambda d: (loops(d)[0], None), d)
-        for name, compute in COMPUTED.items():
+        for name, compute in COMPUTED_FORMS.items():
             wanted = without_state if name == "dense" else expected
             for part, value in with_gradients(compute, d).items():
                 assert difference(value, wanted[part]) < 1e-12, (name, part, length)

@@ -64,7 +64,7 @@ class Wide(nn.Module):
 """
 
 
-ODD = """
+ODD_MODULES = """
 from torch import nn
 
 
@@ -151,9 +151,9 @@ class Fits(Odd):
 
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
-    """The prefix of labels of the classes of ``ODD``."""
+    """The prefix of labels of the classes of ``ODD_MODULES``."""
     name = f"odd_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(ODD)
+    (tmp_path / f"{name}.py").write_text(ODD_MODULES)
     monkeypatch.chdir(tmp_path)
     return f"my:{name}."
 
@@ -240,7 +240,7 @@ def test_arguments_reach_the_module_and_are_checked(module):
         build(f"my:{module}.Wide", 16, 8)
 
 
-TYPED = """
+ANNOTATED_MODULE = """
 {future}
 from torch import nn
 
@@ -256,7 +256,7 @@ class Typed(nn.Module):
 @pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
 def test_a_value_that_the_annotation_excludes_is_an_error_before_the_module_is_built(tmp_path, monkeypatch, future):
     name = f"typed{len(future)}_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(TYPED.format(future=future))
+    (tmp_path / f"{name}.py").write_text(ANNOTATED_MODULE.format(future=future))
     monkeypatch.chdir(tmp_path)
 
     def error(arguments):

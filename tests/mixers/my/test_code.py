@@ -77,7 +77,7 @@ def listing_of(label="mixer.Mixer"):
     return users_code(label).listing
 
 
-HELPED = {"mixer.py": MIXER, "helper.py": HELPER}
+MIXER_AND_HELPER = {"mixer.py": MIXER, "helper.py": HELPER}
 
 
 def with_import(line, use="scale(x)"):
@@ -216,7 +216,7 @@ def test_only_data_files_that_the_module_opens_are_in_its_identity(line, read):
     assert identity() != first
 
 
-UNRELATED = {
+EDITS_OF_UNUSED_CODE = {
     "comment": MIXER + "# a comment\n",
     "formatting": MIXER.replace("scale(x)", "scale(\n            x,\n        )"),
     "docstring": MIXER.replace("class Mixer(nn.Module):", 'class Mixer(nn.Module):\n    """A mixer."""'),
@@ -234,9 +234,9 @@ UNRELATED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
+@pytest.mark.parametrize("text", EDITS_OF_UNUSED_CODE.values(), ids=EDITS_OF_UNUSED_CODE)
 def test_code_that_the_class_does_not_use_does_not_change_its_identity(text):
-    write(HELPED)
+    write(MIXER_AND_HELPER)
     first = identity()
     write({"mixer.py": text})
     assert identity() == first
@@ -244,7 +244,7 @@ def test_code_that_the_class_does_not_use_does_not_change_its_identity(text):
     assert identity() == first
 
 
-REACHED = {
+EDITS_OF_USED_CODE = {
     "constant": (with_import("FACTOR = 2", "FACTOR * x"), "FACTOR = 2", "FACTOR = 3"),
     "attribute": (
         with_import("", "self.factor * x").replace("    def __init__", "    factor = 2\n\n    def __init__"),
@@ -294,7 +294,7 @@ REACHED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "old", "new"), REACHED.values(), ids=REACHED)
+@pytest.mark.parametrize(("text", "old", "new"), EDITS_OF_USED_CODE.values(), ids=EDITS_OF_USED_CODE)
 def test_code_that_the_class_uses_by_name_changes_its_identity(text, old, new):
     assert old in text
     write({"mixer.py": text})
@@ -380,7 +380,7 @@ def test_the_code_of_a_label_does_not_depend_on_the_labels_named_before_it():
 
 
 def test_an_edit_after_the_import_is_refused_and_a_comment_is_not():
-    write(HELPED)
+    write(MIXER_AND_HELPER)
     identity()
     write({"helper.py": f"{HELPER}# a comment\n"})
     assert label_identity("my:mixer.Mixer").startswith(f"1+{KIND}-")
@@ -390,7 +390,7 @@ def test_an_edit_after_the_import_is_refused_and_a_comment_is_not():
 
 
 def test_an_edit_between_import_and_first_use_is_refused():
-    write(HELPED)
+    write(MIXER_AND_HELPER)
     forget()
     code.source("mixer.Mixer")
     write({"helper.py": HELPER.replace("2 * x", "3 * x")})
@@ -399,12 +399,14 @@ def test_an_edit_between_import_and_first_use_is_refused():
 
 
 def test_code_state_names_the_changed_file_without_importing_it(monkeypatch, tmp_path):
-    write(HELPED | {"mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F\n", "f.txt": "2"})
+    write(MIXER_AND_HELPER | {"mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F\n", "f.txt": "2"})
     stored = listing_of()
     forget()
     assert code_state(stored).kind == "same"
     recorded = recorded_files(stored)  # and files of torch that another test counts as a user's
-    assert {name: recorded[name] for name in HELPED} == {name: Path(name).read_bytes() for name in HELPED}
+    assert {name: recorded[name] for name in MIXER_AND_HELPER} == {
+        name: Path(name).read_bytes() for name in MIXER_AND_HELPER
+    }
     write(
         {"helper.py": HELPER.replace("3 * x", "4 * x"), "mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F#\n"}
     )

@@ -61,7 +61,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
     load_both_ways(label, PAIRS[label.removesuffix("!")])
 
 
-def bounded(log_f, index, count):
+def bounded_log_f(log_f, index, count):
     """log f with the lower bound of a layer, as in the library's models before training."""
     parameter = torch.zeros(count, log_f.shape[-1], dtype=torch.float64)
     bounds = parameter.softmax(0).cumsum(0) - parameter.softmax(0)[0]
@@ -80,7 +80,7 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
     else:
         q, g, v = F.silu(x @ p["q_proj.weight"]), F.logsigmoid(x @ p["f_proj.weight"]), x @ p["i_proj.weight"]
         if label == "HGRN2(bound)":
-            g = bounded(g, 2, 4)
+            g = bounded_log_f(g, 2, 4)
         k = 1 - g.exp()
     by_head = (side.unflatten(-1, (layer.dims.heads, -1)) for side in (q, k, v, g))
     o, state = in_float64(naive, naive.naive_recurrent_gla)(*by_head, output_final_state=True)
@@ -101,7 +101,7 @@ def test_hgrn_is_the_library_s_recurrence_of_each_channel(label):
     layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2, layer=Layer(2, 4)))
     p = {name: parameter.T for name, parameter in layer.named_parameters()}
     i, g, gate = (x @ p[f"{side}_proj.weight"] for side in "ifg")
-    g = bounded(F.logsigmoid(g), 2, 4) if label == "HGRN(bound)" else F.logsigmoid(g)
+    g = bounded_log_f(F.logsigmoid(g), 2, 4) if label == "HGRN(bound)" else F.logsigmoid(g)
     o, state = in_float64(naive, naive.naive_recurrent_hgrn)(F.silu(i) * (1 - g.exp()), g, output_final_state=True)
     expected = rms_norm(o, p["g_norm.weight"]) * F.silu(gate) @ p["o_proj.weight"]
     y, cache = layer.prefill(x)

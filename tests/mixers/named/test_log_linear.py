@@ -25,7 +25,7 @@ def inputs(length, least_log=-1.0):
     return q, k, v[..., :3], least_log * log_decay**4, scales
 
 
-def looped(q, k, v, log_decay, scales):
+def output_by_loops(q, k, v, log_decay, scales):
     """The output computed from the definition, by a loop over all pairs of rows."""
     rows = []
     for t in range(q.shape[2]):
@@ -44,7 +44,7 @@ def test_blocks_and_steps_equal_the_definition_at_any_length(length, top, monkey
     monkeypatch.setattr(fenwick, "TOP", top)
     for least_log in (-1, -1e3):
         rows = inputs(length, least_log)
-        expected = looped(*rows)
+        expected = output_by_loops(*rows)
         for size in (1, 4, 16, 64):
             assert difference(fenwick.read_buckets(*rows, size), expected) < 1e-12
         buckets, stepped = torch.zeros(1, 2, top, 5, 3).double(), []

@@ -23,7 +23,7 @@ def inputs(length, least_log=-1.0):
     return q, k / 3, v[..., :3], p / 3, log_alpha, log_mu, torch.rand(1, 2, length).double()
 
 
-def looped(q, k, v, p, log_alpha, log_mu, beta, before):
+def output_by_loops(q, k, v, p, log_alpha, log_mu, beta, before):
     memory, momentum = before or 2 * (torch.zeros(1, 2, q.shape[-1], v.shape[-1]).double(),)
     rows = []
     for t in range(q.shape[2]):
@@ -39,7 +39,7 @@ def looped(q, k, v, p, log_alpha, log_mu, beta, before):
 def test_blocks_give_the_rows_and_states_of_the_loop_at_any_length(length, least_log):
     rows, before = inputs(length, least_log), tuple(torch.randn(2, 1, 2, 5, 3).double())
     for start in (None, before):
-        expected, states = looped(*rows, start)
+        expected, states = output_by_loops(*rows, start)
         for size in (1, 4, 64):
             found, last = momentum_rule(*rows, start, size)
             assert difference(found, expected) < 1e-13

@@ -36,7 +36,7 @@ def decode(mixer, x, prompt, slide=False):
     return torch.cat(rows, dim=1), caches
 
 
-def stepped(mixer, x, slide=False):
+def decode_by_steps(mixer, x, slide=False):
     cache, rows = None, []
     for token in x.unbind(1):
         row, cache = mixer.step(token, cache, slide)
@@ -75,7 +75,7 @@ def test_a_prompt_and_steps_equal_the_parallel_form_with_rope_after_the_gate(lab
 def test_every_path_fills_the_same_cache(path, make_mixer, randn):
     label, x = "S-pc" if path == "sdpa" else "S-pcg-q-12o", randn(2, 7, 16)
     mixer = make_mixer(label, max_len=8, path=path, chunk=2)
-    _, expected = stepped(mixer, x)
+    _, expected = decode_by_steps(mixer, x)
     y, cache = mixer.prefill(x)
     assert torch.equal(y, mixer(x))
     for name in ("k", "v", "inputs"):
@@ -87,7 +87,7 @@ def test_every_path_fills_the_same_cache(path, make_mixer, randn):
 def test_in_a_sliding_window_a_prompt_and_steps_equal_steps_alone(label, prompt, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=4), randn(2, 19, 16)
     y, caches = decode(mixer, x, prompt, slide=True)
-    expected, last = stepped(mixer, x, slide=True)
+    expected, last = decode_by_steps(mixer, x, slide=True)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(caches[-1].k, last.k)
     assert caches[-1].k.shape[2] == 4 and caches[-1].position == 19

@@ -22,7 +22,7 @@ LABELS = [
     "G-cg-q",
 ]
 LABELS += ["R-cgk-q-12", "G-cgk-q-12o", "R", "G-p"]
-MOST = 5e-3  # about five roundings of float16
+MOST_ERROR = 5e-3  # about five roundings of float16
 
 
 def errors(y: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ def test_float16_outputs_and_steps_are_within_a_few_roundings(label, is_cast):
     for path in ("dense", "chunked"):
         mixer.path, mixer.chunk = path, 8
         with torch.autocast("cpu", torch.float16, enabled=is_cast):
-            assert errors(mixer(x), expected).max() < MOST, path
+            assert errors(mixer(x), expected).max() < MOST_ERROR, path
     for has_gradients in (True, False):  # without, steps in other dtypes read copies of the weights
         with torch.autocast("cpu", torch.float16, enabled=is_cast), torch.set_grad_enabled(has_gradients):
-            assert errors(decode_tokens(mixer, x), expected).max() < MOST
+            assert errors(decode_tokens(mixer, x), expected).max() < MOST_ERROR

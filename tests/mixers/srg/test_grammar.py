@@ -20,13 +20,13 @@ from srg_letters import ALL_LETTERS, BASES, sample_of_labels
 from srg_letters import FEATURES_BEYOND_TABLE1 as OTHERS
 
 CHARACTERS = f"{ALL_LETTERS}-"
-NEEDS = {row.letter: row.needs for row in LETTERS if row.segment == "features" and row.needs}
-PAID = {row.letter for row in LETTERS if row.is_paid}
+NEEDED_LETTERS = {row.letter: row.needs for row in LETTERS if row.segment == "features" and row.needs}
+PAID_LETTERS = {row.letter for row in LETTERS if row.is_paid}
 
 
 def allows(base: str, features: str) -> bool:
     """True if the base has all letters that these features need."""
-    return all(base in NEEDS.get(letter, base) for letter in features)
+    return all(base in NEEDED_LETTERS.get(letter, base) for letter in features)
 
 
 def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
@@ -36,7 +36,7 @@ def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
     for base in bases:
         for features in [f"-{letters}" if letters else "" for letters in letters_of if allows(base, letters)]:
             for mixing in ("", "-1", "-2", "-12", "-1o", "-2o", "-12o"):
-                costs = bool(PAID & {*features}) or mixing != ""
+                costs = bool(PAID_LETTERS & {*features}) or mixing != ""
                 found |= {base + features + "-q" + mixing, base + features + "-v" + mixing}
                 found.add(base + features + mixing + ("!" if costs else ""))
     return found

@@ -23,11 +23,11 @@ from mixers.srg.equations import one_label_per_equation
 LENGTH, LONGEST = 5, 8
 
 
-RELEASED = [label for label in one_label_per_equation() if label[0] in "RG"]
+RELEASED_LABELS = [label for label in one_label_per_equation() if label[0] in "RG"]
 """Labels with every equation of R and G in the paper's letters."""
 
 
-def released(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: torch.Tensor) -> torch.Tensor:
+def released_layer(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: torch.Tensor) -> torch.Tensor:
     """The released layer on x (T, D): one T x T matrix per head, with our parameters in the release's arrangement."""
     length, rows = len(x), torch.arange(len(x))
     column = (length - 1 - (rows[:, None] - rows)) % length  # of a token that a row sees, in the skewed layout
@@ -91,12 +91,12 @@ def released(weights: dict[str, torch.Tensor], label: SrgLabel, n_head: int, x: 
     return o.transpose(0, 1).reshape(length, -1) @ weights["o.weight"].T
 
 
-def both(label, make_mixer, randn, length=LENGTH, path="dense", **settings):
+def outputs_of_both_layers(label, make_mixer, randn, length=LENGTH, path="dense", **settings):
     """The outputs of the released layer and of ours with the same parameters, each with the gradient of the input."""
     mixer = make_mixer(label, d_model=128, max_len=LONGEST, path=path, chunk=2, **settings)
     assert mixer.allocation.qk_width >= 4  # of one pair of coordinates both rotations are the same
     results = []
-    for operator in (lambda x: released(dict(mixer.named_parameters()), mixer.label, 2, x[0])[None], mixer):
+    for operator in (lambda x: released_layer(dict(mixer.named_parameters()), mixer.label, 2, x[0])[None], mixer):
         x = randn(1, length, 128).requires_grad_()
         y = operator(x)
         (grad,) = torch.autograd.grad(y, x, randn(1, length, 128, seed=2))
@@ -108,40 +108,40 @@ def are_equal(results) -> bool:
     return all((one - other).norm() <= 1e-8 * one.norm() for one, other in zip(*results))
 
 
-AS_RELEASED = {"rope": "mispaired", "position_rows": "from_end"}
+RELEASED_SETTINGS = {"rope": "mispaired", "position_rows": "from_end"}
 
 
 def test_every_equation_of_r_and_g_is_among_the_labels():
-    assert len(RELEASED) == 2 * 8 * 7
+    assert len(RELEASED_LABELS) == 2 * 8 * 7
 
 
-@pytest.mark.parametrize("label", RELEASED)
+@pytest.mark.parametrize("label", RELEASED_LABELS)
 def test_with_two_settings_the_operator_equals_the_released_layer(label, make_mixer, randn):
-    assert are_equal(both(label, make_mixer, randn, **AS_RELEASED))
+    assert are_equal(outputs_of_both_layers(label, make_mixer, randn, **RELEASED_SETTINGS))
 
 
 @pytest.mark.parametrize("path", ["reference", "chunked", "tiled"])
 @pytest.mark.parametrize("label", ["R-12!", "G-pcg-q-12", "G-cg-q-12o", "R-g-q-2"])
 def test_every_path_equals_the_released_layer(label, path, make_mixer, randn):
-    assert are_equal(both(label, make_mixer, randn, path=path, **AS_RELEASED))
+    assert are_equal(outputs_of_both_layers(label, make_mixer, randn, path=path, **RELEASED_SETTINGS))
 
 
 @pytest.mark.parametrize("label", ["R-cg-q-12o", "G-cg-q-12o", "R-cg-q", "G-c-12o!"])
 def test_labels_without_rope_and_with_lags_are_the_released_layer_at_every_length(label, make_mixer, randn):
     for length in (1, 2, LENGTH, LONGEST):
-        assert are_equal(both(label, make_mixer, randn, length))
+        assert are_equal(outputs_of_both_layers(label, make_mixer, randn, length))
 
 
 @pytest.mark.parametrize("label", ["R-p", "R-pcg-q-12o", "G-pcg-q-12o"])
 def test_rope_alone_makes_labels_with_lags_another_function_than_the_release(label, make_mixer, randn):
-    assert not are_equal(both(label, make_mixer, randn))
-    assert are_equal(both(label, make_mixer, randn, rope="mispaired"))
+    assert not are_equal(outputs_of_both_layers(label, make_mixer, randn))
+    assert are_equal(outputs_of_both_layers(label, make_mixer, randn, rope="mispaired"))
 
 
 @pytest.mark.parametrize("label", ["R-12!", "G-12!", "R-2!"])
 def test_rows_from_the_end_matter_only_for_inputs_shorter_than_the_tables(label, make_mixer, randn):
-    assert are_equal(both(label, make_mixer, randn, LONGEST))
-    assert not are_equal(both(label, make_mixer, randn))
+    assert are_equal(outputs_of_both_layers(label, make_mixer, randn, LONGEST))
+    assert not are_equal(outputs_of_both_layers(label, make_mixer, randn))
 
 
 @pytest.mark.parametrize("label", ["R-12!", "G-q-12", "R-k-q-12", "S-q-1"])

@@ -13,7 +13,7 @@ from madbench.mixers.srg import letter_checks
 from madbench.suites.mad.suite import MAD, MadProfile
 from srg_rows import decode, fast_paths, one_row
 
-CHOSEN = [
+SETTINGS_CASES = [
     ("R-g-q", {"gates": "qk"}, {}),
     ("S-pg-q-1", {"gates": "vo"}, {}),
     ("G-cg-q-12o", {"gates": "qk"}, {}),
@@ -21,7 +21,7 @@ CHOSEN = [
     ("S-pgk-q-12", {"register_place": "last", "gates": "vo"}, {"place": "last"}),
     ("D-ka-q-2o", {"register_place": "last"}, {"place": "last"}),
 ]
-SEES_ALL = [
+NON_CAUSAL_CASES = [
     ("S", {}),
     ("S-p", {}),
     ("R-cg-q-12o", {}),
@@ -36,7 +36,7 @@ SEES_ALL = [
 ]
 
 
-@pytest.mark.parametrize(("label", "settings", "of_row"), CHOSEN)
+@pytest.mark.parametrize(("label", "settings", "of_row"), SETTINGS_CASES)
 def test_every_path_and_decoding_equal_the_equations(label, settings, of_row, make, randn):
     mixer, x = make(label, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
@@ -50,7 +50,7 @@ def test_every_path_and_decoding_equal_the_equations(label, settings, of_row, ma
     assert sum(p.numel() for p in mixer.parameters()) == mixer.allocation.total == sum(mixer.allocation.terms.values())
 
 
-@pytest.mark.parametrize(("label", "settings"), SEES_ALL)
+@pytest.mark.parametrize(("label", "settings"), NON_CAUSAL_CASES)
 def test_non_causal_rows_equal_the_equations_on_every_path(label, settings, make, randn):
     mixer, x = make(label, causal=False, **settings), randn(1, 5, 16)
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}

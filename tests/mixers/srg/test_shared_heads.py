@@ -14,7 +14,7 @@ from srg_rows import decode, fast_paths
 HEADS = 4
 
 
-def repeated(weight, heads, group):
+def repeat_rows(weight, heads, group):
     """The rows of a weight, with the rows of each head repeated ``group`` times."""
     return weight.unflatten(0, (heads, -1)).repeat_interleave(group, 0).flatten(0, 1)
 
@@ -27,7 +27,7 @@ def test_shared_heads_equal_heads_with_equal_weights(label, kv_heads, make, rand
     plain = make(label.replace("m", ""), d_model=32, n_head=HEADS)
     weights, sets = dict(shared.state_dict()), plain.query_heads // HEADS
     for name, heads in {"k": sets * kv_heads, "v": kv_heads, **({"v_up": kv_heads} if "a" in label else {})}.items():
-        weights[f"{name}.weight"] = repeated(weights[f"{name}.weight"], heads, HEADS // kv_heads)
+        weights[f"{name}.weight"] = repeat_rows(weights[f"{name}.weight"], heads, HEADS // kv_heads)
     plain.load_state_dict(weights)
     for path in fast_paths(shared):
         shared.path = plain.path = path

@@ -15,7 +15,7 @@ AGENTS, TOKENS = ("interactions", "hunters", ["ha"]), ("mad", "memorization", ["
 
 
 @pytest.fixture
-def copied(tmp_path):
+def package_copy(tmp_path):
     """A copy of the package. Digests are computed from the copy."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
@@ -40,9 +40,9 @@ def digests(job):
         ("measure.py", ""),
     ],
 )
-def test_an_edit_changes_only_the_digest_of_the_part_that_uses_the_file(copied, place, part):
+def test_an_edit_changes_only_the_digest_of_the_part_that_uses_the_file(package_copy, place, part):
     before, others = digests(AGENTS), digests(TOKENS)
-    with (copied / place).open("a") as file:
+    with (package_copy / place).open("a") as file:
         file.write("\nADDED = 1\n")
     assert {name for name in PARTS if digests(AGENTS)[name] != before[name]} == {*filter(None, [part])}
     assert all(before.values()) and digests(TOKENS) == others

@@ -17,7 +17,7 @@ from madbench.suites import checks_of
 
 
 @pytest.fixture
-def afresh():
+def clear_trained_models():
     """Clear cached trained models before and after each test."""
     caches = (module._train, module._train_allies, module._triple_problem)
     for cache in caches:
@@ -173,7 +173,7 @@ def test_the_theorems_on_representation_fail_for_a_causal_operator(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeypatch, afresh):
+def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeypatch, clear_trained_models):
     monkeypatch.setattr(module, "_problem", lambda world, problem=module._problem: without_itself(problem(world)))
 
     def without_itself(found):

@@ -197,7 +197,7 @@ def test_the_solutions_of_pixels_and_series_give_their_effects(world):
     np.testing.assert_allclose((world.vectors @ c @ world.vectors.T) * (world.vectors @ w), world.effects, atol=1e-12)
 
 
-MOST = {"genotype": 12, "pixels": 25, "series": 16}
+AGENTS_OF_LONGEST_SAMPLE = {"genotype": 12, "pixels": 25, "series": 16}
 """The number of agents of the longest sample."""
 
 
@@ -207,7 +207,7 @@ def test_data_are_those_of_split_length_and_seed(task):
     drawn = [world.data(*which)[0] for which in (("train", 5, 0), ("test", 5, 0), ("train", 5, 1))]
     np.testing.assert_array_equal(drawn[0], world.data("train", 5, 0)[0])
     assert all((a != b).any() for a, b in itertools.combinations(drawn, 2))
-    seen = set(np.unique(world.data("train", MOST.get(task, 60), 0)[0]))
+    seen = set(np.unique(world.data("train", AGENTS_OF_LONGEST_SAMPLE.get(task, 60), 0)[0]))
     assert drawn[0].dtype == np.int64 and seen == set(range(world.symbols - (task == "genotype")))  # no empty place
 
 

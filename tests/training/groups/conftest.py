@@ -47,7 +47,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture
-def three(make_job):
+def three_jobs(make_job):
     """Three jobs that differ in every setting that may differ within a group."""
     different = [(0, 1e-3, 0.0), (1, 3e-3, 0.1), (2, 3e-4, 0.5)]
     return [

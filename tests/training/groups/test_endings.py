@@ -17,10 +17,10 @@ from madbench.training.options import LoopOptions
 
 
 @pytest.mark.slow
-def test_a_member_that_stops_early_leaves_the_others_unchanged(three, together, alone, monkeypatch):
-    expected, is_done = [alone(job) for job in three], token_trial.TokenTrial.is_done
+def test_a_member_that_stops_early_leaves_the_others_unchanged(three_jobs, together, alone, monkeypatch):
+    expected, is_done = [alone(job) for job in three_jobs], token_trial.TokenTrial.is_done
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
-    records = together(three)
+    records = together(three_jobs)
     assert [len(record.curve) for record in records] == [2, 1, 2]
     assert records[1].curve[0] == pytest.approx(expected[1].curve[0], **LOSS)
     for record, wanted in zip(records[::2], expected[::2]):
@@ -29,7 +29,9 @@ def test_a_member_that_stops_early_leaves_the_others_unchanged(three, together, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stacking", ["always", "never"])
-def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stacking, three, together, monkeypatch):
+def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(
+    stacking, three_jobs, together, monkeypatch
+):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     is_done = token_trial.TokenTrial.is_done
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
@@ -38,7 +40,7 @@ def test_a_record_is_reported_when_its_job_ends_and_not_when_the_group_ends(stac
         lambda job, progress: told.append((job.seed, progress["step"])),
         lambda job, record: told.append((job.seed, record)),
     )
-    records = together(three, report, stacking=stacking)
+    records = together(three_jobs, report, stacking=stacking)
     ends = [(seed, what) for seed, what in told if not isinstance(what, int)]
     order = [1, 0, 2] if stacking == "always" else [0, 1, 2]
     assert ends == [(seed, records[seed]) for seed in order]
@@ -50,7 +52,7 @@ def test_a_single_job_returns_its_record_and_calls_no_callback(make_job, togethe
 
 
 @pytest.mark.slow
-def test_a_member_that_ended_before_a_failure_is_not_trained_again(three, together, folders, monkeypatch):
+def test_a_member_that_ended_before_a_failure_is_not_trained_again(three_jobs, together, folders, monkeypatch):
     is_done, finish = token_trial.TokenTrial.is_done, token_trial.TokenTrial.finish
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
 
@@ -62,9 +64,9 @@ def test_a_member_that_ended_before_a_failure_is_not_trained_again(three, togeth
     monkeypatch.setattr(token_trial.TokenTrial, "finish", broken)
     records, steps = [], []
     with pytest.raises(ValueError, match="no such data"):
-        together(three, TrainingCallbacks(lambda *_: None, lambda job, record: records.append(record)))
+        together(three_jobs, TrainingCallbacks(lambda *_: None, lambda job, record: records.append(record)))
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    again = together(three[1:], lambda job, progress: steps.append(progress["step"]))
+    again = together(three_jobs[1:], lambda job, progress: steps.append(progress["step"]))
     assert steps == [] and [(one.metrics, one.curve) for one in again] == [(one.metrics, one.curve) for one in records]
 
 
@@ -86,7 +88,7 @@ def test_a_failed_member_of_a_group_of_two_leaves_the_other_its_record(make_job,
     assert records == [(1, "finished")]
 
 
-def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three, together, monkeypatch):
+def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three_jobs, together, monkeypatch):
     is_done, records = token_trial.TokenTrial.is_done, []
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
 
@@ -96,7 +98,8 @@ def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_re
     monkeypatch.setattr("madbench.training.member.save_checkpoint", full)
     with pytest.raises(StoreError, match="no space left"):
         together(
-            three, TrainingCallbacks(lambda *_: None, lambda job, record: records.append((job.seed, record.status)))
+            three_jobs,
+            TrainingCallbacks(lambda *_: None, lambda job, record: records.append((job.seed, record.status))),
         )
     assert records == [(1, "finished")]
 
@@ -117,29 +120,29 @@ def test_a_member_that_diverges_leaves_the_others_unchanged(make_job, together, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("resume", ["together", "apart"])
-def test_interrupted_members_resume_together_and_alone(resume, three, together, alone, folders, monkeypatch):
+def test_interrupted_members_resume_together_and_alone(resume, three_jobs, together, alone, folders, monkeypatch):
     """All members are saved when one report asks to stop.
 
     A checkpoint is that of a single job, however it was trained.
     """
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    expected = {job.id: alone(job) for job in three}
+    expected = {job.id: alone(job) for job in three_jobs}
 
     def stop(job, progress):
-        if job is three[1] and progress["step"] == 5:
+        if job is three_jobs[1] and progress["step"] == 5:
             raise StopTraining
 
     with pytest.raises(StopTraining):
-        together(three, stop)
+        together(three_jobs, stop)
     first, count = {}, 3 if resume == "together" else 1
 
     def note(job, progress):
         first.setdefault(job.id, progress["step"])
 
-    records = together(three[:count], note)
-    records += together(three[count:], note, stacking="never")
+    records = together(three_jobs[:count], note)
+    records += together(three_jobs[count:], note, stacking="never")
     assert set(first.values()) == {6}
-    for job, record in zip(three, records):
+    for job, record in zip(three_jobs, records):
         assert_same_numbers(record, expected[job.id])
 
 
@@ -162,24 +165,24 @@ def test_an_interrupted_group_resumes_as_a_group_even_if_its_step_is_slower(make
 
 
 @pytest.mark.slow
-def test_ended_jobs_of_a_sequential_group_are_not_trained_again(three, together, monkeypatch):
+def test_ended_jobs_of_a_sequential_group_are_not_trained_again(three_jobs, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
     def stop(job, progress):
-        if job is three[1] and progress["step"] == 5:
+        if job is three_jobs[1] and progress["step"] == 5:
             raise StopTraining
 
     with pytest.raises(StopTraining):
-        together(three, stop, stacking="never")
+        together(three_jobs, stop, stacking="never")
     steps = []
-    together(three[:2], lambda job, progress: steps.append((job.seed, progress["step"])), stacking="never")
+    together(three_jobs[:2], lambda job, progress: steps.append((job.seed, progress["step"])), stacking="never")
     assert steps == [(1, 6), (1, 7), (1, 8)]
 
 
-def test_a_checkpoint_of_a_member_is_as_large_as_that_of_a_job_alone(three, together, folders, monkeypatch):
+def test_a_checkpoint_of_a_member_is_as_large_as_that_of_a_job_alone(three_jobs, together, folders, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     sizes = []
-    for jobs in (three, three[:1]):
+    for jobs in (three_jobs, three_jobs[:1]):
         with pytest.raises(StopTraining):
             together(jobs, lambda job, progress: (_ for _ in ()).throw(StopTraining()))
         sizes.append((folders(jobs)[0] / NAME).stat().st_size)
@@ -189,10 +192,10 @@ def test_a_checkpoint_of_a_member_is_as_large_as_that_of_a_job_alone(three, toge
 
 @pytest.mark.slow
 def test_members_at_different_steps_resume_and_a_finished_one_is_not_trained_again(
-    three, together, alone, folders, monkeypatch
+    three_jobs, together, alone, folders, monkeypatch
 ):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    expected = [alone(job) for job in three]
+    expected = [alone(job) for job in three_jobs]
 
     def stop_at(step):
         def stop(job, progress):
@@ -202,32 +205,32 @@ def test_members_at_different_steps_resume_and_a_finished_one_is_not_trained_aga
         return stop
 
     with pytest.raises(StopTraining):
-        loop.train(three[:1], folders(three[:1]), stop_at(6))
+        loop.train(three_jobs[:1], folders(three_jobs[:1]), stop_at(6))
     with pytest.raises(StopTraining):
-        loop.train(three[1:2], folders(three[1:2]), stop_at(8))
-    steps = {job.id: [] for job in three}
-    records = together(three, lambda job, progress: steps[job.id].append(progress["step"]))
-    assert [steps[job.id] for job in three] == [[7, 8], [], list(range(1, 9))]
+        loop.train(three_jobs[1:2], folders(three_jobs[1:2]), stop_at(8))
+    steps = {job.id: [] for job in three_jobs}
+    records = together(three_jobs, lambda job, progress: steps[job.id].append(progress["step"]))
+    assert [steps[job.id] for job in three_jobs] == [[7, 8], [], list(range(1, 9))]
     for record, wanted in zip(records, expected):
         assert_same_numbers(record, wanted)
 
 
-LEAVES = {1: 3, 3: 5}
+LEAVING_STEPS = {1: 3, 3: 5}
 """The steps after which two of four jobs leave their group, by seed."""
 
 
 @pytest.fixture
-def four(make_job, monkeypatch):
+def four_jobs(make_job, monkeypatch):
     """Four jobs of 12 steps with one row per step. The job with seed 1 stops early, that with seed 3 fails."""
     is_done, row = token_trial.TokenTrial.is_done, token_trial.TokenTrial.row
 
     def failing(self, interval):
-        if self.job.seed == 3 and interval.step >= LEAVES[3]:
+        if self.job.seed == 3 and interval.step >= LEAVING_STEPS[3]:
             raise ValueError("no such data")
         return row(self, interval)
 
     def over(self, curve_row):
-        return (self.job.seed == 1 and curve_row["step"] >= LEAVES[1]) or is_done(self, curve_row)
+        return (self.job.seed == 1 and curve_row["step"] >= LEAVING_STEPS[1]) or is_done(self, curve_row)
 
     monkeypatch.setattr(token_trial.TokenTrial, "row", failing)
     monkeypatch.setattr(token_trial.TokenTrial, "is_done", over)
@@ -293,13 +296,13 @@ def _killed_save(step, count):
         [(1, 4), (2, 2), (4, 2), (6, 1), (8, 1)],
     ],
 )
-def test_an_interrupted_group_ends_bit_for_bit_like_an_uninterrupted_one(saved_at, four, folders):
-    expected = train_with_interruptions(four, folders, [])
+def test_an_interrupted_group_ends_bit_for_bit_like_an_uninterrupted_one(saved_at, four_jobs, folders):
+    expected = train_with_interruptions(four_jobs, folders, [])
     assert expected.keys() == {0, 1, 2}
-    for work in folders(four):
+    for work in folders(four_jobs):
         (work / NAME).unlink()
-    assert train_with_interruptions(four, folders, saved_at) == expected
-    ids = [job.id for job in four]
+    assert train_with_interruptions(four_jobs, folders, saved_at) == expected
+    ids = [job.id for job in four_jobs]
     histories = {seed: [(each["from_step"], each["ids"]) for each in bits[-1]] for seed, bits in expected.items()}
     assert histories[1] == [(0, ids)]
     assert histories[0] == histories[2] == [(0, ids), (3, [ids[0], *ids[2:]]), (5, ids[:3:2])]

@@ -21,25 +21,25 @@ from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 from sample_jobs import loop_arguments, mad_job
 
-AT_KINKS = dict(rel=3e-3, abs=1e-4)
+KINK_TOLERANCE = dict(rel=3e-3, abs=1e-4)
 """The tolerance of losses for labels with ReLU, at whose kink rounding errors grow."""
 SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_examples=8, num_test_examples=8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["S-cg-q-12o", "S", "R-cg-q-12o", "G-12!", "D-ka!"])
-def test_each_member_of_a_group_has_the_numbers_of_a_single_job(label, three, together, alone):
-    jobs = [dataclasses.replace(job, label=label) for job in three]
+def test_each_member_of_a_group_has_the_numbers_of_a_single_job(label, three_jobs, together, alone):
+    jobs = [dataclasses.replace(job, label=label) for job in three_jobs]
     for job, record in zip(jobs, together(jobs)):
-        assert_same_numbers(record, alone(job), LOSS if label[0] in "SD" else AT_KINKS)
+        assert_same_numbers(record, alone(job), LOSS if label[0] in "SD" else KINK_TOLERANCE)
         assert (record.details["group"], record.details["path"]) == (3, alone(job).details["path"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["KDA", "RWKV-7"])
-def test_recurrent_layers_of_a_group_work_in_blocks(label, three, together, alone, monkeypatch):
+def test_recurrent_layers_of_a_group_work_in_blocks(label, three_jobs, together, alone, monkeypatch):
     monkeypatch.setattr(recurrent_layer, "CHUNK", 4)
-    jobs = [dataclasses.replace(job, label=label, mixer={}) for job in three]
+    jobs = [dataclasses.replace(job, label=label, mixer={}) for job in three_jobs]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job))
         assert (record.details["group"], record.details["path"]) == (3, "chunked")
@@ -55,15 +55,15 @@ def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, toge
 
 
 @pytest.mark.slow
-def test_members_share_the_seconds_of_their_steps(three, together):
+def test_members_share_the_seconds_of_their_steps(three_jobs, together):
     began = time.monotonic()
-    seconds = [record.details["seconds"] for record in together(three)]
+    seconds = [record.details["seconds"] for record in together(three_jobs)]
     assert 0 < sum(seconds) <= time.monotonic() - began
 
 
 @pytest.mark.slow
-def test_gradients_are_accumulated_over_parts_of_a_batch(three, together, alone):
-    for job, record in zip(three, together(three, micro_batch=6)):
+def test_gradients_are_accumulated_over_parts_of_a_batch(three_jobs, together, alone):
+    for job, record in zip(three_jobs, together(three_jobs, micro_batch=6)):
         assert_same_numbers(record, alone(job, micro_batch=6))
 
 
@@ -97,7 +97,7 @@ def test_the_loss_of_a_group_computes_logits_only_for_counted_targets(make_job, 
 
 
 @pytest.mark.slow
-def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
+def test_language_models_train_in_groups(tiny, corpus, folders, without_times):
     jobs = [tiny.make_job(corpus, seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-2), (1, 3e-3))]
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}  # parts of unequal size; gradients are clipped
     stacked = loop.train(jobs, folders(jobs), lambda *_: None, **loop_arguments(stacking="always", **how))
@@ -106,14 +106,16 @@ def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
     separate = loop.train(jobs, folders(jobs), lambda *_: None, **loop_arguments(**how))
     for record, expected in zip(stacked, separate):
         assert record.details["group"] == 2 and "group" not in expected.details
-        for row, wanted in zip(untimed(record.curve), untimed(expected.curve), strict=True):
+        for row, wanted in zip(without_times(record.curve), without_times(expected.curve), strict=True):
             assert row == pytest.approx(wanted, rel=2e-3)
 
 
 @pytest.mark.slow
-def test_a_step_of_a_group_equals_adamw_of_each_member_to_rounding(three, folders):
+def test_a_step_of_a_group_equals_adamw_of_each_member_to_rounding(three_jobs, folders):
     """Weights and moments are compared after two steps, before rounding errors grow."""
-    stacked, separate = ([GroupMember(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
+    stacked, separate = (
+        [GroupMember(job, work, print) for job, work in zip(three_jobs, folders(three_jobs))] for _ in range(2)
+    )
     stack, plain = Stack(stacked), [PlainStep(member) for member in separate]
     for _ in range(2):
         losses, _ = stack([member.rate for member in stacked])
@@ -147,7 +149,7 @@ def test_other_families_train_in_groups(label, make_job, folders):
 
 
 @pytest.mark.slow
-def test_members_of_a_group_see_the_batches_of_single_jobs(three, together, folders, monkeypatch):
+def test_members_of_a_group_see_the_batches_of_single_jobs(three_jobs, together, folders, monkeypatch):
     seen, micro_batches = {}, token_trial.TokenTrial.micro_batches
 
     def spy(trial, step):
@@ -156,12 +158,12 @@ def test_members_of_a_group_see_the_batches_of_single_jobs(three, together, fold
             yield batch, share
 
     monkeypatch.setattr(token_trial.TokenTrial, "micro_batches", spy)
-    together(three)
+    together(three_jobs)
     stacked, seen = seen, {}
-    for work in folders(three):
+    for work in folders(three_jobs):
         (work / NAME).unlink()
-    loop.train(three, folders(three), lambda *_: None)
-    for job in three:
+    loop.train(three_jobs, folders(three_jobs), lambda *_: None)
+    for job in three_jobs:
         assert len(seen[job.id]) == 8
         for batch, expected in zip(stacked[job.id][-8:], seen[job.id], strict=True):
             assert all(map(torch.equal, batch, expected))
@@ -175,11 +177,11 @@ def test_a_group_of_one_is_the_plain_step_bit_for_bit(make_job, together, alone)
 
 
 @pytest.mark.slow
-def test_kept_weights_are_those_of_each_member(three, together, folders):
+def test_kept_weights_are_those_of_each_member(three_jobs, together, folders):
     from madbench.training.checkpoints import load_model
 
-    together(three, keep_weights=True)
-    for job, work in zip(three, folders(three)):
+    together(three_jobs, keep_weights=True)
+    for job, work in zip(three_jobs, folders(three_jobs)):
         model, saved = load_model(work / "keep" / "weights.safetensors")
         assert saved == job
         scores = token_trial.evaluate(

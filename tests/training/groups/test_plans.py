@@ -17,13 +17,13 @@ from madbench.training.stack import groups_of, shape_of
 
 
 @pytest.mark.slow
-def test_jobs_that_cannot_share_a_step_train_one_after_another_with_a_warning(three, together, alone, monkeypatch):
+def test_jobs_that_cannot_share_a_step_train_one_after_another_with_a_warning(three_jobs, together, alone, monkeypatch):
     monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     warnings = set()
-    records = together(three, lambda job, progress: warnings.add(progress.get("warning")))
+    records = together(three_jobs, lambda job, progress: warnings.add(progress.get("warning")))
     assert warnings == {None, "3 jobs cannot train as one: TrainingError: 15 tokens are too many for a dense path"}
-    assert [record.curve for record in records] == [alone(job).curve for job in three]
+    assert [record.curve for record in records] == [alone(job).curve for job in three_jobs]
 
 
 def test_groups_are_consecutive_jobs_of_equal_shape_and_of_similar_size(make_job):
@@ -57,13 +57,13 @@ class FakeStep:
 
 
 @pytest.fixture
-def measure(three, folders, monkeypatch, tmp_path):
+def measure(three_jobs, folders, monkeypatch, tmp_path):
     """``measure({number of members: seconds})``: whether three members train together, and the measured numbers."""
     clock, made = [0.0], []
     monkeypatch.setattr(measured.time, "process_time", lambda: clock[0])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", 2.0)
-    members = [GroupMember(job, work, print) for job, work in zip(three, folders(three))]
+    members = [GroupMember(job, work, print) for job, work in zip(three_jobs, folders(three_jobs))]
 
     def call(seconds, folder=tmp_path / "measured"):
         made.clear()
@@ -112,14 +112,14 @@ def test_a_measurement_that_cannot_be_stored_is_still_used(measure, tmp_path):
 
 
 @pytest.mark.slow
-def test_measuring_step_times_does_not_change_the_results(three, folders, alone, monkeypatch):
+def test_measuring_step_times_does_not_change_the_results(three_jobs, folders, alone, monkeypatch):
     monkeypatch.setattr(measured, "WORTHWHILE_SECONDS", 0)
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)
     for share in (0, math.inf):  # never faster, always faster
         monkeypatch.setattr(measured, "FASTER", share)
-        records = loop.train(three, folders(three), lambda *_: None, options=LoopOptions(stacking="measured"))
-        for job, record in zip(three, records):
+        records = loop.train(three_jobs, folders(three_jobs), lambda *_: None, options=LoopOptions(stacking="measured"))
+        for job, record in zip(three_jobs, records):
             assert ("group" in record.details) == (share > 0)
             assert_same_numbers(record, alone(job))
-        for work in folders(three):
+        for work in folders(three_jobs):
             (work / NAME).unlink(missing_ok=True)

@@ -59,7 +59,7 @@ def train(mixer, x):
     return y, *torch.autograd.grad(y.float().square().sum(), tuple(mixer.parameters()))
 
 
-def trained_exactly(mixer, x):
+def train_in_float64(mixer, x):
     """Like ``train``, but in float64 on the dense path."""
     mixer.double().path = "dense"
     y = mixer(x.double())
@@ -87,7 +87,7 @@ def test_a_mixer_under_autocast_is_as_near_float64_as_dense_and_compiles_to_one_
     results, compiled = train(mixer, x), train(torch.compile(mixer, fullgraph=True), x)
     mixer.path = "dense"
     usual = train(mixer, x)
-    exact = trained_exactly(mixer, x)
+    exact = train_in_float64(mixer, x)
     allowed = torch.clamp(2 * distances(usual, exact), min=2e-2)
     allowed[0] = 2e-2  # of the output
     for found in (results, compiled):
@@ -101,7 +101,7 @@ def test_a_mixer_in_float32_is_near_float64(label):
     x = torch.randn(2, 129, 64, device="cuda")
     y = mixer(x)
     found = (y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters())))
-    exact = trained_exactly(mixer, x)
+    exact = train_in_float64(mixer, x)
     assert (distances(found, exact) < 2e-3).all(), distances(found, exact)
 
 

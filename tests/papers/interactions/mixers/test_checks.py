@@ -64,7 +64,7 @@ def test_rotary_angles_rounded_to_bfloat16_are_caught(label, monkeypatch):
 
 
 @functools.cache
-def sampled():
+def sampled_labels():
     draw = random.Random(0)
     return [*draw.sample(all_labels_of("ha"), 20)[:1], *draw.sample(all_labels_of("hfa"), 20)[:2]]
 
@@ -72,7 +72,7 @@ def sampled():
 @pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_every_check_of_a_sampled_label_holds(i):
-    assert_all_hold(sampled()[i])
+    assert_all_hold(sampled_labels()[i])
 
 
 @pytest.mark.slow

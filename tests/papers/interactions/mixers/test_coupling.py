@@ -20,7 +20,7 @@ def tuples_of(row, length, degree, tuples, causal):
     return [tokens for tokens in found if not causal or max(tokens) <= row]
 
 
-def written_out(coupling, x, orders, product):
+def explicit_sum(coupling, x, orders, product):
     """The explicit sums of matrices (Def. 5.1) and of tensors (Def. 6.1), the latter index by index."""
     length, width = x.shape
     rows = []
@@ -69,7 +69,7 @@ def test_every_path_and_decoding_equal_the_explicit_sum(name, causal):
             parameter.normal_(generator=generator)
     x = torch.randn(4, 2, generator=generator).double().requires_grad_()
     orders = [order for order in case.get("orders", (1,)) for _ in range(2 // len(case.get("orders", (1,))))]
-    expected = written_out(coupling, x, orders, case.get("product", False))
+    expected = explicit_sum(coupling, x, orders, case.get("product", False))
     variables = (x, *coupling.parameters())
     expected_gradients = torch.autograd.grad(expected.square().sum(), variables)
     for path in ("reference", "dense", "chunked"):

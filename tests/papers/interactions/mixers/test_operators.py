@@ -113,10 +113,10 @@ def assert_every_path_is(mixer, written_out, tokens):
             torch.testing.assert_close(gradient, of_expected, rtol=0, atol=1e-11 * max(largest, 1))
     if mixer.causal:
         with torch.no_grad():
-            torch.testing.assert_close(decoded(mixer, x), expected.detach(), rtol=0, atol=1e-11)
+            torch.testing.assert_close(decode_by_steps(mixer, x), expected.detach(), rtol=0, atol=1e-11)
 
 
-def decoded(mixer, x, **how):
+def decode_by_steps(mixer, x, **how):
     cache, rows = None, []
     for token in x:
         row, cache = mixer.step(token[None], cache, **how)
@@ -215,7 +215,7 @@ def test_sliding_steps_equal_a_fresh_window(label):
     torch.manual_seed(0)
     mixer, x = build(label, 16, 3).double(), torch.randn(5, 16).double()
     with torch.no_grad():
-        torch.testing.assert_close(decoded(mixer, x, slide=True)[-1], mixer(x[None, 2:])[0, -1])
+        torch.testing.assert_close(decode_by_steps(mixer, x, slide=True)[-1], mixer(x[None, 2:])[0, -1])
 
 
 def test_a_single_visible_tuple_has_all_the_weight_at_any_score():
@@ -232,10 +232,10 @@ def test_a_single_visible_tuple_has_all_the_weight_at_any_score():
 @pytest.mark.parametrize("label", ["hfa:L2-p", "ha:L3"])
 def test_linear_labels_refuse_to_slide(label):
     mixer, x = build(label, 16, 3), torch.randn(4, 16)
-    decoded(mixer, x[:3], slide=True)
+    decode_by_steps(mixer, x[:3], slide=True)
     with pytest.raises(TrainingError, match="cannot forget a token after max_len = 3"):
-        decoded(mixer, x, slide=True)
-    decoded(mixer, x)
+        decode_by_steps(mixer, x, slide=True)
+    decode_by_steps(mixer, x)
 
 
 @pytest.mark.parametrize("label", ["hfa:3-p", "hfa:L2", "ha:3-p", "ha:L3u-p-q", "hfa:2w-q"])
@@ -354,7 +354,7 @@ def test_a_prompt_beyond_the_window_slides(label):
     mixer, x = build(label, 16, 3).double(), torch.randn(5, 16).double()
     with torch.no_grad():
         rows, _ = mixer.prefill(x[None], slide=True)
-        torch.testing.assert_close(rows[0], decoded(mixer, x, slide=True))
+        torch.testing.assert_close(rows[0], decode_by_steps(mixer, x, slide=True))
 
 
 def test_prompts_that_cannot_be_decoded_are_errors():
