@@ -14,6 +14,7 @@ import pytest
 
 import madbench
 from conftest import forget_installed
+from madbench.config import TASKS
 from madbench.jobs import Record
 from madbench.training import cost
 from sample_jobs import mad_job
@@ -257,6 +258,18 @@ def test_a_broken_suite_paper_or_module_is_listed_with_the_reason(main, broken_p
     rows = json.loads(main("ls", f"{kind}s", "-f", "json").stdout)
     (problem,) = [row["problem"] for row in rows if "problem" in row]
     assert f"{kind} 'bad'" in problem and reason in problem and len(rows) > 1
+
+
+@pytest.mark.slow
+def test_a_task_of_a_broken_suite_has_the_reason_of_the_suite(main, install):
+    install({"bad_suite.py": "import no_such_module_at_all\n"}, GROUPS["suite"], "bad = bad_suite:SUITE", name="bad")
+    source = "from madbench.tasks.compression import Compression\nclass Task(Compression):\n    suite = 'bad'\n"
+    settings = (TASKS / "compression.yaml").read_text().replace("task: compression", "task: its_task")
+    files = {"its_task.py": source, "its_task.yaml": settings}
+    install(files, ALL_GROUPS["task"], "its_task = its_task:Task", name="its_task")
+    for words in (["run", "S", "-t", "its_task"], ["table", "-t", "its_task"], ["run", "S", "-t", "bad/its_task"]):
+        ended = main(*words)
+        assert ended.code == 2 and "No module named 'no_such_module_at_all'" in ended.stderr, ended.stderr
 
 
 @pytest.fixture
