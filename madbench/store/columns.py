@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from madbench.config import PAPERS, TASKS, VARIANTS, Override
 from madbench.errors import ConfigError, MadbenchError
@@ -200,29 +200,40 @@ def entry_of(job: Job, record: Record) -> IndexEntry:
     key = repr((is_known, decided_by))
     if key not in _BELONGS_TO:
         _BELONGS_TO[key] = _belongs_to(job, is_known)
+    code = _code_columns(job, record) if is_known else _CodeColumns(is_present=0, is_over_budget=0, code="")
     return IndexEntry(
-        job.suite,
-        job.task,
-        setting,
-        job.label,
-        job.seed,
-        *_BELONGS_TO[key],
-        job.fidelity,
-        job.budget,
-        job.training.precision,
-        corpus.digest if corpus else "",
-        " ".join(filter(None, [job.family, job.task_source])),
-        int(is_known),
-        *(_code_columns(job, record) if is_known else (0, 0, "")),
+        suite=job.suite,
+        task=job.task,
+        setting=setting,
+        label=job.label,
+        seed=job.seed,
+        fidelity=job.fidelity,
+        budget=job.budget,
+        precision=job.training.precision,
+        corpus=corpus.digest if corpus else "",
+        source=" ".join(filter(None, [job.family, job.task_source])),
+        is_known=int(is_known),
+        **_BELONGS_TO[key],
+        **code,
     )
 
 
-def _code_columns(job: Job, record: Record) -> tuple[int, int, str]:
+class _CodeColumns(TypedDict):
+    is_present: int
+    is_over_budget: int
+    code: str
+
+
+def _code_columns(job: Job, record: Record) -> _CodeColumns:
     """The values of ``is_present``, ``is_over_budget`` and ``code`` of a run whose ``is_known`` is 1."""
     is_present = label_identity(job.label) == job.family
     code = run_code(job, record.details)
     is_over = factors_of_text(job.label).get("budget") == "over"
-    return int(is_present), int(is_over), json.dumps([code.state, code.what, code.is_recorded])
+    return {
+        "is_present": int(is_present),
+        "is_over_budget": int(is_over),
+        "code": json.dumps([code.state, code.what, code.is_recorded]),
+    }
 
 
 def _is_known(job: Job) -> bool:
@@ -233,10 +244,19 @@ def _is_known(job: Job) -> bool:
     return job.task in suite_of(job).tasks() and not task_problem(job.task)
 
 
-_BELONGS_TO: dict[str, tuple[str, str, str, str, str, str]] = {}
+class _ProfileColumns(TypedDict):
+    profile: str
+    changes: str
+    in_profiles: str
+    untrained: str
+    published: str
+    protocol: str
 
 
-def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]:
+_BELONGS_TO: dict[str, _ProfileColumns] = {}
+
+
+def _belongs_to(job: Job, is_known: bool) -> _ProfileColumns:
     """The values of the fields from ``profile`` to ``protocol`` of an :class:`IndexEntry`, for a job.
 
     ``is_known`` is the field of this name. If it is false, ``in_profiles``, ``untrained`` and ``published`` are empty.
@@ -249,12 +269,21 @@ def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]
             profile, changes = (" ".join(exact), ()) if exact else suite.nearest(job)
             places = {name: JobInProfile.of(suite.shipped()[name], job) for name in exact if is_known}
             in_profiles = {name: vars(place) for name, place in places.items() if place}
-            texts = ("", "", "")
+            columns = _ProfileColumns(
+                profile=profile,
+                changes=" ".join(map(str, changes)),
+                in_profiles="",
+                untrained="",
+                published="",
+                protocol=protocol_id(suite, job),
+            )
             if in_profiles:
                 shipped = [suite.shipped()[name] for name in in_profiles]
-                texts = json.dumps(in_profiles), _untrained_json(suite, job), _published_json(job.label, shipped)
-            return profile, " ".join(map(str, changes)), *texts, protocol_id(suite, job)
-    return "", "", "", "", "", ""
+                columns["in_profiles"] = json.dumps(in_profiles)
+                columns["untrained"] = _untrained_json(suite, job)
+                columns["published"] = _published_json(job.label, shipped)
+            return columns
+    return _ProfileColumns(profile="", changes="", in_profiles="", untrained="", published="", protocol="")
 
 
 def _published_json(label: str, profiles: Sequence[Profile]) -> str:
