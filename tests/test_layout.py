@@ -69,7 +69,6 @@ def imported_modules(path: Path) -> set[str]:
     return modules
 
 
-@pytest.mark.slow
 def test_no_room_imports_a_room_below_it():
     upward = {}
     for name, path in MODULES.items():
@@ -88,7 +87,6 @@ def test_the_page_lists_the_rooms_in_the_order_of_imports():
     assert [set(start.split(", ")) for start in starts] == ROOMS
 
 
-@pytest.mark.slow
 def test_modules_have_no_circular_imports():
     """Except labels, whose errors name other families, and the command line, whose verbs name each other."""
     known = {name: {module for module in imported_modules(path) if module != name} for name, path in MODULES.items()}
