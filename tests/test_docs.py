@@ -245,7 +245,7 @@ def test_the_glossary_defines_each_core_noun_in_one_sentence():
 
 
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
-def test_every_row_of_a_paper_s_items_has_five_cells(name):
+def test_every_row_of_a_papers_items_has_five_cells(name):
     """A title such as "|T| = c" adds none."""
     page = load_script("filled").fill(TEXTS[f"docs/pages/papers/{name}.md"], Path("papers", f"{name}.md"))
     rows = [row for row in page[page.index("| Item |") :].splitlines() if row.startswith("|")]

@@ -102,7 +102,7 @@ def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(sweep
 
 
 @pytest.mark.slow
-def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(sweep_tables, tmp_path):
+def test_published_numbers_are_only_below_unchanged_labels_of_a_comparable_profile(sweep_tables, tmp_path):
     rows = [{"label": "S"}, {"label": "S", "training.epochs": 3}]
     profile = tmp_path / "whole.yaml"
     profile.write_text(

@@ -155,7 +155,7 @@ def test_the_correction_for_many_claims_stays_within_a_paper():
     assert {record["paper"] for record in table.json_rows()} == set(tested)
 
 
-def test_a_report_has_one_heading_per_paper_and_each_claim_an_id_of_its_own():
+def test_a_report_has_one_heading_per_paper_and_one_id_per_claim():
     own = replace(BY_NAME["lag"], published_by="")
     found = findings_by_paper(None, {"hypermlp": CLAIMS, "other": [own]})
     claims = page_claims(findings_table(found))

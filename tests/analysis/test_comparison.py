@@ -35,7 +35,7 @@ def test_a_comparison_has_the_difference_interval_and_p_of_the_test_over_seeds()
     assert turned.verdict == "lower" and turned.difference.estimate == -row.difference.estimate
 
 
-def test_notes_speak_of_lower_values_only_where_a_column_has_them():
+def test_notes_explain_lower_is_better_only_if_a_column_needs_it():
     values = {"S": [50.0, 51.0, 52.0], "R": [60.0, 62.0, 61.0]}
     assert "Lower is better" not in comparison_table("S", ["R"], frame_of_scores(values)).notes
 
@@ -48,7 +48,7 @@ def budget_text(**ratios: float) -> str:
     return comparison_table(baseline, others, frame).caption.partition("p: Holm-corrected.")[2]
 
 
-def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
+def test_a_caption_names_labels_with_another_budget_than_the_baseline():
     text = " Budgets differ: R 1.230, S 1.000 times the parameters of softmax attention."
     assert budget_text(S=1.0, R=1.23) == text
     assert budget_text(S=1.0, R=1.23, G=0.99) == text  # the third is matched

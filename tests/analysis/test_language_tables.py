@@ -203,7 +203,7 @@ def test_thresholds_must_be_losses_and_differ(language_run, language_table, thre
         language_table([language_run("S")], thresholds=thresholds)
 
 
-def test_a_protocol_is_named_by_the_nearest_profile_and_what_is_changed(language_run, language_table):
+def test_a_protocol_is_named_by_the_nearest_profile_and_its_overrides(language_run, language_table):
     profile = LANGUAGE.Profile.load("tiny", ["training.steps=600", "model.n_head=4"])
     run = language_run("S", model=profile.model_config(), training=profile.training_config("float32"))
     protocol = language_protocol(run)
@@ -235,7 +235,7 @@ def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run, la
         assert list(rows(table)) == ["G-cg-q-12o"] and "Not comparable with the paper" in table.notes
 
 
-def test_the_papers_thresholds_hold_where_its_rows_are_shown(language_run, language_table):
+def test_tables_with_published_rows_use_the_papers_thresholds(language_run, language_table):
     assert "to 3.0" in language_table([language_run("S", [4.0], **PAPER)]).text_rows()[0]
     assert "to 4.1" in language_table([language_run("S", [4.0])]).text_rows()[0]
 

@@ -220,7 +220,7 @@ def values_of(outcomes) -> dict[int, float]:
     return dict(zip(scores.seed, scores.value.round(6)))
 
 
-def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
+def test_the_first_seed_chooses_the_rate_for_the_others_and_is_not_reported():
     runs = [finished_run(0, 0.1, 0.4, 0.9), finished_run(0, 0.2, 0.5, 0.1)]
     runs += [finished_run(seed, rate, 0.5 + rate, 0.3 + rate) for seed in (1, 2) for rate in (0.1, 0.2)]
     runs += [finished_run(3, 0.1, 0.99, 0.99), finished_run(3, 0.2, 0.2, 0.2)]  # its own best would be the other rate

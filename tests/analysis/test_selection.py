@@ -192,7 +192,7 @@ def test_the_error_on_one_missing_label_has_the_command_that_trains_it(fill, sel
         select_runs(labels=["R-c"], overrides=["training.epochs=7"])
 
 
-def test_diverged_runs_are_counted_among_those_that_ended(store):
+def test_diverged_runs_count_as_ended_runs(store):
     first, second, third, *_ = MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=MAD_TASKS)
     store.finish(first, Record("diverged"))
     store.finish(second, Record("finished", METRICS))
@@ -201,7 +201,7 @@ def test_diverged_runs_are_counted_among_those_that_ended(store):
 
 
 @pytest.mark.parametrize("sizes, count", [([1, 1], 0), ([3, 3], 0), ([3, 1], 1)])
-def test_runs_that_shared_steps_beside_runs_that_did_not_are_noted(store, sizes, count):
+def test_a_note_says_that_only_some_runs_shared_steps(store, sizes, count):
     jobs = MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=MAD_TASKS)
     for job, size in zip(jobs, sizes):
         store.finish(job, Record("finished", METRICS, details={"group": size} if size > 1 else {}))

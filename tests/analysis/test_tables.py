@@ -292,7 +292,7 @@ def test_a_terminal_of_80_columns_shows_every_number_in_full():
     assert "…" not in text
 
 
-def test_latex_escapes_what_tex_reads():
+def test_latex_escapes_special_characters():
     about = r"d_model 64 & 50%, {a: #1}, $x^2$ ~ C:\runs, <mean ±1>"
     made = replace(table(*complete(), {"label": "R-12o!"}, tasks=MAD_TASKS, about=about), shows_notes=True)
     text = made.to_latex()
@@ -421,7 +421,7 @@ def test_no_label_is_best_on_a_task_that_none_has_learned():
     assert not any(marks_of(made).values())
 
 
-def test_rows_are_sorted_by_a_column_best_first_and_those_without_it_last():
+def test_rows_are_sorted_best_first_and_rows_without_a_value_last():
     rows = [
         *seeds_of("S", "compression", 50.0, budget_ratio=0.9),
         {"label": "R", "column": "compression"} | DIVERGED,

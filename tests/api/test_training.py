@@ -165,7 +165,7 @@ def test_times_failures_and_gpus_have_the_forms_of_the_command_line_and_of_pytho
 
 
 @pytest.mark.slow
-def test_jobs_run_where_on_says(tmp_path, fake_executor, monkeypatch):
+def test_the_argument_on_chooses_the_executor(tmp_path, fake_executor, monkeypatch):
     called = []
 
     def executor_of(on, device, slots):

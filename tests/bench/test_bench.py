@@ -79,7 +79,7 @@ def test_a_path_that_computes_something_else_has_no_time(plant):
 
 
 @pytest.mark.slow
-def test_wrong_gradients_alone_are_noticed(monkeypatch):
+def test_wrong_gradients_are_found_even_if_the_output_is_right(monkeypatch):
     make = mixer.make
 
     def broken(label, shape, setup, path="auto", n_head=2):
@@ -185,7 +185,7 @@ def test_flops_of_gpt2_small_without_output_are_the_paper_s():
     assert linear_maps / 1e6 == pytest.approx(169.87, abs=0.1)
 
 
-def test_the_flops_of_table5_in_the_paper_s_definition_are_the_published_ones():
+def test_the_flops_of_table5_in_the_papers_definition_are_the_published_ones():
     published = {name: row["fwd_mflop_per_token"] for name, row in language.published_rows().items()}
     for name in ("S flash", "S naive"):
         assert language.paper_flops_per_token(name, "S", 12) / 1e6 == pytest.approx(published[name], rel=1.2e-3)
@@ -236,7 +236,7 @@ def test_every_kind_of_mixer_of_a_hybrid_is_checked_before_its_training_is_timed
 
 
 @pytest.mark.slow
-def test_training_is_timed_on_the_tasks_of_a_length_and_says_what_is_compiled(monkeypatch):
+def test_training_is_timed_on_tasks_of_a_length_and_states_what_is_compiled(monkeypatch):
     compiled = []
     monkeypatch.setattr(training, "step_of", lambda members, compiles: compiled.append(compiles) or step_of(members))
     for setup in (SETUP, dataclasses.replace(SETUP, compiles=True)):

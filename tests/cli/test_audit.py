@@ -111,7 +111,7 @@ def test_auditing_a_profile_against_itself_is_refused(fill, refuse, tiny, tmp_pa
 
 
 @pytest.mark.slow
-def test_labels_on_which_a_profile_was_chosen_are_left_out_of_its_own_columns_alone(
+def test_labels_used_to_choose_a_profile_are_left_out_only_of_its_own_columns(
     fill, fill_language, audit_records, tiny, tmp_path
 ):
     path = tmp_path / "chosen.yaml"

@@ -140,7 +140,7 @@ SETTINGS = "@dataclasses.dataclass(frozen=True)\nclass Settings:\n    "
         ("Settings = 3\n", "Settings"),
     ],
 )
-def test_a_family_whose_settings_cannot_be_made_is_broken(main, install, settings, reason):
+def test_a_family_whose_settings_raise_an_error_is_broken(main, install, settings, reason):
     source = WHOLE_FAMILY.format(settings=settings, labels="return ()")
     module = f"bad_settings_{abs(hash(settings))}"
     install({f"{module}.py": source}, "madbench.families", f"bad = {module}:FAMILY")

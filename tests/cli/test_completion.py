@@ -143,7 +143,7 @@ def test_completion_of_sort_offers_the_columns_of_the_table(complete, fill, fill
 
 
 @pytest.mark.slow
-def test_steps_to_a_loss_are_columns_where_losses_are_named(complete, fill_language):
+def test_completion_of_sort_offers_columns_of_the_given_thresholds(complete, fill_language):
     fill_language("S", [3.0, 2.0])
     line = "madbench table -t language_model"
     assert complete("madbench table R -t language_model --sort ") == []  # it has no runs
@@ -151,7 +151,7 @@ def test_steps_to_a_loss_are_columns_where_losses_are_named(complete, fill_langu
     assert complete(f"{line} --thresholds 2.5,2.25 --sort steps_to_2.2") == ["steps_to_2.25"]
 
 
-def test_paths_of_a_benchmark_are_those_of_its_labels(complete, main):
+def test_completion_of_paths_offers_those_of_the_labels(complete, main):
     usual = complete("madbench bench --paths ")
     assert {"auto", "reference", "dense", "tiled"} <= set(usual)
     assert complete("madbench bench S mixers --paths s") == ["sdpa"]

@@ -154,7 +154,7 @@ def test_every_figure_with_intervals_is_tested_here():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE_OF_ROW)
-def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, effects):
+def test_intervals_of_a_figure_equal_those_of_the_samples(name, results, samples, effects):
     frame = figure_frame(name, results)
     known = 0
     for row in frame.itertuples():
@@ -223,7 +223,7 @@ QUICK_LABELS = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q
 
 
 @pytest.mark.slow
-def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samples):
+def test_numbers_of_a_table_in_json_and_csv_equal_those_of_the_samples(shown, samples):
     of_json = json.loads(shown("table", "--format", "json"))["cells"]
     of_csv = pd.read_csv(io.StringIO(shown("table", *QUICK_LABELS, "--format", "csv"))).to_dict("records")
     for records, fewest in ((of_json, 100), (of_csv, 35)):
@@ -242,7 +242,7 @@ def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samp
 
 
 @pytest.mark.slow
-def test_numbers_of_the_language_table_are_those_of_the_samples(shown, samples):
+def test_numbers_of_the_language_table_equal_those_of_the_samples(shown, samples):
     records = json.loads(shown("table", "-t", "language_model", "--format", "json"))["cells"]
     compared = [row for row in records if row["task"] in samples]
     assert {row["task"] for row in compared} >= set(LOSSES)
@@ -259,7 +259,7 @@ def rows_of(html: str) -> list[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["table", "report"])
-def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, report):
+def test_half_widths_on_the_report_page_equal_those_of_the_samples(verb, shown, samples, report):
     html = (
         shown("table", *QUICK_LABELS, "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
     )

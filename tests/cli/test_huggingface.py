@@ -94,7 +94,7 @@ def test_a_model_saved_a_second_time_opens_with_equal_outputs(folder, tmp_path):
     assert half(IDS).logits.dtype == torch.bfloat16
 
 
-def test_padding_on_the_right_changes_nothing_before_it_and_on_the_left_is_refused(folder):
+def test_padding_on_the_right_changes_no_logits_and_on_the_left_is_refused(folder):
     theirs, mask = open_model(folder), torch.ones_like(IDS)
     mask[0, 7:] = 0
     padded = IDS.masked_fill(mask == 0, 256)

@@ -47,7 +47,7 @@ class Box:
     given: tuple[str, ...] = ()
 
 
-def test_a_group_knows_which_of_its_options_were_given_even_with_the_default():
+def test_an_option_group_knows_which_options_were_given_explicitly():
     def verb(*, box: Box, seed: Annotated[int, option("Seed.")] = 1) -> None:
         print(*box.given)
 

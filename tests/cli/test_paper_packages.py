@@ -82,7 +82,7 @@ def test_a_measure_without_the_base_class_or_a_required_method_is_refused(outsid
         measure_of(item)
 
 
-def test_files_of_a_paper_are_looked_up_beside_it_before_the_working_folder(outside):
+def test_files_of_a_paper_are_found_in_its_folder_before_the_working_folder(outside):
     Path("few.yaml").write_text("description: another\nlabels: [S-p]\n")
     Path("beside.yaml").write_text(profile_text(learning_rates=[5e-3]))
     item = load_paper("sets").item("a")
@@ -97,7 +97,7 @@ def test_a_set_of_a_paper_whose_name_is_taken_is_refused(outside):
     assert len(expand(["@table1"])) == 33
 
 
-def test_every_set_and_profile_of_a_shipped_paper_has_a_name_of_its_own():
+def test_sets_and_profiles_of_shipped_papers_have_unique_names():
     for folder in paper_folders().values():
         for path in folder.glob("variants/*.yaml"):
             assert available_sets()[path.stem] == path

@@ -107,7 +107,7 @@ def test_a_name_too_long_for_the_file_system_is_named(verb, main):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
-def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
+def test_a_folder_in_place_of_an_output_file_is_refused_by_name(main, fill, tiny):
     fill(["S", "R"], seeds=(0, 1, 2))
     Path("taken").mkdir()
     ended = main("report", "--profile", tiny, "-t", "compression", "-o", "taken")

@@ -272,7 +272,7 @@ def test_run_refuses_wrong_arguments_before_it_writes_a_file(main, tmp_path, wor
 
 
 @pytest.mark.parametrize("place", ["a file/results", "/proc/results"])
-def test_a_results_folder_that_cannot_be_made_is_an_error(main, tiny, tmp_path, place):
+def test_a_results_folder_that_cannot_be_created_is_an_error(main, tiny, tmp_path, place):
     (tmp_path / "a file").touch()
     refused = main("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", place)
     assert refused.code == 2 and refused.stdout == ""
@@ -293,7 +293,7 @@ def disk(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pages_left", [0, 2])
-def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, pages_left):
+def test_a_full_disk_is_an_error_and_stored_runs_remain(main, tiny, disk, pages_left):
     """Without a free page the store does not open. With two free pages it opens, but the run does not fit."""
     store = Store.open(disk)
     (disk / "filling").write_bytes(bytes((16 - pages_left) * 4096 - (0 if pages_left else 1)))

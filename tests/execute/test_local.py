@@ -74,7 +74,7 @@ def test_a_second_call_trains_only_missing_jobs(fake, store, tmp_path):
     assert results(store) == {job.seed: fake.expected(job) for job in [*jobs, flaky]}
 
 
-def test_nothing_is_started_when_nothing_is_missing(fake, store, monkeypatch):
+def test_no_worker_starts_if_no_job_is_missing(fake, store, monkeypatch):
     job = fake.make_job(0)
     store.finish(job, fake.expected(job))
     monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
@@ -193,7 +193,7 @@ def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
 
 
 @pytest.mark.slow
-def test_a_store_error_stops_the_sweep_and_keeps_what_is_there(fake, store):
+def test_a_store_error_stops_the_sweep_and_keeps_stored_runs(fake, store):
     stored, *others = (fake.make_job(seed, steps=2, held_at=1, marker="never") for seed in range(3))
     store.finish(stored, fake.expected(stored))
     jobs = [stored, fake.make_job(9, trouble="disk full"), *others]

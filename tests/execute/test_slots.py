@@ -47,7 +47,7 @@ def test_jobs_of_all_suites_share_single_threaded_slots_longest_first():
     assert flops == sorted(flops, reverse=True)
 
 
-def test_a_job_longer_than_all_others_together_has_all_cores():
+def test_a_job_longer_than_all_others_together_gets_all_cores():
     jobs, long = mad("compression"), text(24_000)
     assert plan_batches([*jobs, long], "cpu") == [JobBatch(jobs, 1, 1), JobBatch([long], 1, 2)]
     assert plan_batches([long], "cpu") == [JobBatch([long], 1, 2)]

@@ -187,7 +187,7 @@ def test_a_single_language_model_uses_all_free_cores(both, executor, monkeypatch
     ]
 
 
-def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
+def test_threads_are_refused_if_they_have_no_effect(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*cpus_per_job: 2"):
         plan_experiment(tmp_path).execute(options=RunOptions(executor=StandIn(), threads=2))
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):

@@ -113,7 +113,7 @@ def test_the_family_defines_the_neighbourhood_of_a_label(install_numbers_family)
     assert expand(["~num:1"]) == ["num:1", "num:2"]
 
 
-def test_labels_differ_in_factors_and_those_of_two_families_also_in_the_family(install_numbers_family):
+def test_labels_of_two_families_also_differ_in_the_factor_family(install_numbers_family):
     assert differing_factors(parse("num:1"), parse("num:2")) == ("parity",)
     assert differing_factors(parse("num:1"), parse("num:3")) == ()
     assert differing_factors(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")

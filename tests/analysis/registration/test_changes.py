@@ -105,7 +105,7 @@ def test_a_value_that_changed_makes_verdicts_provisional(name, file_with_runs, j
 
 
 @pytest.mark.slow
-def test_a_published_file_that_was_edited_is_noticed(judge_complete, loaded_registration, papers):
+def test_an_edited_file_of_published_numbers_is_named(judge_complete, loaded_registration, papers):
     folder = papers / "hypermlp"
     text = (folder / "table1.csv").read_text(encoding="utf-8")
     (folder / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
@@ -171,7 +171,7 @@ def test_a_registered_claim_that_is_no_longer_there_is_named(loaded_registration
         ("quantities", (LOSS,)),
     ],
 )
-def test_a_changed_line_of_a_claim_is_noticed(field, value, path, tmp_path):
+def test_a_changed_field_of_a_claim_is_named_but_not_its_wording(field, value, path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     assert changed_claims(found) == []
     (claim,) = found.claims

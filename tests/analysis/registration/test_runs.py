@@ -90,7 +90,7 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ended", "is_early"), [(-1, True), (0, False), ("", True), ("soon", True)])
-def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(ended, is_early, stored, file_with_runs):
+def test_a_run_without_an_end_time_counts_as_earlier_than_the_registration(ended, is_early, stored, file_with_runs):
     """The modification times of files are those of the import, so they are not used."""
     store, job = stored
     registered = datetime.strptime(json.loads(file_with_runs.read_text())["registered"], "%Y-%m-%d %H:%M:%S").replace(

@@ -27,7 +27,7 @@ def without_taps(allocation):
 
 @pytest.mark.parametrize("label", EXPECTED_RANKS)
 @pytest.mark.parametrize("place", range(3))
-def test_ranks_and_ratios_are_those_of_the_specification(label, place):
+def test_ranks_and_ratios_equal_those_of_the_specification(label, place):
     (d_model, n_head), expected = SIZES[place], EXPECTED_RANKS[label][place]
     strict = solve(label, d_model, n_head)
     assert (strict.r_qk, strict.r_vo, without_taps(strict)) == expected[:3]

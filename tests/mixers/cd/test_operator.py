@@ -19,7 +19,7 @@ def relative(given, expected):
 
 
 @pytest.mark.parametrize("budget", ("paper", "strict"))
-def test_the_parameters_are_those_of_the_allocation(budget):
+def test_the_parameters_equal_those_of_the_allocation(budget):
     for seed in range(60):
         label = random_label(seed)
         found = sum(parameter.numel() for parameter in build(label, 32, 8, budget=budget).parameters())
@@ -63,7 +63,7 @@ def test_decay_gates_start_in_their_documented_ranges():
     assert mixer.decay.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def test_the_setting_init_std_is_that_of_projections():
+def test_the_setting_init_std_applies_to_projections():
     torch.manual_seed(0)
     mixer = build("cd:exp-hz2-sum-c", 64, 8, budget="paper", init_std=0.5)
     for name, parameter in mixer.named_parameters():
@@ -116,7 +116,7 @@ def test_each_token_adds_the_stated_bytes_to_the_cache(randn):
 
 
 @pytest.mark.slow
-def test_flops_are_those_of_the_products_of_steps(randn):
+def test_flops_equal_those_of_matrix_products_in_steps(randn):
     """Torch's counter sees the matrix products of steps, but not gates of the state, taps, biases and gains."""
     for seed in range(40):
         mixer, x, cache, counted = build(random_label(seed), 16, 8, budget="paper"), randn(1, 5, 16).float(), None, 0
@@ -196,7 +196,7 @@ def test_large_queries_do_not_overflow_with_a_normalizing_sum(label, make_mixer,
 
 
 @pytest.mark.parametrize("readout", ("relu", "krelu", "id"))
-def test_powers_are_folded_into_the_keys_where_phi_allows_it(readout, make_mixer, randn):
+def test_powers_are_folded_into_the_keys_if_phi_allows_it(readout, make_mixer, randn):
     """1.5^300 is above the float32 range: coefficients without normalization overflow, and those with folded powers
     do not."""
     x = randn(1, 300, 8).float()

@@ -58,7 +58,7 @@ def test_the_caret_points_at_a_wrong_part_of_a_pattern(text, at, hint):
     assert hint in second and second.index("^") == first.index(text) + at
 
 
-def test_braces_and_sets_stand_in_patterns():
+def test_patterns_may_contain_braces_and_sets():
     assert expand(["{1,3}xKDA/{S,S-p}"]) == ["KDA/S", "KDA/S-p", "3xKDA/S", "3xKDA/S-p"]
     few = expand(["@quick"])
     assert expand(["3x@quick/KDA"]) == [f"3x{label}/KDA" for label in few]
@@ -195,7 +195,7 @@ def test_a_job_of_a_hybrid_is_counted_exactly():
 
 
 @pytest.mark.slow
-def test_memory_of_a_deep_hybrid_is_that_of_its_patterns():
+def test_estimated_memory_of_a_deep_hybrid_equals_that_of_the_whole():
     job = language_job()
     deep = dataclasses.replace(
         job, label="KDA/S-p", family=label_identity("KDA/S-p"), model=dataclasses.replace(job.model, n_layer=8)

@@ -317,7 +317,7 @@ def test_the_module_s_own_step_decodes(module):
 
 
 @pytest.mark.slow
-def test_a_run_says_before_training_that_a_module_is_not_matched(module):
+def test_a_run_warns_before_training_that_a_module_is_not_matched(module):
     for label in (f"my:{module}.Wide(width=3)", f"my:{module}.Ema"):  # named by the user, so their code may be imported
         build(label, 16, 8)
     labels = [f"my:{module}.Wide(width=3)", f"my:{module}.Ema", "S"]

@@ -38,7 +38,7 @@ def test_without_output_correction_the_inputs_equal_those_of_gated_deltanet():
 
 
 @torch.no_grad()
-def test_feedback_scales_what_is_removed_unless_p_has_length_one():
+def test_feedback_scales_the_removal_unless_p_has_length_one():
     layer, x = filled_mixer(lambda: build("Comba", 16, 9, n_head=2))
     p = layer.operator.rows(layer, x, None).dynamics.read
     share = layer.decay.sigmoid().view(2, 1)
@@ -61,16 +61,14 @@ class TestLibrary:
     pytestmark = NEEDS_LIBRARY
 
     @pytest.mark.parametrize("label", ["Comba", "Comba(unit)!"])
-    def test_state_dicts_and_initial_values_are_the_library_s(self, label):
+    def test_state_dicts_and_initial_values_equal_the_librarys(self, label):
         load_both_ways(label, theirs)
         layer = build(label, 32, 8, n_head=2)
         assert torch.equal(theirs(layer).decay, layer.decay) and torch.equal(theirs(layer).D, layer.D)
 
     @pytest.mark.parametrize("length", [1, 63, 64, 65])
     @pytest.mark.parametrize("is_unit", [True, False])
-    def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_plain_chunks(
-        self, length, is_unit, monkeypatch
-    ):
+    def test_outputs_and_states_equal_the_librarys_layer_with_its_plain_chunks(self, length, is_unit, monkeypatch):
         """The library's kernel normalizes p. Without that, it is the equation of the paper."""
         from fla.layers import comba
         from fla.ops.comba import naive
@@ -94,7 +92,7 @@ class TestLibrary:
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
         assert difference(cache.state, states[0]) < 1e-13
 
-    def test_the_library_s_plain_recurrence_is_another_operator_that_reads_after_the_decay(self):
+    def test_the_librarys_plain_recurrence_differs_because_it_reads_after_the_decay(self):
         from fla.ops.comba import naive
 
         layer, x = filled_mixer(lambda: build("Comba", 32, 65, n_head=2))

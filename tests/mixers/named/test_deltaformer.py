@@ -27,7 +27,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("length", [1, 7, 65, 130])
-    def test_the_layer_is_the_library_s_with_its_reference_for_the_kernel(self, label, length, monkeypatch):
+    def test_the_layer_equals_the_librarys_with_its_reference_for_the_kernel(self, label, length, monkeypatch):
         from fla.layers import deltaformer
         from fla.ops.deltaformer.naive import naive_deltaformer_attn
 

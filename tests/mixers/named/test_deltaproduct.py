@@ -53,7 +53,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("label", ["DeltaProduct", "DeltaProduct(n=3)", "DeltaProduct(ungated)"])
-    def test_outputs_and_states_are_those_of_the_library_s_recurrence(self, label):
+    def test_outputs_and_states_equal_the_librarys_recurrence(self, label):
         from fla.ops.gated_delta_product import naive
 
         layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))

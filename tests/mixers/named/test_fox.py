@@ -27,7 +27,7 @@ class TestLibrary:
 
         load_both_ways(f"FoX{arguments}!", theirs)
 
-    def test_outputs_are_those_of_the_library_s_reference(self, arguments):
+    def test_outputs_equal_the_librarys_reference(self, arguments):
         from fla.ops.forgetting_attn import naive
 
         layer, x = filled_mixer(lambda: build(f"FoX{arguments}", 32, 65, n_head=2))

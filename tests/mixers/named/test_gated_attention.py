@@ -29,7 +29,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
 
 
 @pytest.mark.parametrize("d, heads", [(32, 2), (64, 2), (48, 3)])
-def test_the_layer_is_the_library_s_whole_layer(d, heads, monkeypatch):
+def test_the_layer_equals_the_librarys_whole_layer(d, heads, monkeypatch):
     layer, x = filled_mixer(lambda: build("GatedAttention!", d, 33, n_head=heads))
     keep_float64(monkeypatch)
     other, rotary = theirs(layer)

@@ -50,7 +50,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("label", ["GDN-2", "GDN-2(neg)"])
-    def test_outputs_and_states_are_those_of_the_library_s_recurrence(self, label):
+    def test_outputs_and_states_equal_the_librarys_recurrence(self, label):
         from fla.ops.gdn2 import naive
 
         layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))

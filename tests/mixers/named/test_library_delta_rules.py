@@ -29,7 +29,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
 
 
 @pytest.mark.parametrize("label", ["KDA", "KDA(neg)", "GDN", "GDN(neg)", "DeltaNet", "DeltaNet(neg)"])
-def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
+def test_outputs_and_states_equal_the_librarys_recurrence(label):
     from fla.ops.delta_rule import naive as deltanet
     from fla.ops.gated_delta_rule import naive as gdn
     from fla.ops.kda import naive as kda

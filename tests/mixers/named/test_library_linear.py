@@ -69,7 +69,7 @@ def bounded_log_f(log_f, index, count):
 
 
 @pytest.mark.parametrize("label", ["GLA", "HGRN2", "HGRN2(bound)"])
-def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
+def test_outputs_and_states_equal_the_librarys_recurrence(label):
     from fla.ops.gla import naive
 
     layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2, layer=Layer(2, 4)))
@@ -95,7 +95,7 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
 
 
 @pytest.mark.parametrize("label", ["HGRN", "HGRN(bound)"])
-def test_hgrn_is_the_library_s_recurrence_of_each_channel(label):
+def test_hgrn_equals_the_librarys_recurrence_of_each_channel(label):
     from fla.ops.hgrn import naive
 
     layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2, layer=Layer(2, 4)))
@@ -124,7 +124,7 @@ def test_gsa_equals_the_librarys_two_recurrences():
     assert difference(cache.carried["keys"], states[0]) < 1e-13 and difference(cache.state, states[1]) < 1e-13
 
 
-def test_retention_is_the_library_s_with_its_rotary_positions():
+def test_retention_equals_the_librarys_with_its_rotary_positions():
     from fla.modules.rotary import ops
     from fla.modules.rotary.ops import RotaryEmbedding, rotary_embedding_ref
     from fla.ops.retention import naive

@@ -25,7 +25,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
     load_both_ways(label, theirs)
 
 
-def test_the_layer_is_the_library_s_whole_layer():
+def test_the_layer_equals_the_librarys_whole_layer():
     from fla.layers import mamba2
 
     layer, x = filled_mixer(lambda: build("Mamba-2", 32, 65, n_head=2))

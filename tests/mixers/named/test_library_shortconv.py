@@ -30,7 +30,7 @@ def test_a_state_dict_is_loaded_in_both_directions(theirs):
     load_both_ways("ShortConv", theirs)
 
 
-def test_the_layer_is_that_of_transformers(theirs):
+def test_the_layer_equals_that_of_transformers(theirs):
     layer, x = filled_mixer(lambda: build("ShortConv", 32, 65, n_head=2))
     other = theirs(layer).double()
     other.load_state_dict(layer.state_dict())

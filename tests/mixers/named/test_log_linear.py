@@ -95,7 +95,7 @@ def test_with_scales_of_one_it_is_mamba_2():
     assert difference(y, scores(Dynamics(q, k, v, log_decay[..., None], None, None)).tril() @ v) < 1e-14
 
 
-def test_initial_values_are_the_library_s():
+def test_initial_values_equal_the_librarys():
     torch.manual_seed(0)
     layer = build("LogLinearMamba-2!", 64, 8, n_head=16)
     torch.testing.assert_close(layer.A_log.exp(), torch.arange(1.0, 17))
@@ -123,7 +123,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("length", [1, 2, 17, 65])
-    def test_outputs_are_those_of_the_library_s_whole_layer_with_its_plain_attention(self, length, monkeypatch):
+    def test_outputs_equal_the_librarys_whole_layer_with_its_plain_attention(self, length, monkeypatch):
         from fla.layers import log_linear_mamba2
         from fla.ops.log_linear_attn import naive
 

@@ -106,7 +106,7 @@ class TestLibrary:
 
     @pytest.mark.parametrize("label", ["MDN", "MDN(neg)"])
     @pytest.mark.parametrize("length", [1, 17, 65])
-    def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_recurrence(self, label, length, monkeypatch):
+    def test_outputs_and_states_equal_the_librarys_layer_with_its_recurrence(self, label, length, monkeypatch):
         from fla.layers import momentum_deltanet
         from fla.ops.momentum_delta_rule import naive
 
@@ -131,7 +131,7 @@ class TestLibrary:
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
         assert all(difference(cache.carried[name], state) < 1e-13 for name, state in zip(NAMES, states, strict=True))
 
-    def test_the_library_s_plain_chunks_add_a_millionth_to_beta(self):
+    def test_the_librarys_plain_chunks_add_a_millionth_to_beta(self):
         from fla.ops.momentum_delta_rule import naive
 
         q, k, v, p, log_alpha, log_mu, beta = inputs(65)

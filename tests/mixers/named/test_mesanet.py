@@ -102,13 +102,13 @@ class TestLibrary:
     pytestmark = NEEDS_LIBRARY
 
     @pytest.mark.parametrize("label", ["MesaNet", "MesaNet!"])
-    def test_state_dicts_and_initial_ridges_are_the_library_s(self, label):
+    def test_state_dicts_and_initial_ridges_equal_the_librarys(self, label):
         load_both_ways(label, theirs)
         layer = build(label, 32, 8, n_head=2)
         torch.testing.assert_close(theirs(layer).lambda_params, layer.lambda_params)
 
     @pytest.mark.parametrize("length", [1, 17, 65])
-    def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_exact_form(self, length, monkeypatch):
+    def test_outputs_and_states_equal_the_librarys_layer_with_its_exact_form(self, length, monkeypatch):
         from fla.layers import mesa_net
         from fla.ops.mesa_net import naive
 
@@ -131,7 +131,7 @@ class TestLibrary:
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
         assert difference(cache.carried["squares"], states[0]) < 1e-13 and difference(cache.state, states[1]) < 1e-13
 
-    def test_the_library_s_conjugate_gradients_do_not_reach_the_solution(self, monkeypatch):
+    def test_the_librarys_conjugate_gradients_do_not_reach_the_solution(self, monkeypatch):
         from fla.ops.mesa_net import naive
 
         monkeypatch.setattr(torch, "zeros", functools.partial(torch.zeros, dtype=torch.float64))

@@ -34,7 +34,7 @@ class TestLibrary:
     def test_a_state_dict_is_loaded_in_both_directions(self, label):
         load_both_ways(label, lambda layer: theirs(layer)[0])
 
-    def test_the_layer_is_the_library_s_whole_layer(self, label, monkeypatch):
+    def test_the_layer_equals_the_librarys_whole_layer(self, label, monkeypatch):
         layer, x = filled_mixer(lambda: build(label, 48, 33, n_head=3))
         keep_float64(monkeypatch)
         other, rotary = theirs(layer)

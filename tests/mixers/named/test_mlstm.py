@@ -43,7 +43,7 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1, 30])
-def test_outputs_and_states_are_those_of_the_whole_layer_of_transformers(scale):
+def test_outputs_and_states_equal_the_whole_layer_of_transformers(scale):
     layer, x = filled_mixer(lambda: build("mLSTM", 32, 70, n_head=2))
     with torch.no_grad():
         for gate in (layer.igate_preact, layer.fgate_preact):

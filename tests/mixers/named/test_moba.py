@@ -43,7 +43,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("length", [1, 15, 33, 80, 130])
-    def test_outputs_are_those_of_the_library_s_layer_with_attention_by_torch(self, label, length, monkeypatch):
+    def test_outputs_equal_the_librarys_layer_with_attention_by_torch(self, label, length, monkeypatch):
         from fla.ops.moba import parallel
 
         layer, x = filled_mixer(lambda: build(label, 32, length, n_head=2))

@@ -106,7 +106,7 @@ def test_usual_sizes_fill_the_budget_with_multiples_of_8_if_possible(d):
             assert d < 256 or (found in multiples) == is_enough, found
 
 
-def test_a_size_without_a_fitting_width_says_what_would_fit():
+def test_a_size_without_a_fitting_width_is_an_error_that_names_one_that_fits():
     with pytest.raises(BudgetError, match=r"over the budget of 16; use a larger d_model, fewer heads, or GDN\(neg\)!"):
         solve("GDN(neg)", 2, 1)
 
@@ -212,7 +212,7 @@ def test_norms_and_convolutions_of_operators_are_in_their_parameter_groups():
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_initial_values_are_the_library_s(name):
+def test_initial_values_equal_the_librarys(name):
     torch.manual_seed(0)
     layer = build(f"{name}!", 64, 8, n_head=16)
     before = {key: value.clone() for key, value in layer.state_dict().items()}

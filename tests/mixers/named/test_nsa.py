@@ -50,7 +50,7 @@ class TestLibrary:
         load_both_ways(label, theirs)
 
     @pytest.mark.parametrize("length", [1, 15, 16, 33, 97, 130])
-    def test_the_layer_is_the_library_s_with_its_references_for_the_kernels(self, label, length, monkeypatch):
+    def test_the_layer_equals_the_librarys_with_its_references_for_the_kernels(self, label, length, monkeypatch):
         from fla.layers import nsa
 
         layer, x = filled_mixer(lambda: build(label, 32, length, n_head=2))

@@ -27,7 +27,7 @@ class TestLibrary:
 
         load_both_ways(f"PaTH{arguments}!", theirs)
 
-    def test_outputs_are_those_of_the_library_s_reference(self, arguments, monkeypatch):
+    def test_outputs_equal_the_librarys_reference(self, arguments, monkeypatch):
         from fla.ops.path_attn import naive
 
         layer, x = filled_mixer(lambda: build(f"PaTH{arguments}", 64, 130, n_head=2))

@@ -48,14 +48,14 @@ class TestLibrary:
     pytestmark = NEEDS_LIBRARY
 
     @pytest.mark.parametrize("label", ["PGDN", "PGDN(neg)!"])
-    def test_state_dicts_and_initial_values_are_the_library_s(self, label):
+    def test_state_dicts_and_initial_values_equal_the_librarys(self, label):
         load_both_ways(label, theirs)
         layer = build(label, 32, 8, n_head=2)
         assert torch.equal(theirs(layer).log_atk_scale, layer.log_atk_scale)
 
     @pytest.mark.parametrize("label", ["PGDN", "PGDN(neg)"])
     @pytest.mark.parametrize("length", [1, 17, 65])
-    def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_recurrence(self, label, length, monkeypatch):
+    def test_outputs_and_states_equal_the_librarys_layer_with_its_recurrence(self, label, length, monkeypatch):
         from fla.layers import precond_gated_deltanet
         from fla.ops.precond_gated_delta_rule import naive
 

@@ -81,7 +81,7 @@ class TestLibrary:
 
     @pytest.mark.parametrize("label", ["RWKV-7", "RWKV-7!"])
     @pytest.mark.parametrize("place", PLACES)
-    def test_state_dicts_and_initial_values_are_the_library_s(self, label, place):
+    def test_state_dicts_and_initial_values_equal_the_librarys(self, label, place):
         for d, heads in SIZES:
             layer = build(label, d, 32, n_head=heads, layer=place)
             theirs = library_layer(layer)
@@ -96,7 +96,7 @@ class TestLibrary:
 
     @pytest.mark.parametrize("label", ["RWKV-7", "RWKV-7!"])
     @pytest.mark.parametrize("place", PLACES[:2])
-    def test_rows_and_states_are_those_of_the_library_s_layer(self, label, place, monkeypatch):
+    def test_outputs_and_states_equal_the_librarys_layer(self, label, place, monkeypatch):
         from fla.layers import rwkv7
         from fla.ops.generalized_delta_rule.dplr import naive
 

@@ -26,7 +26,7 @@ class TestLibrary:
 
         load_both_ways(f"{label}!", theirs)
 
-    def test_outputs_are_those_of_the_library_s_reference(self, label):
+    def test_outputs_equal_the_librarys_reference(self, label):
         from fla.ops.stickbreaking_attn import naive
 
         layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))

@@ -187,7 +187,7 @@ def test_weights_of_a_row_and_of_the_sink_sum_to_one(label, make, randn):
     torch.testing.assert_close(maps.activations.sum(-1), sums)
 
 
-def test_sinks_under_bfloat16_are_those_in_float32(randn):
+def test_sinks_under_bfloat16_equal_those_in_float32(randn):
     x = randn(2, 70, 32).float()
     for label in ("S-ps", "D-pws"):
         torch.manual_seed(0)
@@ -290,7 +290,7 @@ def test_gains_start_at_one_and_are_shared_by_heads():
 
 
 @pytest.mark.slow
-def test_a_layer_with_norms_is_that_of_qwen3_in_transformers(make, randn, monkeypatch):
+def test_a_layer_with_qk_norm_equals_that_of_qwen3_in_transformers(make, randn, monkeypatch):
     monkeypatch.setitem(sys.modules, "fla", None)
     qwen3 = pytest.importorskip("transformers.models.qwen3")
     config = qwen3.Qwen3Config(

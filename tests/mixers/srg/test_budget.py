@@ -294,7 +294,7 @@ def count_flops(found, seq_len):
 
 
 @pytest.mark.parametrize("label", ["S", "R-pc", "G-cg-q-12o", "R-2!", "G-g-v-1o"])
-def test_flops_are_those_of_the_matrix_products_row_by_row(label):
+def test_flops_equal_those_of_matrix_products_row_by_row(label):
     found = solve(parse(label), 128, 2, 64)
     assert found.flops_per_token(33) * 33 == count_flops(found, 33)
 

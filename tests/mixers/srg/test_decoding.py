@@ -141,7 +141,7 @@ def test_unused_rows_of_the_cache_are_not_read(make_mixer, randn):
 
 
 @pytest.mark.parametrize("label", ["S-p", "G-cgk-q-12o", "R-pcg-q-12"])
-def test_gradients_through_a_prompt_and_steps_are_those_of_the_parallel_form(label, make_mixer, randn):
+def test_gradients_through_a_prompt_and_steps_equal_the_parallel_form(label, make_mixer, randn):
     mixer, x, cotangent = make_mixer(label, max_len=6), randn(2, 6, 16), randn(2, 6, 16, seed=2)
     with torch.enable_grad():
         parameters = list(mixer.parameters())

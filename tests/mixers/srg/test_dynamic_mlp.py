@@ -220,7 +220,7 @@ def test_an_unknown_rope_is_refused_with_the_nearest_one():
 
 
 @pytest.mark.parametrize("label", ["R", "G", "S-q-1", "S-2o!"])
-def test_sdpa_is_refused_where_it_cannot_compute_the_label(label):
+def test_sdpa_is_refused_for_labels_that_it_cannot_compute(label):
     with pytest.raises(TrainingError, match=f"'sdpa' cannot compute {label}: "):
         build(label, 16, 8, path="sdpa")
 

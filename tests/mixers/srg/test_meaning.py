@@ -78,7 +78,7 @@ def test_explain_names_labels_without_positions():
     assert blind == {f"{base}{rest}" for base in "SRG" for rest in ("", "-q", "-v", "-g-q", "-g-v", "-g!")}
 
 
-def test_explain_claims_relative_positions_for_rope_only_where_no_gate_follows_it():
+def test_explain_says_relative_positions_for_rope_only_if_no_gate_follows():
     claims = {str(v) for v in all_parsed_labels() for row in explain(v) if "only through the distance" in row.what}
     assert claims == {str(v) for v in all_parsed_labels() if v.rope and not v.gates}
 

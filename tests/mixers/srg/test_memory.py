@@ -27,7 +27,7 @@ def test_peak_memory_counts_tensors_that_are_alive_at_once():
         assert (memory.live, memory.peak) == (2000, 6000)
 
 
-def test_peak_memory_sees_what_autograd_keeps_and_frees():
+def test_peak_memory_follows_tensors_that_autograd_keeps_and_frees():
     weight = torch.ones(1000, requires_grad=True)
     with PeakMemory() as memory:
         y = (weight * 2).exp().sum()

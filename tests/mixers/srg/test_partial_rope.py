@@ -32,7 +32,7 @@ def test_rope_share_rotates_whole_pairs_and_at_least_one(width, share, rotated):
 
 
 @pytest.mark.slow
-def test_rotated_channels_are_those_of_transformers(randn):
+def test_rotated_channels_equal_those_of_transformers(randn):
     """GPT-NeoX computes its angles in float32."""
     neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
     how = {"hidden_size": 48, "num_attention_heads": 3, "rope_parameters": {

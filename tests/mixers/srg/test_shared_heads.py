@@ -75,7 +75,7 @@ def test_parameters_saved_by_shared_heads_increase_the_rank_of_qk():
 @pytest.mark.slow
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
 @pytest.mark.parametrize("label", ["S-pm", "D-cm", "G-pgm-v-12", "R-kam-q-1o", "L-m-v"])
-def test_counts_are_those_of_the_built_module_and_no_admissible_rank_is_left(label, kv_heads):
+def test_counts_equal_the_built_module_and_no_larger_rank_fits(label, kv_heads):
     allocation = solve(label, 60, 6, 9, kv_heads=kv_heads)
     assert sum(parameter.numel() for parameter in DynamicMLP(allocation).parameters()) == allocation.total
     assert 0 <= allocation.slack < 2 * 60 * (12 + 12)

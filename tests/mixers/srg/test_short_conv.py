@@ -16,7 +16,7 @@ def by_equation(x, weight):
 
 @pytest.mark.parametrize("numbers", [1, 40, 2**17])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33])
-def test_output_and_gradients_are_those_of_the_equation(length, numbers, monkeypatch, randn):
+def test_output_and_gradients_equal_those_of_the_equation(length, numbers, monkeypatch, randn):
     monkeypatch.setattr(short_conv, "BLOCK_NUMBERS", numbers)
     conv, x, cotangent = ShortConv(5).double(), randn(3, length, 5).requires_grad_(), randn(3, length, 5, seed=2)
     conv.weight.data = randn(5, 4, seed=3)

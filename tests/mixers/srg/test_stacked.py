@@ -34,7 +34,7 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
         ("R-he", "tiled"),
     ],
 )
-def test_outputs_and_gradients_of_stacked_models_are_those_of_each(label, path):
+def test_outputs_and_gradients_of_stacked_models_equal_those_of_single_models(label, path):
     torch.manual_seed(0)
     how = {"n_head": 2, "path": path, "mix_rank": 2} | ({"window": 3} if "w" in label else {})
     models = [mixers.build(label, WIDTH, LENGTH, **how).double() for _ in range(MODELS)]

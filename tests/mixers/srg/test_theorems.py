@@ -133,7 +133,7 @@ def test_rotation_turns_each_pair_as_a_complex_number_by_its_own_frequency(randn
 
 
 @pytest.mark.parametrize("rope, holds", [("rotation", True), ("mispaired", False)])
-def test_a_mixer_with_a_true_rotation_does_not_know_where_the_sequence_starts(rope, holds, make_mixer, randn):
+def test_a_mixer_with_true_rope_is_invariant_to_a_shift_of_the_sequence(rope, holds, make_mixer, randn):
     """A zero token has zero scores and value, so under R it has no effect."""
     mixer, x = make_mixer("R-p", d_model=32, rope=rope), randn(2, 5, 32)
     assert mixer.allocation.qk_width >= 4
@@ -141,5 +141,5 @@ def test_a_mixer_with_a_true_rotation_does_not_know_where_the_sequence_starts(ro
     assert torch.allclose(later, mixer(x)) == holds
 
 
-def test_table1_is_the_paper_s_33_labels():
+def test_table1_is_the_papers_33_labels():
     assert len(TABLE1) == 33 and config.VARIANTS.joinpath("table1.yaml").exists()

@@ -54,7 +54,7 @@ def test_a_mixer_equals_the_reference(label, equals_the_reference):
 
 
 @pytest.mark.parametrize("label", ["R-12!", *(pytest.param(label, marks=pytest.mark.slow) for label in LABELS)])
-def test_second_derivatives_are_those_of_dense(label, make, randn):
+def test_second_derivatives_equal_those_of_path_dense(label, make, randn):
     mixer, x = make(label).to(DEVICE), randn(1, 7, 16).float().to(DEVICE)
     weights = [randn(*each.shape, seed=3).float().to(DEVICE) for each in (x, *mixer.parameters())]
 
@@ -121,7 +121,7 @@ def test_fused_operators_pass_opcheck_for_compilation(opcheck):
         opcheck(base, mixings, ("test_faketensor", "test_aot_dispatch_dynamic"), by_lag)
 
 
-def test_auto_takes_kernels_where_they_are_fast(monkeypatch):
+def test_auto_uses_kernels_on_devices_and_dtypes_where_they_are_fast(monkeypatch):
     mixer = build("G-12!", 16, 8)
     assert mixer.resolve_path(1, 8) == "dense"  # a CPU
     monkeypatch.setattr(fused, "is_fast", lambda device, dtype: dtype == torch.bfloat16)
@@ -151,7 +151,7 @@ def test_path_fused_refuses_labels_without_a_kernel(label, about, size):
         build(label, **{"d_model": 16, "max_len": 8, "path": "fused"} | size)
 
 
-def test_no_kernel_runs_where_triton_or_a_device_is_missing(monkeypatch):
+def test_no_kernel_runs_without_triton_or_a_device(monkeypatch):
     mixer = build("R", 16, 8, path="fused")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(TrainingError, match="CUDA device, not on 'cpu'"):

@@ -91,7 +91,7 @@ def test_torchs_random_numbers_are_left_alone():
 
 
 @pytest.mark.slow
-def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wrong_sums, tmp_path):
+def test_a_run_with_wrong_kernels_uses_another_path_and_states_why(fast, wrong_sums, tmp_path):
     counts = {"num_train_examples": 16, "num_validation_examples": 16, "num_test_examples": 16}
     sizes = {"setting": {"seq_len": 16, **counts}, "model": ModelConfig(d_model=16), "mixer": {"mix_rank": 2}}
     job, said = mad_job("R-q-2", "in_context_recall", **sizes, training=TrainingConfig(epochs=1, batch_size=16)), []
