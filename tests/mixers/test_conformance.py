@@ -238,7 +238,7 @@ def test_inputs_of_another_rank_or_of_integers_are_refused(label):
 
 @pytest.mark.slow
 @every_label
-def test_gradients_of_torch_func_are_those_of_backward(label):
+def test_torch_func_gradients_equal_backward(label):
     for batch, length, how in shapes_and_paths(label):
         mixer, x, weight = (
             mixer_with_visible_weights(label, length, **how),
@@ -255,7 +255,7 @@ def test_gradients_of_torch_func_are_those_of_backward(label):
 
 @pytest.mark.slow
 @every_label
-def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone(label):
+def test_vmap_outputs_and_per_sample_gradients_equal_single_samples(label):
     for batch, length, how in shapes_and_paths(label):
         mixer, x = mixer_with_visible_weights(label, length, **how), random_normal(2, min(batch, 2), length, WIDTH)
         outputs = dict(enumerate(vmap(mixer)(x)))
@@ -308,7 +308,7 @@ def test_parameters_passed_by_functional_call_get_their_gradients(label):
 
 @pytest.mark.slow
 @every_label
-def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(label):
+def test_second_derivatives_equal_path_dense_or_an_error_names_it(label):
     for batch, length, how in shapes_and_paths(label):
         x, direction = random_normal(batch, length, WIDTH), random_normal(batch, length, WIDTH, seed=3)
         mixer = mixer_with_visible_weights(label, length, **how)

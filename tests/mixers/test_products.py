@@ -79,7 +79,7 @@ def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(monke
 
 
 @needs_onednn
-def test_second_derivatives_are_those_of_the_plain_product(fast):
+def test_second_derivatives_equal_the_plain_matrix_product(fast):
     def second(linear):
         x, weight = (
             random_normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1100, 128), (130, 128)])
@@ -101,7 +101,7 @@ def test_only_the_wanted_gradients_are_computed(fast):
 
 @pytest.mark.parametrize("width", [64, 128, 176])
 @pytest.mark.parametrize("rows", [512, 2048, 4096])
-def test_products_of_models_64_wide_are_bitwise_those_of_torch(fast, rows, width):
+def test_matrix_products_at_width_64_equal_torch_bit_for_bit(fast, rows, width):
     x, weight = random_normal(rows, 64), random_normal(width, 64, seed=1)
     assert not products.is_by_onednn(x, weight)
     assert torch.equal(products.linear(x, weight), F.linear(x, weight))
@@ -185,7 +185,7 @@ def test_a_traced_layer_takes_any_number_of_rows(fast):
 @needs_onednn
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # torch's own call
 @pytest.mark.parametrize("of", [0, 1, 2])
-def test_forward_mode_derivatives_are_those_of_the_plain_product(fast, of):
+def test_forward_mode_derivatives_equal_the_plain_matrix_product(fast, of):
     tensors = [random_normal(1100, 128), random_normal(130, 128, seed=1), random_normal(130, seed=2)]
 
     def tangent(linear):

@@ -60,7 +60,7 @@ def outcome(attend, variables):
 
 @pytest.mark.parametrize("kept", [0, 2**22])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_outputs_and_gradients_are_those_of_loops(shape, kept, small_blocks, monkeypatch):
+def test_outputs_and_gradients_equal_a_loop_over_positions(shape, kept, small_blocks, monkeypatch):
     monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
     variables = inputs(shape)
     for found, expected in zip(outcome(softmax.attend, variables), outcome(loops, variables)):
@@ -70,7 +70,7 @@ def test_outputs_and_gradients_are_those_of_loops(shape, kept, small_blocks, mon
 @pytest.mark.parametrize("kept", [0, 2**22])
 @pytest.mark.parametrize("shape", [SHAPES[2], pytest.param(SHAPES[3], marks=pytest.mark.slow), SHAPES[4]])
 @pytest.mark.parametrize("window", [0, 4, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 6, 20))])
-def test_windows_and_sinks_are_those_of_loops(shape, window, kept, small_blocks, monkeypatch):
+def test_windows_and_sinks_equal_a_loop_over_positions(shape, window, kept, small_blocks, monkeypatch):
     monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
     variables = [*inputs(shape), heads(*shape[:2], 1, 1, seed=5).detach().requires_grad_()]
     for has_sink in (True, False):
@@ -83,14 +83,14 @@ def test_windows_and_sinks_are_those_of_loops(shape, window, kept, small_blocks,
             torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
 
 
-def test_second_derivatives_of_windows_and_sinks_are_those_of_differences(small_blocks):
+def test_second_derivatives_of_windows_and_sinks_equal_finite_differences(small_blocks):
     variables = [*inputs((1, 2, 7, 3, 2)), heads(1, 2, 1, 1, seed=5).detach().requires_grad_()]
     attend = lambda *of: softmax.attend(*of[:3], 3, *of[3:])  # noqa: E731
     assert torch.autograd.gradcheck(attend, variables, fast_mode=True)
     assert torch.autograd.gradgradcheck(attend, variables, fast_mode=True)
 
 
-def test_a_window_keeps_the_weights_of_its_keys_alone():
+def test_a_window_stores_weights_only_for_its_keys():
     assert not softmax.keeps_weights(4, 4, 1024) and softmax.keeps_weights(4, 4, 1024, window=16)
     scores = torch.zeros(1, 1, 3, 5)
     assert (softmax._past(scores, -1) == 0).tolist() == [[True] * 5, [False, *[True] * 4], [False, False, *[True] * 3]]

@@ -103,7 +103,7 @@ def test_the_softmax_label_at_the_papers_size_has_the_parameters_of_gpt2_without
 
 
 @pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
-def test_weights_start_at_0_02_and_those_that_end_in_the_stream_smaller_by_the_depth(label):
+def test_initial_weights_have_std_0_02_and_residual_ones_shrink_with_depth(label):
     model = make(label, vocab_size=64, d_model=64, n_layer=8, positions="learned")
     for name, parameter in model.named_parameters():
         if "norm" in name:
@@ -202,7 +202,7 @@ def test_a_prompt_longer_than_the_context_equals_sliding_steps():
 
 @pytest.mark.parametrize("n_layer", [1, 2])
 @torch.no_grad()
-def test_a_sliding_step_sees_the_newest_seq_len_tokens_alone(n_layer):
+def test_a_sliding_step_sees_only_the_newest_seq_len_tokens(n_layer):
     model, ids, state = widen(make("R-12o!", n_layer=n_layer, seq_len=4)), tokens(9), None
     for column in ids.unbind(1):
         logits, state = model.decode(column[:, None], state, slide=True)

@@ -22,7 +22,7 @@ def make(width, eps=1e-6):
 @pytest.mark.parametrize("eps", [1e-6, 0.1])
 @pytest.mark.parametrize("numbers", [1, 40, 2**17])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 7, 5)])
-def test_output_and_gradients_are_those_of_the_equation_with_the_eps_of_the_module(shape, numbers, eps, monkeypatch):
+def test_output_and_gradients_equal_the_equation_with_the_modules_eps(shape, numbers, eps, monkeypatch):
     monkeypatch.setattr(rms_norm, "BLOCK_NUMBERS", numbers)
     norm, x, cotangent = make(5, eps), draw(*shape).requires_grad_(), draw(*shape, seed=2)
     found = []

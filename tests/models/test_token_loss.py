@@ -91,7 +91,7 @@ def test_second_derivatives_of_the_loss_in_parts_equal_those_of_the_whole(rows, 
 
 @pytest.mark.parametrize("most_logits", [2**26, 40])
 @pytest.mark.parametrize("kind", ["gpt", "mad", "autoencoder"])
-def test_second_derivatives_of_a_whole_model_are_those_of_plain_operators(kind, most_logits, monkeypatch):
+def test_second_derivatives_of_a_whole_model_equal_plain_operators(kind, most_logits, monkeypatch):
     torch.manual_seed(0)
     make_mixer = functools.partial(build, "R-c-q", 8, 6)
     model = GPT(CLASSES, 8, 1, make_mixer, 6) if kind == "gpt" else MadModel(Backbone(CLASSES, 8, 1, make_mixer))
@@ -176,7 +176,7 @@ def test_the_loss_in_parts_has_the_gradients_of_the_whole_for_every_model(name, 
         torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
 
 
-def test_below_the_limit_the_loss_is_bit_for_bit_that_of_the_models_logits():
+def test_below_the_limit_the_loss_equals_the_loss_of_logits_bit_for_bit():
     ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
     for model in models().values():
         expected = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())

@@ -50,7 +50,7 @@ def test_every_number_names_the_runs_behind_it(parsed_of_three):
 
 
 @pytest.mark.slow
-def test_the_embedded_runs_are_those_of_the_store(parsed, store):
+def test_embedded_runs_equal_the_stored_runs(parsed, store):
     stored = {run.job.id: run for run in store.runs()}
     ids = [parsed.field("id", i) for i in range(parsed.data["count"])]
     assert set(stored) < set(ids) and len(set(ids)) == len(ids)
@@ -152,7 +152,7 @@ def empty_store(tmp_path) -> Store:
 
 
 @pytest.mark.slow
-def test_a_report_can_have_mad_tasks_alone(empty_store, fill, read_page):
+def test_a_report_can_have_only_mad_tasks(empty_store, fill, read_page):
     fill(empty_store)
     parsed = read_page(empty_store, tasks=MAD)
     assert "mad-table" in parsed.tables and "language-table" not in parsed.tables
@@ -170,7 +170,7 @@ def test_a_suite_stored_only_for_other_labels_is_listed_as_missing(empty_store, 
 
 
 @pytest.mark.slow
-def test_a_report_can_have_language_models_alone(empty_store, fill_language, read_page):
+def test_a_report_can_have_only_language_models(empty_store, fill_language, read_page):
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
     assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
@@ -257,7 +257,7 @@ def test_a_report_of_one_label_has_no_comparison(empty_store, fill, read_page):
 
 
 @pytest.mark.slow
-def test_the_days_of_the_runs_are_those_of_their_records_and_not_of_their_files(empty_store, fill, read_page):
+def test_the_dates_of_runs_come_from_records_and_not_from_files(empty_store, fill, read_page):
     fill(empty_store, ["S"], seeds=[0], ended="2026-02-03T23:59:59+00:00")
     fill(empty_store, ["S"], seeds=[1], ended="2026-02-05T01:00:00+00:00")
     fill(empty_store, ["S-c"], seeds=[0])

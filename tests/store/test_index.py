@@ -464,7 +464,7 @@ def test_jobs_from_the_index_equal_the_stored_ones(store, monkeypatch):
         assert replace(other, seed=9).id == replace(job, seed=9).id
 
 
-def test_the_state_of_the_code_is_that_of_the_newest_record(store, monkeypatch):
+def test_the_state_of_the_code_comes_from_the_newest_record(store, monkeypatch):
     answers(store)
     job, digests = JOBS[0], {"package_code": {"family": "0" * 16}}
     changed = replace(RECORDS[1], details=digests)

@@ -19,7 +19,7 @@ from sample_jobs import mad_job
 ROOT = Path(madbench.__file__).parent
 
 
-def test_the_settings_of_every_suite_are_those_of_one_class():
+def test_every_suite_has_the_settings_of_class_training():
     shared = {field.name for field in fields(Training)}
     for suite in suites().values():
         assert issubclass(suite.Profile.Training, Training)

@@ -121,7 +121,7 @@ def test_evaluation_targets_are_values_of_repeated_keys_and_of_the_probe(fields,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_baseline_figures_are_those_of_the_reference_implementation(split, draw):
+def test_baseline_figures_equal_the_reference_implementation(split, draw):
     count = 4000
     setting, examples = draw("fuzzy_in_context_recall", split, count)
     sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()

@@ -86,7 +86,7 @@ def test_evaluation_targets_are_the_values_of_repeated_keys(task, fields, draw):
         assert targets[-1] != IGNORE
 
 
-def test_targets_per_evaluation_sequence_are_those_of_the_reference_implementation(draw):
+def test_targets_per_evaluation_sequence_equal_the_reference_implementation(draw):
     for task, expected in (("in_context_recall", 56.0), ("noisy_in_context_recall", 43.6)):
         _, examples = draw(task, "test", 2000)
         per_sequence = (examples.targets != IGNORE).sum(axis=1)

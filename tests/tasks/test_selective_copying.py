@@ -44,6 +44,6 @@ def test_the_targets_are_the_tokens_in_order_at_the_end(draw, assert_uniform):
         assert_uniform(np.bincount(examples.targets[:, -7:].ravel(), minlength=8))
 
 
-def test_a_sequence_without_room_for_blanks_is_the_tokens_alone(draw):
+def test_a_sequence_without_room_for_blanks_has_only_tokens(draw):
     _, examples = draw("selective_copying", "train", 3, seq_len=9, num_tokens_to_copy=4)
     assert np.array_equal(examples.inputs[:, :4], examples.targets[:, 5:])

@@ -101,7 +101,7 @@ def test_a_backward_pass_counts_twice_a_forward_pass_and_evaluations_once():
 
 
 @pytest.mark.parametrize("label", ["S", "R-c-12!", "G-cg-q-12o", "S-pg-v-1"])
-def test_parameters_are_those_of_the_built_model(label):
+def test_estimated_parameters_equal_the_built_models(label):
     jobs = [quick_job(label, task, "model.d_model=48", "model.n_layer=3") for task in ("compression", "memorization")]
     jobs += [text_job(label), text_job(label, replace(MODEL, positions="learned"))]
     for job in jobs:
@@ -111,7 +111,7 @@ def test_parameters_are_those_of_the_built_model(label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("label", "micro_batch", "precision"), [("S", 4, "bfloat16"), ("G-cg-q-12o", 2, "float32")])
-def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_batch, precision):
+def test_estimated_peak_memory_equals_that_of_a_real_deeper_model(label, micro_batch, precision):
     job = text_job(label, replace(MODEL, n_layer=6), replace(TRAINING, precision=precision))
     model, tokens = LANGUAGE.Trial.build(job), torch.zeros(micro_batch, 24, dtype=torch.long)
     with PeakMemory() as memory:

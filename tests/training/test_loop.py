@@ -108,7 +108,7 @@ def test_the_record_states_parameters_path_device_seeds_and_versions(make_job, t
     assert set(details["ranks"]) == {"qk", "vo", "mix"} and details["budget_ratio"] <= 1
 
 
-def test_the_recorded_path_is_that_of_the_actual_batch_size(make_job, train, monkeypatch):
+def test_the_recorded_path_follows_the_actual_batch_size(make_job, train, monkeypatch):
     job, mixer = make_job(batch_size=1000, epochs=1), mixers.build("R-q-12o", 16, 15, n_head=2, mix_rank=2)
     monkeypatch.setattr(path_choice, "MIXED_TILED_FROM_BYTES", 4 * 2 * 15 * 15 * (COUNTS["train"] + 1))
     assert mixer.resolve_path(job.training.batch_size, 15) == "tiled"
@@ -132,7 +132,7 @@ def test_jobs_of_a_group_have_the_numbers_of_single_jobs(make_job, train, tmp_pa
     assert [record.metrics for record in records] == [train(job).metrics for job in jobs]
 
 
-def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
+def test_data_have_three_splits_and_depend_only_on_the_seed(make_job):
     data = token_trial.load_data(make_job(), "cpu")
     assert {split: len(inputs) for split, (inputs, _) in data.items()} == COUNTS
     same, other = (token_trial.load_data(job, "cpu") for job in (make_job(label="S", epochs=9), make_job(seed=1)))
@@ -141,7 +141,7 @@ def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
         assert not torch.equal(data[split][0], other[split][0])
 
 
-def test_the_order_is_a_permutation_that_changes_with_epoch_and_seed_alone(make_job):
+def test_the_order_of_samples_depends_only_on_epoch_and_seed(make_job):
     order = epoch_trial.epoch_order(make_job(), 0, 56)
     assert sorted(order.tolist()) == list(range(56)) != order.tolist()
     assert not np.array_equal(order, epoch_trial.epoch_order(make_job(), 1, 56))

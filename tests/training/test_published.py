@@ -31,7 +31,7 @@ def wide(make_job):
     )
 
 
-def test_every_parameter_shrinks_by_rate_times_decay_where_the_gradient_is_zero(make_job):
+def test_published_weight_decay_shrinks_every_parameter_and_corrected_only_some(make_job):
     job = make_job(label="G-cg-q-12o", fidelity="published", weight_decay=0.5, learning_rate=0.1)
     for fidelity, all_shrink in (("published", True), ("corrected", False)):
         model = build(job)

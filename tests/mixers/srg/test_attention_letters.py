@@ -118,7 +118,7 @@ def test_flops_state_and_tables_of_a_window_equal_hand_counts():
 
 
 @pytest.mark.slow
-def test_window_is_a_setting_of_w_alone():
+def test_window_is_a_setting_of_letter_w_only():
     def ids(label, *changes):
         return [job.id for job in MAD.jobs([label], MAD.Profile.load("quick", changes), tasks=["compression"])]
 

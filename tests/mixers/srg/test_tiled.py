@@ -206,7 +206,7 @@ def test_path_tiled_does_not_read_uninitialized_memory(length, make_mixer, randn
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_second_and_third_derivatives_are_those_of_dense(label, make_mixer, randn):
+def test_second_and_third_derivatives_equal_path_dense(label, make_mixer, randn):
     mixer = make_mixer(label, max_len=9)
 
     def derivatives(path):

@@ -202,7 +202,7 @@ AGENTS_OF_LONGEST_SAMPLE = {"genotype": 12, "pixels": 25, "series": 16}
 
 
 @pytest.mark.parametrize("task", WORLDS)
-def test_data_are_those_of_split_length_and_seed(task):
+def test_data_repeat_for_a_seed_and_differ_by_split_and_seed(task):
     world = WORLDS[task](samples=50, test_samples=50)
     drawn = [world.data(*which)[0] for which in (("train", 5, 0), ("test", 5, 0), ("train", 5, 1))]
     np.testing.assert_array_equal(drawn[0], world.data("train", 5, 0)[0])

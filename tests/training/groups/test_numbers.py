@@ -177,7 +177,7 @@ def test_a_group_of_one_is_the_plain_step_bit_for_bit(make_job, together, alone)
 
 
 @pytest.mark.slow
-def test_kept_weights_are_those_of_each_member(three_jobs, together, folders):
+def test_saved_weights_equal_each_members_own(three_jobs, together, folders):
     from madbench.training.checkpoints import load_model
 
     together(three_jobs, keep_weights=True)
