@@ -45,12 +45,12 @@ Draw = Callable[[np.random.Generator, tuple[int, int, int, int]], np.ndarray]
 
 
 def madbench_terms(values: np.ndarray) -> VarianceTerms:
-    """The terms of each task's mean (..., tasks, seeds), by the test of madbench."""
+    """madbench's test: the terms of each task's mean (..., tasks, seeds)."""
     return terms_of_mean(values, RANGE, RESOLUTION)
 
 
 def welch_terms(values: np.ndarray) -> VarianceTerms:
-    """The same terms by Welch's test."""
+    """Welch's test: the terms of each task's mean (..., tasks, seeds)."""
     n = values.shape[-1]
     variance = np.maximum(values.var(axis=-1, ddof=1), RESOLUTION**2 / 12)[..., None] / n
     return VarianceTerms(variance, np.full_like(variance, n - 1.0))
@@ -97,7 +97,7 @@ def _added(first: VarianceTerms, second: VarianceTerms) -> VarianceTerms:
 
 
 def adjusted(p: np.ndarray) -> np.ndarray:
-    """p-values (tables, rivals, columns) with Holm's adjustment over all tests of each table."""
+    """Adjust p-values (tables, rivals, columns) by Holm over all tests of each table."""
     return step_down(p.reshape(len(p), -1)).reshape(p.shape)
 
 
@@ -117,7 +117,7 @@ def permuted(values: np.ndarray, tables: int, rng: np.random.Generator) -> np.nd
 
 
 def rivals_of(rest: np.ndarray, count: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Groups (tables, count, tasks, n) of the seeds that the baseline does not have. Disjoint if there are enough."""
+    """Groups of seeds (tables, count, tasks, n) without the baseline's seeds. Disjoint if there are enough seeds."""
     tables, tasks, left = rest.shape
     if count * n <= left:
         return rest[..., : count * n].reshape(tables, tasks, count, n).swapaxes(1, 2)

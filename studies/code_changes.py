@@ -35,7 +35,7 @@ Code = dict[str, tuple[Path | None, str]]
 
 
 class Difference(NamedTuple):
-    """A digest of stored runs that is not known to give the numbers of the present code."""
+    """A code digest of stored runs that is not known to give the same numbers as the present code."""
 
     part: str
     stored: str

@@ -60,7 +60,7 @@ def measure(sides: list[Side], keys: list[Key], seeds: str, repeats: int) -> dic
 
 
 def print_table(sides: list[Side], seconds: dict[Key, list[list[float]]]) -> None:
-    """One row per command and their sum: medians over turns, and the second side over the first."""
+    """Print one row per command and one for their sum: medians over turns, and the ratio of second to first commit."""
     print(f"{'label':<16}{'tasks':<28}{sides[0].name[:12]:>14}{sides[1].name[:12]:>14}{'ratio':>8}")
     medians = {key: [statistics.median(turns) for turns in of_sides] for key, of_sides in seconds.items()}
     total = [sum(of_key[index] for of_key in medians.values()) for index in (0, 1)]

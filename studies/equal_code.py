@@ -134,7 +134,7 @@ def unpack_digested_runs(archive: Path, folder: Path) -> None:
 
 
 def marked_runs(store: Store, equal: Path) -> Marked:
-    """The marked runs of a store that a run on the CPU can repeat: those that name their processor.
+    """The marked runs of a store whose record names a processor, so that a CPU run can repeat them.
 
     Failed runs and runs without digests have no mark.
     """
@@ -158,7 +158,7 @@ def first_equal(part: str, digest: str, equal: Path) -> str:
 
 
 def jobs_with(differences: Iterable[Difference], marked: Iterable[tuple[Store, Marked]]) -> dict[Difference, Job]:
-    """A stored job with each difference."""
+    """For each difference, one stored job that has it."""
     ids = {each: (store, id) for store, found in marked for id, of_run in found.items() for each in of_run}
     return {each: ids[each][0].read(ids[each][1]).job for each in differences}
 
@@ -308,7 +308,7 @@ def train_again(groups: Sequence[Group], slots: int, corpora: Mapping[str, Corpu
 
 
 def proven(repeats: Iterable[RepeatedRun]) -> EqualDigests:
-    """Pairs of a stored and a present digest, by part, for which all runs are equal to the last bit."""
+    """By part of the code: pairs of a stored and a present digest whose runs are all equal to the last bit."""
     are_equal: dict[Difference, bool] = defaultdict(lambda: True)
     for each in repeats:
         stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))

@@ -175,7 +175,7 @@ def correlations(evidence: Evidence) -> str:
 
 
 def pilots(evidence: Evidence) -> str:
-    """The correlations of the average over the judging labels that were in no pilot."""
+    """The correlations of the average, over the judging labels that no pilot run used."""
     chosen = [label for label in expand([JUDGED[0]]) if label not in IN_PILOTS]
     (average,) = (row for row in audit(evidence.results(evidence.profile, chosen)) if is_average(row.column))
     return (
@@ -302,7 +302,7 @@ def reason(row: Finding) -> str:
 
 
 def limits(row: Finding, samples: Samples) -> str:
-    """A sentence on tasks of an average where the labels leave no room for a difference; empty if there are none."""
+    """A sentence that names tasks where scores leave no room for a difference; empty if there are none."""
     compared = {task: [samples[task][label] for label in row.labels] for task in parts_of(row.quantity) or ()}
 
     def where(holds: Callable[[Sample], bool]) -> str:

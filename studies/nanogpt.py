@@ -271,7 +271,7 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
 
 
 def apart(pairs: Sequence[tuple[Run, Run]], steps: Sequence[int]) -> float:
-    """The root mean square difference in validation loss, over the pairs of runs and the steps."""
+    """Root mean square difference in validation loss over all pairs of runs and all steps."""
     squares = [(a.validation_loss[step] - b.validation_loss[step]) ** 2 for a, b in pairs for step in steps]
     return math.sqrt(statistics.mean(squares))
 
