@@ -17,11 +17,11 @@ from madbench.jobs import Budget, Fidelity, J
 from madbench.labels import Label
 from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
+from madbench.suites.columns import SuiteColumns
 from madbench.suites.corpora import CorpusSource, StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import PlanOptions
 from madbench.suites.suite_profiles import P, SuiteProfiles
-from madbench.suites.suite_table import SuiteTable
 from madbench.suites.training import Schedule
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class JobSize:
         return self.flops_per_token * (3 * self.trained_tokens + self.evaluated_tokens)
 
 
-class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
+class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
     """A set of tasks with a way to train labels on them and to score the results.
 
     ``P`` is the class of the suite's profiles. ``J`` is the type of its jobs, with the suite's classes of ``model`` and
@@ -67,7 +67,7 @@ class Suite(SuiteTable, SuiteProfiles[P, J], abc.ABC):
 
     Each suite is an instance of a subclass. The subclass sets ``name``, ``title``, ``Profile``, ``default`` and
     ``trial``, and it defines ``tasks``, ``plan``, ``canonical`` and ``size``. All other members have a default. Members
-    about columns are in :class:`madbench.suites.suite_table.SuiteTable`, members about profiles in
+    about columns are in :class:`madbench.suites.columns.SuiteColumns`, members about profiles in
     :class:`madbench.suites.suite_profiles.SuiteProfiles`.
     """
 

@@ -119,7 +119,7 @@ def test_a_table_passes_through_few_files(calls):
 @pytest.mark.slow
 def test_few_calls_of_a_table_go_up_the_import_order(calls):
     found = [(caller, called) for caller, called in climbs(calls) if not caller.startswith("cli/")]
-    assert ("suites/suite_table.py", "suites/mad/suite.py") in found and len(found) <= MOST_CLIMBS, found
+    assert ("suites/columns.py", "suites/mad/suite.py") in found and len(found) <= MOST_CLIMBS, found
 
 
 @pytest.mark.slow
