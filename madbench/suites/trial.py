@@ -57,17 +57,28 @@ class Trial(abc.ABC, Generic[J]):
     once; None for the suite's default.
     """
 
-    model: nn.Module  # the trained and checkpointed model, on its device
-    loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
-    autocast: torch.autocast  # autocast of the forward pass
-    steps: int  # most optimizer steps
-    schedule: Schedule  # not needed by a subclass that overrides :meth:`learning_rate`
-    clip: float | None  # norm to which gradients are clipped; ``inf``: only measure the norm; None: neither
-    batch_shape: tuple[int, int]  # (B, T) of a micro-batch
-    Loss: type[nn.Module] = TokenLoss  # class of ``loss``, which is made as ``Loss(model)``
-    streams: Sequence[str]  # names of random streams, for :meth:`madbench.jobs.Job.derived_seed`
-    state: dict[str, Any]  # further state of a resumed run; saved with every checkpoint
-    is_kept: bool  # True if a finished run keeps its weights by default
+    model: nn.Module
+    """The trained and checkpointed model, on its device."""
+    loss: nn.Module
+    """``loss(*batch)`` is the mean loss of a micro-batch, a scalar. Its parameters are those of ``model``."""
+    autocast: torch.autocast
+    """The autocast of the forward pass."""
+    steps: int
+    """The largest number of optimizer steps."""
+    schedule: Schedule
+    """The schedule of the learning rate. A subclass that overrides :meth:`learning_rate` needs none."""
+    clip: float | None
+    """The norm to which gradients are clipped. ``inf``: the norm is only measured. None: neither."""
+    batch_shape: tuple[int, int]
+    """(B, T) of a micro-batch."""
+    Loss: type[nn.Module] = TokenLoss
+    """The class of ``loss``, which is made as ``Loss(model)``."""
+    streams: Sequence[str]
+    """The names of random streams, for :meth:`madbench.jobs.Job.derived_seed`."""
+    state: dict[str, Any]
+    """Further state of a resumed run. It is saved with every checkpoint."""
+    is_kept: bool
+    """True if a finished run keeps its weights by default."""
 
     def __init__(
         self,

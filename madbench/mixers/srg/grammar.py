@@ -210,7 +210,7 @@ POSITION_LAYOUT = Explanation("", "position layout",
     "row(l) = l + 1", "Section 3, result 3",
 )  # fmt: skip
 MATCHED = Explanation("", "no rank reduced",
-    "The label adds no parameters, so no rank is reduced.",
+    "The letters of this label add no parameters, or the budget grows by what they add.",
     "r_qk = r_vo = d", "parameter allocation, Section 2.6",
 )  # fmt: skip
 WIDENED = Explanation("", "QK widened",
