@@ -1,7 +1,7 @@
 """Pages of functions and interfaces, from docstrings by griffe.
 
 A function with an argument ``**NAME: Unpack[GROUP]`` may get defaults and a part of its docstring on import
-(:func:`madbench.api.arguments.shows_arguments`). Such functions are imported. All else is read from the source.
+(:func:`madbench.api.arguments.with_arguments`). Such functions are imported. All else is read from the source.
 """
 
 from __future__ import annotations

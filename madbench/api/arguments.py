@@ -7,18 +7,22 @@ argument and its sentence in ``help`` come from the dataclass that declares the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
+from madbench.api.allowed import check_argument
 from madbench.api.calls import Changes, changes_of, words_of
 from madbench.config import check_seeds, field_docs, parse_seeds
 from madbench.config.options import declared_parameter
+from madbench.errors import ConfigError
 from madbench.execute.base import ForceOption, Policy, seconds_of
-from madbench.execute.options import Compile, MachineOptions, RunOptions
+from madbench.execute.options import Compile, MachineOptions, RunOptions, parse_group
 from madbench.grid import Mode
 from madbench.jobs import Fidelity
 from madbench.suites.options import BudgetName, canonical_budget
@@ -31,7 +35,7 @@ _R = TypeVar("_R")
 class ChoiceArguments(TypedDict, total=False):
     """The arguments that choose stored runs (:class:`madbench.analysis.choice.Choice`)."""
 
-    profile: str | None
+    profile: Path | str | None
     overrides: Changes
     tasks: str | Iterable[str] | None
     fidelity: Fidelity
@@ -82,7 +86,7 @@ class SharedArguments(CorpusArguments, total=False):
 class PlanArguments(SharedArguments, total=False):
     """The arguments of ``plan`` (:class:`madbench.experiment.options.GridOptions`)."""
 
-    profile: str | None
+    profile: Path | str | None
     tasks: str | Iterable[str] | None
     seeds: str | int | Sequence[int]
     fidelity: Fidelity
@@ -107,9 +111,9 @@ class GridArguments(TypedDict, total=False):
     """
 
     vary: Mapping[str, Any] | str | Sequence[str] | None
-    tasks: str | Sequence[str] | None
+    tasks: str | Iterable[str] | None
     seeds: str | int | Sequence[int] | None
-    profile: str | None
+    profile: Path | str | None
     fidelity: Fidelity | None
     budget: BudgetName | None
     set: Mapping[str, Any] | None
@@ -126,7 +130,7 @@ class SweepArguments(GridArguments, SharedArguments, ExecutionArguments, total=F
 class PythonArguments:
     """The arguments of public functions that are not fields of a dataclass of options.
 
-    :func:`shows_arguments` takes their defaults and sentences from here.
+    :func:`with_arguments` takes their defaults and sentences from here.
     """
 
     labels: str | Sequence[str] = ()
@@ -146,13 +150,28 @@ def seeds_of(seeds: str | int | Sequence[int]) -> tuple[int, ...]:
     return tuple(parse_seeds(seeds)) if isinstance(seeds, str) else check_seeds(seeds)
 
 
+def tasks_of(tasks: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of tasks as a tuple. Raises ``ConfigError`` if there are none."""
+    if not (names := words_of(tasks)):
+        raise ConfigError("tasks=[]: names no task; without tasks the default tasks are used")
+    return names
+
+
+def _group_of(group: int | str) -> int | None:
+    """The number of jobs that ``group`` gives, under the rules of ``--group`` (:func:`parse_group`)."""
+    try:
+        return parse_group(str(group))
+    except ValueError as error:
+        raise ConfigError(f"group: {error}") from None
+
+
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "profile": str,
     "overrides": changes_of,
-    "tasks": words_of,
+    "tasks": tasks_of,
     "seeds": seeds_of,
     "budget": canonical_budget,
-    "group": lambda group: None if group == "auto" else group,
+    "group": _group_of,
     "devices": lambda devices: ",".join(map(str, [devices] if isinstance(devices, str | int) else devices)),
     "time_limit": lambda limit: seconds_of(limit) if isinstance(limit, str) else limit,
     "track": lambda trackers: [*words_of(trackers)],
@@ -172,7 +191,7 @@ def field_values(declaration: type[Any], arguments: Mapping[str, Any]) -> dict[s
     return values | converted
 
 
-def shows_arguments(
+def with_arguments(
     group: type[Any], *declarations: type[Any], unset: Collection[str] = ()
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """A decorator for a function with an argument ``**NAME: Unpack[group]``.
@@ -182,33 +201,51 @@ def shows_arguments(
     :class:`PythonArguments` or in one of ``declarations``, dataclasses of options. If several have such a field, the
     first counts. The function's other arguments get a sentence in the same way, unless the docstring describes them.
     The default of the arguments in ``unset`` is None, and their sentence ends with the default of the field.
+
+    A call of the function raises ``ConfigError`` if a keyword-only argument has a value of a wrong type, or a number
+    outside of the bounds that its field declares (:func:`madbench.api.allowed.check_argument`).
     """
     sources: list[type[Any]] = [PythonArguments, *declarations]
     defaults = {field.name: field.default for source in reversed(sources) for field in dataclasses.fields(source)}
     sentences = {name: text for source in reversed(sources) for name, text in _sentences(source).items()}
+    options = {
+        name: declared_parameter(hint)
+        for source in reversed(sources)
+        for name, hint in get_type_hints(source, include_extras=True).items()
+    }
     for name in unset:
         default, sentence = defaults[name], sentences.get(name, "")
         if isinstance(default, str | int) and default != "" and "Default: " not in sentence:
             sentences[name] = f"{sentence} Default: {default}."
     defaults |= dict.fromkeys(unset)
 
-    def show(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(function)
         *own, variadic = signature.parameters.values()
         assert variadic.annotation == f"Unpack[{group.__name__}]"
-        keyword = inspect.Parameter.KEYWORD_ONLY
+        keyword, known = inspect.Parameter.KEYWORD_ONLY, vars(sys.modules[function.__module__])
+        own = [each.replace(annotation=eval(each.annotation, known)) if each.kind == keyword else each for each in own]
         shared = [
             inspect.Parameter(name, keyword, default=defaults[name], annotation=hint)
             for name, hint in get_type_hints(group).items()
         ]
-        vars(function)["__signature__"] = signature.replace(parameters=[*own, *shared])
+        hints = {each.name: each.annotation for each in (*own, *shared) if each.kind == keyword}
+
+        @functools.wraps(function)
+        def checked(*arguments: _P.args, **settings: _P.kwargs) -> _R:
+            for name, value in settings.items():
+                if name in hints:
+                    check_argument(name, value, hints[name], options.get(name))
+            return function(*arguments, **settings)
+
+        vars(checked)["__signature__"] = signature.replace(parameters=[*own, *shared])
         docstring = inspect.cleandoc(function.__doc__ or "")
         names = [parameter.name for parameter in (*own, *shared) if f"\n    {parameter.name}: " not in docstring]
         lines = [_HANGING.fill(f"{name}: {sentences[name]}") for name in names if name in sentences]
-        function.__doc__ = "\n".join([docstring, "", "Shared arguments:", *lines])
-        return function
+        checked.__doc__ = "\n".join([docstring, "", "Shared arguments:", *lines])
+        return checked
 
-    return show
+    return decorate
 
 
 _HANGING = textwrap.TextWrapper(

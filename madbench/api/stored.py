@@ -16,7 +16,7 @@ from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.marked_text import Width
 from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
-from madbench.api.arguments import ChoiceArguments, field_values, shows_arguments
+from madbench.api.arguments import ChoiceArguments, field_values, with_arguments
 from madbench.api.calls import public
 from madbench.errors import no_effect
 from madbench.labels import expand
@@ -32,7 +32,7 @@ class StoredResults:
     results: Path
 
     @public
-    @shows_arguments(ChoiceArguments, Choice)
+    @with_arguments(ChoiceArguments, Choice)
     def select(self, labels: str | Sequence[str] = (), **chosen: Unpack[ChoiceArguments]) -> Selection:
         """Select the stored runs of ``labels`` under one protocol per suite.
 
@@ -48,7 +48,7 @@ def open(results: Path | str = "results") -> StoredResults:
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def table(
     labels: str | Sequence[str] = (),
     *,
@@ -83,7 +83,7 @@ def table(
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def compare(
     labels: Sequence[str],
     *,
@@ -112,7 +112,7 @@ def compare(
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def attribute(
     labels: str | Sequence[str] = (),
     *,
@@ -130,7 +130,7 @@ def attribute(
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def audit(
     labels: str | Sequence[str] = (),
     *,
@@ -156,7 +156,7 @@ def audit(
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def findings(
     labels: str | Sequence[str] = (),
     *,
@@ -178,7 +178,7 @@ def findings(
 
 
 @public
-@shows_arguments(ChoiceArguments, Choice)
+@with_arguments(ChoiceArguments, Choice)
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),

@@ -23,7 +23,8 @@ from madbench.api.arguments import (
     RunArguments,
     SweepArguments,
     field_values,
-    shows_arguments,
+    tasks_of,
+    with_arguments,
 )
 from madbench.api.calls import changes_of, public, words_of
 from madbench.config import settings_of
@@ -49,7 +50,7 @@ LANGUAGE_TASK = "language_model"
 
 
 @public
-@shows_arguments(RunArguments, GridOptions, TrainingCorpus, SharedOptions, *EXECUTION)
+@with_arguments(RunArguments, GridOptions, TrainingCorpus, SharedOptions, *EXECUTION)
 def run(
     labels: str | Sequence[str],
     *,
@@ -72,7 +73,7 @@ def run(
 
 
 @public
-@shows_arguments(PlanArguments, GridOptions, TrainingCorpus, SharedOptions)
+@with_arguments(PlanArguments, GridOptions, TrainingCorpus, SharedOptions)
 def plan(
     labels: str | Sequence[str],
     *,
@@ -90,11 +91,11 @@ def plan(
 
 
 @public
-@shows_arguments(LanguageArguments, TrainingCorpus, SharedOptions, *EXECUTION)
+@with_arguments(LanguageArguments, TrainingCorpus, SharedOptions, *EXECUTION)
 def run_language_model(
     labels: str | Sequence[str],
     *,
-    profile: str = "tiny",
+    profile: Path | str = "tiny",
     precision: Precision | None = None,
     force: bool = False,
     rename: Mapping[str, str] | None = None,
@@ -119,7 +120,7 @@ def run_language_model(
 
 
 @public
-@shows_arguments(
+@with_arguments(
     SweepArguments, GridFile, TrainingCorpus, SharedOptions, *EXECUTION, unset=GridArguments.__annotations__
 )
 def sweep(
@@ -147,6 +148,10 @@ def sweep(
     keys: dict[str, Any] = {name: arguments.get(name) for name in GridArguments.__annotations__}
     if keys["vary"] is not None and not isinstance(keys["vary"], Mapping):
         keys["vary"] = parse_axes(words_of(keys["vary"]))
+    if keys["tasks"] is not None:
+        keys["tasks"] = tasks_of(keys["tasks"])
+    if keys["profile"] is not None:
+        keys["profile"] = str(keys["profile"])
     if overrides := arguments.get("overrides"):
         keys["set"] = {**(keys["set"] or {}), **settings_of(changes_of(overrides))}
     check_is_not_imported()
