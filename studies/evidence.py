@@ -322,7 +322,7 @@ def seeds_text(row: Finding, samples: Samples) -> str:
     of_labels = samples[row.quantity]
     test = test_claim(row.claim, row.quantity, of_labels, fixed_threshold=row.threshold)
     name, smallest = test.smallest
-    terms = [(weight, of_labels[label]) for weight, label in row.claim.gains(test.cases)[name]]
+    terms = [(weight, of_labels[label]) for weight, label in row.claim.gains(test.cases, row.quantity)[name]]
     seeds, _ = seeds_needed(terms, smallest.estimate - test.threshold, LEVEL / row.tested)
     number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
     return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if this is the true gain."
@@ -350,7 +350,7 @@ def tasks(evidence: Evidence, name: str) -> str:
     for task in (*parts_of(quantity), quantity):
         texts = [signed_text(published_gain(claim, task, every), task)]
         for _, samples, cases in sources:
-            terms = [(weight, samples[task][label]) for weight, label in next(iter(claim.gains(cases).values()))]
+            terms = [(weight, samples[task][label]) for weight, label in next(iter(claim.gains(cases, task).values()))]
             texts.append(difference_text(combination(terms, tests_solved=True), task))
         lines.append(f"| {heading(task)} | {' | '.join(texts)} |")
     return "\n".join(lines)
