@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.trained_models import TrainedModel
@@ -11,9 +11,6 @@ from madbench.errors import ConfigError
 from madbench.lm_eval.model import HarnessModel
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
-
-if TYPE_CHECKING:
-    pass
 
 
 class StoredModel(HarnessModel):

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from madbench.cli.shared import options
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
@@ -17,9 +17,6 @@ from madbench.errors import no_effect
 from madbench.labels.names import display_name
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
