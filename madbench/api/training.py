@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -213,7 +212,7 @@ def _train(
         if trackers and is_first():
             naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
             opened = open_trackers(trackers, experiment.results, naming)
-            observers.append(stack.enter_context(Tracking(opened, warnings.warn)).on_event)
+            observers.append(stack.enter_context(Tracking(opened, console.print)).on_event)
         observers.append(stack.enter_context(_progress(experiment, console)))
 
         def on_event(event: Event) -> None:
