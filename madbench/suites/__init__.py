@@ -26,7 +26,7 @@ from madbench.plugins.registry import Registry, fault_of_class, load_value, memb
 from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
-from madbench.tasks import broken_tasks
+from madbench.tasks import broken_tasks, settings_class, task_names
 
 GROUP = "madbench.suites"
 FORMER_MEMBERS = {
@@ -138,11 +138,17 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     """
     if found := next((suite for suite in suites().values() if task in suite.tasks()), None):
         return found
-    if task in broken_tasks():
-        raise ConfigError(f"{where}{broken_tasks()[task]}")
-    if (suite := task.rpartition("/")[0]) in broken_suites():
-        raise ConfigError(f"{where}{broken_suites()[suite]}")
+    if reason := why_unusable(task):
+        raise ConfigError(f"{where}{reason}")
     raise ConfigError(f"{where}unknown task {short_repr(task)}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
+
+
+def why_unusable(task: str) -> str:
+    """The reason why the task or its suite is broken. Empty if neither is, and for an unknown name."""
+    if task in broken_tasks():
+        return broken_tasks()[task]
+    suite = settings_class(task).suite if task in task_names() else task.rpartition("/")[0]
+    return broken_suites().get(suite, "")
 
 
 def has_blocks(job: Job) -> TypeGuard[Job[BlocksSettings]]:

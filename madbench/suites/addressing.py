@@ -13,10 +13,18 @@ from contextlib import contextmanager
 
 from madbench.config import Override, short_repr
 from madbench.errors import ConfigError, did_you_mean, suggestion
-from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
+from madbench.suites import (
+    TASKS_LISTED,
+    broken_suites,
+    find_suite,
+    main_suite,
+    suite_of_task,
+    suites,
+    task_suites,
+    why_unusable,
+)
 from madbench.suites.base import Suite
 from madbench.suites.profile import check_tasks_of
-from madbench.tasks import broken_tasks, settings_class, task_names
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
@@ -61,14 +69,10 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]
-    if any(word in suite.tasks() for suite in suites().values()) or word in broken_tasks():
+    if any(word in suite.tasks() for suite in suites().values()) or why_unusable(word):
         return suite_of_task(word), [word]
-    if slash and name in broken_suites():
-        raise ConfigError(broken_suites()[name])
     if word in suites() or word in broken_suites():
         return find_suite(word), find_suite(word).usual_tasks()
-    if word in task_names() and (reason := broken_suites().get(settings_class(word).suite)):
-        raise ConfigError(reason)
     hint = suggestion(word, [*task_suites(), *suites()])
     if not hint:
         hint = f"{did_you_mean(word, task_suites(), TASKS_LISTED)}; a suite stands for its tasks: {', '.join(suites())}"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from madbench.errors import ConfigError
 from madbench.jobs import Job, Record, mapping_text
 from madbench.suites.base import Suite
 from madbench.suites.columns import Column
@@ -369,7 +370,10 @@ RATES_NOTE = (
 @functools.cache
 def scoring_of(suite: Suite) -> Scoring:
     """The :class:`Scoring` object of a suite. Its module is imported on first use."""
-    return pkgutil.resolve_name(suite.scoring)(suite)
+    scoring = pkgutil.resolve_name(suite.scoring)(suite)
+    if hasattr(scoring, "choice"):
+        raise ConfigError(f"{suite.scoring}: its 'choice' has no effect; scorings have 'selection_value' instead")
+    return scoring
 
 
 def sizes_text(model: Any) -> str:

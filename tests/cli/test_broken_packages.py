@@ -267,7 +267,12 @@ def test_a_task_of_a_broken_suite_has_the_reason_of_the_suite(main, install):
     settings = (TASKS / "compression.yaml").read_text().replace("task: compression", "task: its_task")
     files = {"its_task.py": source, "its_task.yaml": settings}
     install(files, ALL_GROUPS["task"], "its_task = its_task:Task", name="its_task")
-    for words in (["run", "S", "-t", "its_task"], ["table", "-t", "its_task"], ["run", "S", "-t", "bad/its_task"]):
+    for words in (
+        ["run", "S", "-t", "its_task"],
+        ["table", "-t", "its_task"],
+        ["run", "S", "-t", "bad/its_task"],
+        ["data", "its_task"],
+    ):
         ended = main(*words)
         assert ended.code == 2 and "No module named 'no_such_module_at_all'" in ended.stderr, ended.stderr
 
