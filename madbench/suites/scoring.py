@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.jobs import Job, Record, mapping_text
 from madbench.suites.base import Suite
 from madbench.suites.columns import Column
@@ -372,7 +372,7 @@ def scoring_of(suite: Suite) -> Scoring:
     """The :class:`Scoring` object of a suite. Its module is imported on first use."""
     scoring = pkgutil.resolve_name(suite.scoring)(suite)
     if hasattr(scoring, "choice"):
-        raise ConfigError(f"{suite.scoring}: its 'choice' has no effect; scorings have 'selection_value' instead")
+        raise no_effect(f"{suite.scoring}: its 'choice'", because="scorings have 'selection_value' instead")
     return scoring
 
 

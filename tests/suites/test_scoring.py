@@ -16,5 +16,5 @@ def test_a_scoring_with_the_former_method_choice_is_refused(monkeypatch):
     module.Former = type("Former", (Scoring,), {"choice": lambda self, outcome: 0.0})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     suite = SimpleNamespace(scoring="scoring_of_a_package:Former")
-    with pytest.raises(ConfigError, match="'choice' has no effect; scorings have 'selection_value'"):
+    with pytest.raises(ConfigError, match="'choice' has no effect: scorings have 'selection_value'"):
         scoring_of.__wrapped__(suite)
