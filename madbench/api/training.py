@@ -33,6 +33,7 @@ from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import MachineOptions, RunOptions
 from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
+from madbench.files import make_printable
 from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Precision
 from madbench.labels import expand, texts_of
@@ -207,12 +208,16 @@ def _train(
     console = Console(stderr=True)
     for note in experiment.notes_on_options(options, policy):
         console.print(note)
+
+    def warn(text: str) -> None:
+        console.print(make_printable(f"warning: {text}"), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
     with ExitStack() as stack:
         observers: list[OnEvent] = []
         if trackers and is_first():
             naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
             opened = open_trackers(trackers, experiment.results, naming)
-            observers.append(stack.enter_context(Tracking(opened, console.print)).on_event)
+            observers.append(stack.enter_context(Tracking(opened, warn)).on_event)
         observers.append(stack.enter_context(_progress(experiment, console)))
 
         def on_event(event: Event) -> None:

@@ -198,6 +198,30 @@ def test_trackers_get_the_events_and_the_names_of_rows(tmp_path, fake_executor, 
     assert len(seen) == 4
 
 
+def test_a_tracker_that_fails_is_named_in_plain_text_and_the_others_go_on(tmp_path, fake_executor, monkeypatch, capsys):
+    seen = []
+
+    class Failing:
+        def __init__(self, results, naming):
+            pass
+
+        def begin(self, job):
+            raise OSError("no run [/red]\x1b[2J")
+
+    class Working(Failing):
+        def begin(self, job):
+            return None
+
+        def end(self, run, job, record, metrics):
+            seen.append(record.status)
+
+    monkeypatch.setitem(trackers.SERVICES, "wandb", Failing)
+    monkeypatch.setitem(trackers.SERVICES, "trackio", Working)
+    madbench.run("S", track="wandb,trackio", overrides=TINY, tasks="compression", device="cpu", results=tmp_path)
+    told = capsys.readouterr().err
+    assert "warning: tracker wandb failed" in told and "no run [/red]?[2J" in told and seen == ["finished"]
+
+
 def test_options_of_execution_reach_the_training(tmp_path, fake_executor):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", micro_batch=2, compile="auto", group="auto", **choices)
