@@ -26,7 +26,7 @@ from madbench.plugins.registry import Registry, fault_of_class, load_value, memb
 from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
-from madbench.tasks import broken_tasks, settings_class, task_names
+from madbench.tasks import settings_class, task_names, task_problem
 
 GROUP = "madbench.suites"
 FORMER_MEMBERS = {
@@ -145,8 +145,8 @@ def suite_of_task(task: str, where: str = "") -> Suite:
 
 def why_unusable(task: str) -> str:
     """The reason why the task or its suite is broken. Empty if neither is, and for an unknown name."""
-    if task in broken_tasks():
-        return broken_tasks()[task]
+    if reason := task_problem(task):
+        return reason
     suite = settings_class(task).suite if task in task_names() else task.rpartition("/")[0]
     return broken_suites().get(suite, "")
 
