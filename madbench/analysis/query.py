@@ -64,11 +64,10 @@ class Query(Choice):
         if requested_tasks is None:
             return
         requested_suites = [suites()[name] for name in requested_tasks]
-        of_tasks = f"the tasks are {', '.join(self.tasks or ())}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in requested_suites):
-            raise no_effect(f"--fidelity {self.fidelity}", because=of_tasks)
+            raise no_effect(f"--fidelity {self.fidelity}", because=self._tasks_text)
         for override in overrides_outside(self.overrides, names, self.leading):
-            raise no_effect(str(override), because=of_tasks)
+            raise no_effect(str(override), because=self._tasks_text)
 
     @functools.cached_property
     def requested_tasks(self) -> dict[str, list[str]] | None:
@@ -154,7 +153,7 @@ class Query(Choice):
         return frozenset(job.label for job in self.jobs.values())
 
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
-        """Those of ``labels`` that no installed family can read.
+        """The ``labels`` that no installed family can read.
 
         If the query requests no label, there is a warning for each of them. Raises ``LabelError`` if such a label was
         requested.
@@ -254,11 +253,16 @@ class Query(Choice):
         """True if runs of the suite are stored that were trained on a corpus of text."""
         return any(suite.corpus_of(job) for job in self.jobs_of(suite))
 
+    @property
+    def _tasks_text(self) -> str:
+        """The reason why a choice for other tasks than the requested ones has no effect."""
+        return f"the tasks are {', '.join(self.tasks or ())}"
+
     def check_corpus(self) -> None:
         """Raise ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
         stored_suites = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
         if self.corpus and stored_suites and not any(map(self.has_corpus, stored_suites)):
-            raise no_effect(f"--corpus {self.corpus}", because=f"the tasks are {', '.join(self.tasks or ())}")
+            raise no_effect(f"--corpus {self.corpus}", because=self._tasks_text)
 
     def jobs_of(self, suite: Suite) -> list[Job]:
         """The stored jobs of one suite."""
