@@ -165,8 +165,9 @@ def _slots(
     order = [(t - lag) % length for lag in range(seen)] if label.layout == "lag" else list(range(seen))
     visible = [slot for slot, i in enumerate(order) if not window or abs(t - i) < window]
     is_first = place == "first"
-    of_registers = [slot + seen * (not is_first) for slot in range(registers)]
-    of_tokens = [slot + registers * is_first for slot in visible]
+    first_register, first_token = (0, registers) if is_first else (seen, 0)
+    of_registers = [first_register + slot for slot in range(registers)]
+    of_tokens = [first_token + slot for slot in visible]
     slots = of_registers + of_tokens if is_first else of_tokens + of_registers
     return _Slots(registers + seen, slots, [order[slot] for slot in visible], is_first, table_row)
 
