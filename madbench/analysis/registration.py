@@ -457,7 +457,7 @@ def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], experiment: Experiment, where: str) -> list[Claim]:
-    """Those of ``claims`` with the given ``names``, or if ``names`` is empty all that the grid can decide.
+    """The ``claims`` with the given ``names``. If ``names`` is empty, all claims that the grid can decide.
 
     The grid of ``experiment`` can decide a claim if it has the claim's labels and at least one of its columns. Raises
     ``ConfigError`` if the grid cannot decide a named claim, or no claim at all. The message begins with ``where``.

@@ -202,7 +202,7 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """Those errors in ``missing`` that belong to suites which the user asked for.
+        """The errors in ``missing`` that belong to suites which the user asked for.
 
         ``missing`` has the error of each suite without matching runs, by the name of the suite. The user asks for a
         suite by one of its tasks or, if no task is requested, by the profile or an override.

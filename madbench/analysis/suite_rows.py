@@ -213,7 +213,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 
 def _jobs_by_label(query: Query, profile: ProfileFacts, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """Those of ``stored_jobs`` that ``profile`` trains, by label. If labels are requested, only these are included."""
+    """The ``stored_jobs`` that ``profile`` trains, by label. If labels are requested, only these are included."""
     unread = [f"model.{name}" for name in SOMETIMES_UNUSED]
     kept_overrides = tuple(change for change in profile.overrides if change.key not in unread)
     fewer = profile.loaded.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None

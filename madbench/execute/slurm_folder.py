@@ -168,7 +168,7 @@ def encode_call(assignment: Assignment, needs_gpu: bool, sbatch_options: Mapping
 
 
 def training_of(assignment: Assignment) -> dict[str, Any]:
-    """What an assignment trains and how, as JSON: jobs, work folders, version, time limit and training function.
+    """The content of an assignment as JSON: jobs, work folders, version, time limit and training function.
 
     Two assignments train the same jobs in the same way if the results are equal.
     """

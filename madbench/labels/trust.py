@@ -61,7 +61,7 @@ def is_allowed(label: str) -> bool:
 
 
 def importable_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``labels`` that name code and have permission to import it, sorted.
+    """The ``labels`` that name code and have permission to import it, sorted.
 
     Each hybrid in ``labels`` stands for the labels of its layers.
     """

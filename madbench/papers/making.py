@@ -1,4 +1,4 @@
-"""How items of papers are made: requests, measures, results, verdicts, and the stored states of items."""
+"""The making of papers' items: requests, measures, results, verdicts, and the stored states of items."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Measurement:
     values: dict[str, float]
     """The measured numbers by name."""
     details: dict[str, Any] = field(default_factory=dict)
-    """How the values were measured: versions, device, command."""
+    """The versions, device and command with which the values were measured."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The settings of the measurement, such as ``{"seq_len": 2048}``. They distinguish measurements of one kind."""
 

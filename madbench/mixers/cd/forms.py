@@ -115,7 +115,7 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """What each row of a sequence reads of the writes of earlier rows, as matrices P'(r, b).
+    """The matrices P'(r, b): the part of earlier rows' writes that each row of a sequence reads.
 
     r (..., T, n) are the directions along which mirrors read the state, and b (..., T, n) is what each row writes to
     it. With the sums c_t (n) of the log decays up to row t, row t reads of row s

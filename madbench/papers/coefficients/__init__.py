@@ -85,7 +85,10 @@ class Principle:
     expected: str
     """The paper's result, as a text."""
     decision_method: DecisionMethod
-    """How runs decide the principle (:func:`madbench.papers.coefficients.decisions.decide`). ``time`` needs no runs."""
+    """The way in which runs decide the principle (:func:`madbench.papers.coefficients.decisions.decide`).
+
+    ``time`` needs no runs.
+    """
     studies: Mapping[str, Study]
     """The studies by profile."""
     limits: str = ""

@@ -155,7 +155,7 @@ def test_path_fla_without_a_gpu_is_an_error_of_one_sentence():
 
 
 def test_importing_the_library_shows_no_warnings(monkeypatch, tmp_path):
-    """Where warnings are errors, such warnings would stop the checks of every label with kernels."""
+    """Such warnings would stop the checks of every label with kernels if warnings are errors."""
     (tmp_path / "warns.py").write_text(
         "import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n"
     )
