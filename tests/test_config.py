@@ -209,6 +209,14 @@ def test_an_override_is_read_once_and_gives_its_text_again(word, suite, key, val
     assert str(override.without_suite()) == word.removeprefix("other.") or override.names_profile
 
 
+@pytest.mark.parametrize("word", ["other.training.steps= 0x10", "training.steps=16"])
+def test_an_override_without_its_suite_is_shown_to_the_user_as_written(word):
+    override = Override.parse(word, ["other"])
+    for shown in (override, override.without_suite(), override.without_suite().without_suite()):
+        assert (shown.user_word, shown.user_path) == (word, word.partition("=")[0])
+    assert override.without_suite() == Override.parse(word.removeprefix("other."))
+
+
 @pytest.mark.parametrize("text", ["'mini", "mini'", '"mini', "'mini\"", "''mini''", "'"])
 def test_a_name_of_a_profile_with_quotes_that_do_not_match_is_refused(text):
     with pytest.raises(ConfigError, match="the quotes do not match; write other=NAME"):

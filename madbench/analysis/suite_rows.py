@@ -24,7 +24,7 @@ from madbench.rows import Row, SuiteRow
 from madbench.store.columns import StoredProfile
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite, suites
-from madbench.suites.addressing import profile_named, tasks_in_order, with_prefixes
+from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
 from madbench.suites.profile import Profile, ProfileFacts
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
@@ -51,8 +51,7 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     precisions match; its message has the ways to choose one.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
-    with with_prefixes(query.overrides, suite):
-        profile = _profile(query, suite, name)
+    profile = _profile(query, suite, name)
     if not query.jobs_of(suite):
         raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
@@ -193,7 +192,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: 
             if query.labels or not plan.without_effect:
                 rows.append(query.versions.of_row(SuiteRow(Row(label), protocol, plan.jobs)))
     for change in changes if not jobs_of else ():
-        check_effect(change.key, plans)
+        check_effect(change, plans)
     return rows
 
 

@@ -29,6 +29,8 @@ class Override:
     """The value as it was written."""
     suite: str = ""
     """The suite's ``override_name``. Empty if the override has no prefix, so that it belongs to the leading suite."""
+    prefix: str = field(default="", compare=False)
+    """The prefix that :meth:`without_suite` removed, such as ``language_model.``. Messages show it to the user."""
 
     @classmethod
     def parse(cls, word: str, suites: Iterable[str] = ()) -> Override:
@@ -61,8 +63,18 @@ class Override:
         return not self.key
 
     def without_suite(self) -> Override:
-        """The override without the prefix of its suite."""
-        return replace(self, suite="")
+        """The override without the prefix of its suite, which messages still show."""
+        return replace(self, suite="", prefix=f"{self.suite}.") if self.suite else self
+
+    @property
+    def user_path(self) -> str:
+        """The key as the user wrote it, for messages. It has the prefix that :meth:`without_suite` removed."""
+        return f"{self.prefix}{self.path}"
+
+    @property
+    def user_word(self) -> str:
+        """The word as the user wrote it, for messages. It has the prefix that :meth:`without_suite` removed."""
+        return f"{self.prefix}{self}"
 
     def __str__(self) -> str:
         return f"{self.path}={self.text}"
@@ -135,6 +147,6 @@ def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, 
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"override {short_repr(str(override))}: {short_repr(name)} holds a value, not keys")
+            raise ConfigError(f"override {short_repr(override.user_word)}: {short_repr(name)} holds a value, not keys")
     node[names[-1]] = copy.deepcopy(override.value)
     return copied

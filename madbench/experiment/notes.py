@@ -66,7 +66,7 @@ def note_without_effect(override: Override, plans: Sequence[Plan]) -> str:
     Empty if there are none.
     """
     labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(override, ()))
-    return f"{override} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
+    return f"{override.user_word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
 def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:

@@ -40,7 +40,6 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
     tasks_in_order,
-    with_prefixes,
 )
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
@@ -177,9 +176,9 @@ class _Planner:
         self.notes += notes_on_equal_rows(planned_rows, plans)
         for plan in plans:
             plan.check_spelling()
-        for key in dict.fromkeys(override.key for plan in plans for override in plan.without_effect):
+        for key, override in {override.key: override for plan in plans for override in plan.without_effect}.items():
             keys = [{override.key for override in row.protocol.overrides} for row in planned_rows]
-            check_effect(key, [plan for of_row, plan in zip(keys, plans) if key in of_row])
+            check_effect(override, [plan for of_row, plan in zip(keys, plans) if key in of_row])
         shared = [override.without_suite() for override in self.grid.overrides]
         self.notes += [note for override in shared if (note := note_without_effect(override, plans))]
         self.notes += [*notes_on_schedules(suite, planned_rows), *notes_on_rates(planned_rows)]
@@ -192,8 +191,7 @@ class _Planner:
 
     def _protocol(self, suite: Suite, overrides: Sequence[Override], name: str) -> Protocol:
         suite_overrides = own_overrides(overrides, suite, self.leading)
-        with with_prefixes(overrides, suite):
-            profile = suite.Profile.load(name, suite_overrides)
+        profile = suite.Profile.load(name, suite_overrides)
         tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
         shared = (fidelity, self.grid.budget, self._precision(profile), self.options.device)

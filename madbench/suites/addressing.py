@@ -7,9 +7,7 @@ belongs to the leading suite. An override of another suite begins with the ``ove
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 
 from madbench.config import Override, short_repr
 from madbench.errors import ConfigError, did_you_mean, suggestion
@@ -105,34 +103,13 @@ def suite_of_override(override: Override, leading: Suite) -> Suite:
 
 
 def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
-    """The overrides that change a setting of the profile of ``suite``, without their prefix.
+    """The overrides that change a setting of the profile of ``suite``, without their prefix. Messages still show it.
 
     Overrides that name a profile, such as ``language_model=mini``, are left out. ``leading`` is the suite of overrides
     without a prefix.
     """
     changes = (override for override in overrides if not override.names_profile)
     return tuple(change.without_suite() for change in changes if suite_of_override(change, leading) is suite)
-
-
-@contextmanager
-def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]:
-    """A context in which messages of ``ConfigError`` show the overrides of ``suite`` with their prefix.
-
-    A profile is loaded with overrides whose prefix is removed, so its errors show them without the prefix.
-    ``overrides`` are the overrides as the user wrote them.
-    """
-    try:
-        yield
-    except ConfigError as error:
-        text = str(error)
-        for override in overrides:
-            if override.suite == suite.override_name and not override.names_profile:
-                if text.startswith(f"override {short_repr(override.key)}: unknown key"):
-                    text = text.replace("did you mean '", f"did you mean '{suite.override_name}.")
-                text = re.sub(f"(?<=')(?={re.escape(override.key)}[='])", f"{suite.override_name}.", text)
-        if text == str(error):
-            raise
-        raise ConfigError(text) from None
 
 
 def profile_named(

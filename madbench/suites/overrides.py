@@ -39,7 +39,7 @@ class Plan(Generic[J]):
         (:meth:`check_spelling`).
         """
         for override in self.without_effect:
-            check_effect(override.key, [self])
+            check_effect(override, [self])
         self.check_spelling()
         return self.jobs
 
@@ -49,7 +49,7 @@ class Plan(Generic[J]):
         The canonical value trains the same models, and the message names it.
         """
         for override, other in self.canonical.items():
-            raise ConfigError(f"{override} trains the same as {other}; use {other}")
+            raise ConfigError(f"{override.user_word} trains the same as {other}; use {other}")
 
     def why_without_effect(self, key: str) -> Mapping[str, str]:
         """The reasons why the override of ``key`` has no effect on labels: label to reason.
@@ -63,15 +63,15 @@ class Plan(Generic[J]):
         return list(dict.fromkeys(job.label for job in self.jobs))
 
 
-def check_effect(key: str, plans: Sequence[Plan[Any]]) -> None:
-    """Raise ``ConfigError`` if the override of ``key`` has no effect on any label of any of the plans."""
+def check_effect(override: Override, plans: Sequence[Plan[Any]]) -> None:
+    """Raise ``ConfigError`` if overrides of the key of ``override`` have no effect on any label of any of the plans."""
     labels_and_reasons = [
-        (label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels
+        (label, plan.why_without_effect(override.key).get(label, "")) for plan in plans for label in plan.labels
     ]
     if labels_and_reasons and all(reason for _, reason in labels_and_reasons):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in labels_and_reasons)]
         others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        raise no_effect(key, f"on {', '.join(names[:MOST_NAMED])}{others}; {labels_and_reasons[0][1]}")
+        raise no_effect(override.user_path, f"on {', '.join(names[:MOST_NAMED])}{others}; {labels_and_reasons[0][1]}")
 
 
 def drop_ineffective_overrides(
@@ -127,7 +127,8 @@ def drop_ineffective_overrides(
             if unread := _why_unread(profile, override, label):
                 without_effect.setdefault(override, {})[label] = unread
             elif override in changing[label] - with_effect:
-                without_effect.setdefault(override, {})[label] = f"its runs are the same without {override}{where}"
+                reason = f"its runs are the same without {override.user_word}{where}"
+                without_effect.setdefault(override, {})[label] = reason
     once, each_seed = unique(planned_jobs) if overrides else planned_jobs, dict.fromkeys(seeds)
     check_count(len(once) * len(each_seed))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in each_seed]
@@ -163,7 +164,7 @@ def _canonical_overrides(
         if (number := _number(override.value)) is not None:
             values = [own[name] for settings, own in pairs if settings.get(name) == number and name in own]
             if values and number not in values and max(values):
-                others[override] = f"{override.key}={max(values):g}"
+                others[override] = f"{override.user_path}={max(values):g}"
     return others
 
 

@@ -159,7 +159,7 @@ class Profile(abc.ABC, Generic[M]):
         """
         for override in self.overrides:
             if reason := self.why_unread(override, label):
-                raise no_effect(override.key, f"on {short_repr(label)}; {reason}")
+                raise no_effect(override.user_path, f"on {short_repr(label)}; {reason}")
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
@@ -373,7 +373,10 @@ class Profile(abc.ABC, Generic[M]):
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a profile's file, and overrides. Two are equal if all values and their types are equal."""
+    """The content of a profile's file, and overrides.
+
+    Two are equal if all values and their types are equal, and messages show the overrides with the same prefixes.
+    """
 
     content: bytes
     mapping: Mapping[str, Any] = field(compare=False)
@@ -381,7 +384,8 @@ class _Content:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any], changes: Sequence[Override]) -> Self:
-        return cls(pickle.dumps((mapping, [change.value for change in changes])), mapping, tuple(changes))
+        values = [(change.value, change.prefix) for change in changes]
+        return cls(pickle.dumps((mapping, values)), mapping, tuple(changes))
 
 
 @functools.lru_cache(maxsize=128)
@@ -394,19 +398,20 @@ def _make_profile(cls: type[P], name: str, path: Path, content: _Content) -> P:
     from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
     keys = tuple(change.path for change in changes)
     docs = cls.docs() if keys else {}
-    for key in keys:
+    for key, change in zip(keys, changes):
+        what = f"override {short_repr(change.user_path)}"
         if keys.count(key) > 1:
-            raise ConfigError(f"override {short_repr(key)} is given twice; only one value can hold")
+            raise ConfigError(f"{what} is given twice; only one value can hold")
         if key in FILE_ONLY and key in field_names(cls):
-            raise no_effect(f"override {short_repr(key)}", f"on a run; it belongs in the {cls.noun}'s file")
+            raise no_effect(what, f"on a run; it belongs in the {cls.noun}'s file")
         full_names = [name for name in docs if name.endswith(f".{key}")]
         if full_names and key not in docs:
-            raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {full_names[0]!r}?")
+            raise ConfigError(f"{what}: unknown key; did you mean {change.prefix + full_names[0]!r}?")
     for change in changes:
         mapping = _apply_override(mapping, change)
     if set(keys) - set(cls.stays_comparable):
         mapping = {**mapping, "comparable_with_paper": False}
-    where = f"override {', '.join(repr(str(change)[:99]) for change in changes)}" if changes else str(path)
+    where = f"override {', '.join(repr(change.user_word[:99]) for change in changes)}" if changes else str(path)
     return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=changes)
 
 
@@ -468,7 +473,7 @@ def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
     for override in overrides:
         section, *names = override.key.split(".")
         if section == "tasks" and names and names[0] not in tasks:
-            raise no_effect(f"override {str(override)!r}", because=f"the tasks are {', '.join(tasks)}")
+            raise no_effect(f"override {override.user_word!r}", because=f"the tasks are {', '.join(tasks)}")
 
 
 @cached_by_class

@@ -259,6 +259,10 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
             ["S", "-t", "compression,language_model", "language_model.steps=3"],
             "override 'language_model.steps': unknown key; did you mean 'language_model.training.steps'?",
         ),
+        (
+            ["S", "-t", "compression,digits", "signals.model.window=4"],
+            "signals.model.window has no effect on 'S'; settings of its mixer: model.rank_multiple",
+        ),
         (["S", "--details"], "--details has no effect without --dry-run"),
         (["S", "-t", "compression", "--tokenizer", "gpt2"], "--tokenizer gpt2 has no effect without --corpus"),
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),

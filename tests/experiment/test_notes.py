@@ -17,6 +17,10 @@ def test_a_note_names_labels_on_which_an_override_has_no_effect(tmp_path):
     same, other = zip(changed.jobs, plain.jobs)
     assert same[0].id == same[1].id and other[0].id != other[1].id
     assert changed.notes == ["model.mix_rank=4 has no effect on S and is ignored there"]
+    prefixed = plan_experiment(
+        tmp_path, ["S", "R-12!"], set={"signals.model.mix_rank": 4}, tasks=["compression", "digits"]
+    )
+    assert "signals.model.mix_rank=4 has no effect on S and is ignored there" in prefixed.notes
     swept = plan_experiment(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
     assert [len(row.jobs) for row in swept.rows] == [1] * 4 and len(swept.jobs) == 3, "nothing is trained twice"
 

@@ -4,7 +4,14 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.suites import find_suite, suites
-from madbench.suites.addressing import leading_suite, profile_named, tasks_by_suite
+from madbench.suites.addressing import (
+    leading_suite,
+    own_overrides,
+    parse_overrides,
+    profile_named,
+    tasks_by_suite,
+    tasks_in_order,
+)
 
 
 @pytest.mark.parametrize("name", suites())
@@ -45,3 +52,31 @@ def test_an_error_on_a_profile_of_another_suite_names_the_suite():
     ):
         profile_named(language, [], language, "evening", is_asked=True)
     assert profile_named(language, [], language, "small", is_asked=True) == "small"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["steps=abc"], "override 'PREFIX.steps': unknown key; did you mean 'PREFIX.training.steps'?"),
+        (["description=a"], "override 'PREFIX.description' has no effect on a run"),
+        (["training.steps.x=3"], "override 'PREFIX.training.steps.x=3': 'steps' holds a value, not keys"),
+        (["training.steps=3", "training.steps=4"], "override 'PREFIX.training.steps' is given twice"),
+        (["model.window=3", "training.steps=a"], "override 'PREFIX.model.window=3', 'PREFIX.training.steps=a': train"),
+        (["model.window=3"], "PREFIX.model.window has no effect on 'S'; settings of its mixer"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["language_model.", ""])
+def test_an_error_shows_an_override_with_the_prefix_that_the_user_wrote(words, says, prefix):
+    """The leading suite is the same for both prefixes, so that the overrides are equal once the prefix is removed."""
+    language = find_suite("language")
+    overrides = own_overrides(parse_overrides(f"{prefix}{word}" for word in words), language, language)
+    with pytest.raises(ConfigError) as caught:
+        language.Profile.load("tiny", overrides).mixer_settings("S")
+    assert str(caught.value).startswith(says.replace("PREFIX.", prefix))
+
+
+def test_an_error_on_a_task_that_is_not_trained_shows_the_prefix_of_its_override():
+    mad, signals = find_suite("mad"), find_suite("signals")
+    overrides = own_overrides(parse_overrides(["signals.tasks.digits.setting.width=7"]), signals, mad)
+    with pytest.raises(ConfigError, match="^override 'signals.tasks.digits.setting.width=7' has no effect: the tasks"):
+        tasks_in_order(signals, overrides, ["forecasting"])

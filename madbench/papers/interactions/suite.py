@@ -259,15 +259,16 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
     - ``learning_rates`` of a task: without effect if no job of the task has an embedding that they name.
     """
     is_colliding = any(job.task == COLLIDING for job in jobs)
-    for key in (override.key for override in profile.overrides):
+    for override in profile.overrides:
+        key, shown = override.key, override.user_path
         if key in profile.stays_comparable and not is_colliding:
-            raise ConfigError(f"{key} has no effect without colliding agents")
+            raise ConfigError(f"{shown} has no effect without colliding agents")
         section, task, kind, *name = [*key.split(".", 3), "", ""][:4]
         own = [job for job in jobs if job.task == task]
         if section != "tasks" or not own:
             continue
         if kind == "labels" and labels:
-            raise ConfigError(f"{key} has no effect where labels are named: {', '.join(labels)}")
+            raise ConfigError(f"{shown} has no effect where labels are named: {', '.join(labels)}")
         used: dict[str, list[Any]] = {
             "heads": [job.label for job in own],
             "learning_rates": [job.setting.get("embedding") for job in own],
@@ -278,7 +279,7 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             else ()
         )
         if configured and not set(configured) & set(used[kind]):
-            raise ConfigError(f"{key} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
+            raise ConfigError(f"{shown} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
 @functools.cache
