@@ -171,7 +171,7 @@ def test_a_training_needs_positive_counts(name):
 def stored_job(make, **changes) -> StoredJob:
     """The job ``JOB`` with other plain values, as read from an index."""
     values = {name: value for name, value in JOB.to_dict().items() if name not in ("label", "seed")}
-    return StoredJob.from_values(JOB.id, values | changes, JOB.label, JOB.seed, make)
+    return StoredJob.from_values(values | changes, JOB.label, JOB.seed, make)
 
 
 def test_a_stored_job_makes_its_configurations_when_they_are_needed():
