@@ -168,20 +168,52 @@ class Job(Generic[M, T]):
         return derived_seed(self.seed, stream)
 
 
+@dataclass(frozen=True)
+class DeferredJob:
+    """A job that is made on first use, given as the function that makes it."""
+
+    make: Callable[[], Job]
+
+    @functools.cached_property
+    def made(self) -> Job:
+        return self.make()
+
+
 class StoredJob(Job):
     """A job read from a store's index, which holds the fields of the job as plain values.
 
-    The objects ``model`` and ``training`` are made on first use. Until then no code of the job's suite runs.
+    The constructor takes the fields of a job. ``model`` and ``training`` may be given as a ``DeferredJob``, from which
+    they are read on first use. Until then no code of the job's suite runs.
     """
 
-    _make: Callable[[], Job]
+    _model: ModelSettings | DeferredJob
+    _training: TrainingSettings | DeferredJob
+
+    @property
+    def model(self) -> ModelSettings:
+        return self._model.made.model if isinstance(self._model, DeferredJob) else self._model
+
+    @model.setter
+    def model(self, value: ModelSettings | DeferredJob) -> None:
+        self._model = value
+
+    @property
+    def training(self) -> TrainingSettings:
+        return self._training.made.training if isinstance(self._training, DeferredJob) else self._training
+
+    @training.setter
+    def training(self, value: TrainingSettings | DeferredJob) -> None:
+        self._training = value
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any], label: object, seed: object, make: Callable[[], Job]) -> StoredJob:
+    def from_values(
+        cls, job_id: str, values: Mapping[str, Any], label: object, seed: object, make: Callable[[], Job]
+    ) -> StoredJob:
         """Return a job made of plain values from a store's index. No code of its suite runs.
 
-        ``values`` has the fields of the job except ``label`` and ``seed``, as in :meth:`Job.to_dict`. ``make`` returns
-        an equal ``Job`` with the objects ``model`` and ``training``. It is called when one of these is first read.
+        ``job_id`` is the job's ``id``, which is not computed again. ``values`` has the fields of the job except
+        ``label`` and ``seed``, as in :meth:`Job.to_dict`. ``make`` returns an equal ``Job`` with the objects ``model``
+        and ``training``. It is called when one of these is first read.
 
         Raises ``TypeError`` if a field other than ``steps`` is missing, if a field is unknown, or if the label, the
         seed or ``values["training"]`` has a wrong type.
@@ -194,24 +226,12 @@ class StoredJob(Job):
             raise TypeError("not the optimizer run of a job")
         if type(label) is not str or type(seed) is not int:
             raise TypeError("not the label and the seed of a job")
-        job = object.__new__(cls)
-        plain = {name: value for name, value in values.items() if name not in ("model", "training")}
-        vars(job).update(plain, label=label, seed=seed, precision=training["precision"], _make=make)
+        deferred = DeferredJob(make)
+        job = cls(**{**values, "label": label, "seed": seed, "model": deferred, "training": deferred})
+        job.id, job.precision = job_id, training["precision"]  # fills cached properties, which are then not computed
         if {"learning_rate", "weight_decay"} <= training.keys():
-            vars(job)["rates"] = float(training["learning_rate"]), float(training["weight_decay"])
+            job.rates = float(training["learning_rate"]), float(training["weight_decay"])
         return job
-
-    @functools.cached_property
-    def model(self) -> ModelSettings:
-        return self._made.model
-
-    @functools.cached_property
-    def training(self) -> TrainingSettings:
-        return self._made.training
-
-    @functools.cached_property
-    def _made(self) -> Job:
-        return self._make()
 
 
 def derived_seed(seed: int, stream: Stream) -> int:

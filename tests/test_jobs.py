@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -171,7 +172,7 @@ def test_a_training_needs_positive_counts(name):
 def stored_job(make, **changes) -> StoredJob:
     """The job ``JOB`` with other plain values, as read from an index."""
     values = {name: value for name, value in JOB.to_dict().items() if name not in ("label", "seed")}
-    return StoredJob.from_values(values | changes, JOB.label, JOB.seed, make)
+    return StoredJob.from_values(JOB.id, values | changes, JOB.label, JOB.seed, make)
 
 
 def test_a_stored_job_makes_its_configurations_when_they_are_needed():
@@ -184,6 +185,32 @@ def test_a_stored_job_makes_its_configurations_when_they_are_needed():
     for job in (stored, JOB):
         with pytest.raises(AttributeError, match="object has no attribute 'modle'"):
             job.modle  # noqa: B018
+
+
+def make_equal_job() -> Job:
+    return dataclasses.replace(JOB)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_stored_job_is_pickled_before_and_after_its_first_use(is_used):
+    stored = stored_job(make_equal_job)
+    assert not is_used or stored.model
+    copy = pickle.loads(pickle.dumps(stored))
+    assert copy == stored and type(copy) is StoredJob
+    assert copy.to_dict() == JOB.to_dict()
+
+
+def test_a_changed_copy_of_a_stored_job_has_its_own_numbers():
+    training = TrainingConfig(learning_rate=0.25, precision="bfloat16")
+    changed = dataclasses.replace(stored_job(make_equal_job), training=training)
+    assert (changed.training, changed.rates[0], changed.precision) == (training, 0.25, "bfloat16")
+    assert changed == dataclasses.replace(JOB, training=training) != JOB
+
+
+@pytest.mark.parametrize("name", ["model", "training", "seed"])
+def test_a_stored_job_is_immutable(name):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(stored_job(make_equal_job), name, getattr(JOB, name))
 
 
 @pytest.mark.parametrize("changes", [{"training": {}}, {"training": 1}, {"sead": 1}])

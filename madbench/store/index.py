@@ -174,8 +174,7 @@ class RunIndex:
                 record, _ = read_record({**fields, "files": {}}, [])
                 entry = columns.read_entry(plain)
                 make = functools.partial(make_job, shared, label, seed, name)
-                job = StoredJob.from_values(_values(shared), label, seed, make) if entry.is_known else make()
-                vars(job)["id"] = name  # fills the cached property without computing the hash
+                job = StoredJob.from_values(name, _values(shared), label, seed, make) if entry.is_known else make()
                 runs[name], self.entries[name] = (job, record), entry
         return runs
 
