@@ -381,11 +381,12 @@ class _Content:
     content: bytes
     mapping: Mapping[str, Any] = field(compare=False)
     changes: tuple[Override, ...]
+    prefixes: tuple[str, ...]
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any], changes: Sequence[Override]) -> Self:
-        values = [(change.value, change.prefix) for change in changes]
-        return cls(pickle.dumps((mapping, values)), mapping, tuple(changes))
+        content = pickle.dumps((mapping, [change.value for change in changes]))
+        return cls(content, mapping, tuple(changes), tuple(change.prefix for change in changes))
 
 
 @functools.lru_cache(maxsize=128)
