@@ -169,6 +169,8 @@ class CountedParameters:
 class RankAllocation(CountedParameters):
     """The ranks and the cost of a mixer with a QK and a VO rank. Every count is exact for the built module.
 
+    Subclasses have the methods ``flops_per_token`` and ``state_bytes_per_token``.
+
     The QK rank is the number of channels of queries or keys, summed over heads. The VO rank is that of values and
     outputs. Both share one budget. The *paying side* is the side, QK or VO, whose rank is reduced first if the budget
     is exceeded.
@@ -187,25 +189,41 @@ class RankAllocation(CountedParameters):
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
     """Further advice of the family for the message that a label does not fit its budget."""
 
+    if TYPE_CHECKING:
+
+        def flops_per_token(self, seq_len: int) -> float: ...
+
+        def state_bytes_per_token(self, bytes_per_element: int = 2) -> float: ...
+
     @property
     def ranks(self) -> dict[str, int]:
         """The ranks that the budget determines, by side: ``qk`` and ``vo``, summed over heads."""
         return {"qk": self.r_qk, "vo": self.r_vo}
 
-    widths = property(
-        lambda self: {k: rank // self.size.n_head for k, rank in self.ranks.items()}, doc="The widths of one head."
-    )
+    @property
+    def widths(self) -> dict[str, int]:
+        """The widths of one head, by side: ``qk`` and ``vo``."""
+        return {k: rank // self.size.n_head for k, rank in self.ranks.items()}
 
     @property
     def terms(self) -> dict[str, int]:
         """The number of parameters by term. A term is a part of the mixer, such as ``conv`` for the convolutions."""
         return {name: row[0] for name, row in self.rows.items()}
 
-    formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
+    @property
+    def formulas(self) -> dict[str, tuple[str, str]]:
+        """The formula and the names of the tensors of each term, by term."""
+        return {name: row[1:] for name, row in self.rows.items()}
 
-    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
+    @property
+    def slack(self) -> float:
+        """The part of the budget that the mixer leaves unused. Negative if the mixer exceeds the budget."""
+        return self.size.rule.room(self)
 
-    least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The smallest d_qk of the label.")
+    @property
+    def least_qk_width(self) -> int:
+        """The smallest d_qk of the label."""
+        return 2 if self.label.rope else 1
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:

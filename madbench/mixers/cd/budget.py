@@ -33,12 +33,20 @@ class CdAllocation(RankAllocation):
     other_rank: ClassVar = {"": "v", "v": ""}
     ways_to_fit: ClassVar = ("fewer heads",)
 
-    key_width = property(lambda self: self.r_qk // self.size.n_head, doc="n, the key width of one head.")
-    value_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_v, the value width of one head.")
-    columns = property(
-        lambda self: self.value_width + (self.label.norm in ("sum", "max")),
-        doc="Columns of the state of a recurrent head: its values, and a sum if one is kept.",
-    )
+    @property
+    def key_width(self) -> int:
+        """The key width n of one head."""
+        return self.r_qk // self.size.n_head
+
+    @property
+    def value_width(self) -> int:
+        """The value width d_v of one head."""
+        return self.r_vo // self.size.n_head
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of the state of a recurrent head: its values, and a sum if one is kept."""
+        return self.value_width + (self.label.norm in ("sum", "max"))
 
     @property
     def full(self) -> int:

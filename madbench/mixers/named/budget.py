@@ -43,7 +43,10 @@ class NamedAllocation(CountedParameters):
     size: Size
     dims: Dims
 
-    operator = property(lambda self: self.label.operator, doc="The operator with the label's arguments.")
+    @property
+    def operator(self) -> Operator:
+        """The operator with the label's arguments."""
+        return self.label.operator
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:

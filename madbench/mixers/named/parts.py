@@ -31,7 +31,10 @@ class Linear:
     bias: bool | tuple[float, float] = False
     init: LinearInit = "normal"
 
-    count = property(lambda self: (self.inputs + bool(self.bias)) * self.outputs, doc="Number of parameters.")
+    @property
+    def count(self) -> int:
+        """The number of parameters."""
+        return (self.inputs + bool(self.bias)) * self.outputs
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,15 @@ class Taps:
     bias: bool = False
     taps: int = CONV_TAPS
 
-    count = property(lambda self: (self.taps + self.bias) * self.channels, doc="Number of parameters.")
-    window = property(lambda self: (self.taps - 1) * self.channels, doc="Inputs that the next token needs.")
+    @property
+    def count(self) -> int:
+        """The number of parameters."""
+        return (self.taps + self.bias) * self.channels
+
+    @property
+    def window(self) -> int:
+        """The number of inputs that the next token needs."""
+        return (self.taps - 1) * self.channels
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,10 @@ class LowRank:
     outputs: int
     bias: bool = True
 
-    count = property(
-        lambda self: self.rank * self.inputs + (self.rank + self.bias) * self.outputs, doc="Number of parameters."
-    )
+    @property
+    def count(self) -> int:
+        """The number of parameters."""
+        return self.rank * self.inputs + (self.rank + self.bias) * self.outputs
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,10 @@ class Gain:
     is_offset: bool = False
     bias: bool = False
 
-    count = property(lambda self: (1 + self.bias) * self.width, doc="Number of parameters.")
+    @property
+    def count(self) -> int:
+        """The number of parameters."""
+        return (1 + self.bias) * self.width
 
 
 @dataclass(frozen=True)
@@ -87,9 +101,10 @@ class Vector:
     shape: int | tuple[int, ...]
     init: Init
 
-    count = property(
-        lambda self: self.shape if isinstance(self.shape, int) else math.prod(self.shape), doc="Number of parameters."
-    )
+    @property
+    def count(self) -> int:
+        """The number of parameters."""
+        return self.shape if isinstance(self.shape, int) else math.prod(self.shape)
 
 
 Part = Linear | Taps | LowRank | Gain | Vector | tuple[Linear, ...]

@@ -19,8 +19,15 @@ class Dims:
     value: int
     """Value channels per head."""
 
-    key_dim = property(lambda self: self.heads * self.key, doc="Key channels of all heads.")
-    value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")
+    @property
+    def key_dim(self) -> int:
+        """The number of key channels of all heads."""
+        return self.heads * self.key
+
+    @property
+    def value_dim(self) -> int:
+        """The number of value channels of all heads."""
+        return self.heads * self.value
 
 
 def width_steps(d: int) -> tuple[int, ...]:

@@ -34,7 +34,12 @@ class InteractionAllocation(RankAllocation):
     """
 
     label: InteractionLabel
-    slots = property(lambda self: self.size.n_head, doc="Keys and values per token, over all heads.")
+
+    @property
+    def slots(self) -> int:
+        """The number of keys, and of values, per token, over all heads."""
+        return self.size.n_head
+
     head_multiple = property(lambda self: len(self.label.parts))
     flops_of_tuples: Callable[..., float]
     """Function of seq_len and causal: FLOPs per token of the effects and values of visible tuples, over all heads."""

@@ -40,7 +40,10 @@ class HfaAllocation(InteractionAllocation):
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
 
-    least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
+    @property
+    def least_qk_width(self) -> int:
+        """The smallest d_qk of the label: one channel per factor, or two with RoPE."""
+        return max(self.label.orders) * (2 if self.label.rope else 1)
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
         """The FLOPs per token of the effects and values of the pairs of the token with the tokens that it sees.
