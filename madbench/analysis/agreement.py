@@ -84,7 +84,8 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     ranks = [rankdata(column, axis=1) for column in (x, y)]
     a, b = (table - table.mean(axis=1, keepdims=True) for table in ranks)
     with np.errstate(invalid="ignore"):
-        return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+        correlations: np.ndarray = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return correlations
 
 
 def _icc(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -94,4 +95,5 @@ def _icc(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.ndarr
     with np.errstate(invalid="ignore", divide="ignore"):
         within_labels = squares.sum(axis=1) / (runs - labels)
         effective = (runs - (counts**2).sum(axis=1) / runs) / (labels - 1)
-        return (between_labels - within_labels) / (between_labels + (effective - 1) * within_labels)
+        shares: np.ndarray = (between_labels - within_labels) / (between_labels + (effective - 1) * within_labels)
+    return shares

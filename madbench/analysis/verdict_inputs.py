@@ -87,7 +87,8 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
             for label, numbers in numbers_of.items()
         },
     }
-    return json.loads(json.dumps(values, allow_nan=False))
+    plain_values: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False))
+    return plain_values
 
 
 def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:

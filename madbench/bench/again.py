@@ -214,7 +214,7 @@ def _ids(run: Run) -> list[str]:
 
     Empty if the run did not share steps, or if its record does not list the ids.
     """
-    history = run.record.details.get("group_jobs") or [{"ids": []}]
+    history: list[dict[str, list[str]]] = run.record.details.get("group_jobs") or [{"ids": []}]
     return history[0]["ids"]
 
 

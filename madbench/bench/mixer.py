@@ -98,7 +98,8 @@ def forward_of(module: nn.Module, x: Tensor, setup: BenchSetup) -> Callable[[], 
 
     def run() -> Tensor:
         with autocast(setup.device, setup.precision):
-            return module(x)
+            y: Tensor = module(x)
+            return y
 
     return run
 

@@ -33,7 +33,8 @@ def _value(part: str, name: str, **keys: object) -> Callable[[RowsByPart], float
     def find(rows: RowsByPart) -> float | None:
         for row in rows.get(part, ()):
             if all(row.get(key) == value for key, value in keys.items()) and row.get(name) is not None:
-                return row[name]
+                value: float = row[name]
+                return value
         return None
 
     return find

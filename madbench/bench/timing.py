@@ -127,7 +127,8 @@ def peak_bytes(run: Callable[[], Any], device: str) -> int:
     Live tensors are counted on the CPU, and the memory of torch's allocator on a GPU.
     """
     if device == "cpu":
-        with PeakMemory() as memory:
+        memory = PeakMemory()
+        with memory:
             run()
         return memory.peak
     wait(device)

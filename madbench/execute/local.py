@@ -193,7 +193,8 @@ class WorkerProcess:
         None if the process is dead and all messages were read.
         """
         try:
-            return self.pipe.recv()
+            message: Message | WorkerReady = self.pipe.recv()
+            return message
         except (EOFError, OSError):  # OSError: it died halfway through a message
             return None
 

@@ -232,7 +232,8 @@ def _ending(reference: Any) -> Ending:
         return [*filter(None, map(str.strip, str(error).splitlines())), "no reason given"][index]
 
     try:
-        return ray.get(reference)
+        ending: Ending = ray.get(reference)
+        return ending
     except ray.exceptions.RuntimeEnvSetupError as error:
         return WorkerResult(broken=f"Ray cannot start workers: {line(error, 0)}")
     except ray.exceptions.RayTaskError as error:

@@ -184,12 +184,13 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
     return as_json(training)
 
 
-def as_json(value: Any) -> Any:
-    """``value`` as it would be after writing it as JSON and reading it back.
+def as_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """``mapping`` as it would be after writing it as JSON and reading it back.
 
     Tuples become lists, and objects that JSON does not have become text. Raises ``ValueError`` for NaN and infinities.
     """
-    return json.loads(json.dumps(value, default=str, allow_nan=False))
+    plain: dict[str, Any] = json.loads(json.dumps(mapping, default=str, allow_nan=False))
+    return plain
 
 
 def assignment_of(call: Mapping[str, Any]) -> Assignment:

@@ -38,7 +38,7 @@ class SlurmJob:
         self.slurm_id, self.name = slurm_id, name
         self.folder = SlurmFolder(parent, slurm_id)
         self._inner = submitit.SlurmJob(parent, slurm_id)
-        self.logs = (self._inner.paths.stderr, self._inner.paths.stdout)
+        self.logs: tuple[Path, Path] = (self._inner.paths.stderr, self._inner.paths.stdout)
 
     def state(self, ask: bool) -> str:
         """The state of the Slurm job in Slurm's terms, such as ``RUNNING``.
@@ -46,7 +46,8 @@ class SlurmJob:
         If ``ask`` is true, Slurm is asked now, for all Slurm jobs at once. Otherwise the state is that of the last
         query.
         """
-        return self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache").split()[0]
+        state: str = self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache")
+        return state.split()[0]
 
     def has_ended(self, ask: bool) -> bool:
         """True if the Slurm job has written its outcome, or if Slurm reports that it has ended.

@@ -230,7 +230,8 @@ class SlurmBackend(Backend):
         if len(digests) > 1:
             slurm.parameters["map_count"] = len(digests)
         program = [sys.executable, "-u", "-P", "-m", "madbench.execute.slurm_worker", str(self.folder), *digests]
-        return slurm._make_submission_file_text(shlex.join(program), "")
+        text: str = slurm._make_submission_file_text(shlex.join(program), "")
+        return text
 
     def _take_over(self, groups: Sequence[LockedGroup]) -> list[LockedGroup]:
         """Take over the Slurm jobs that an earlier driver left and that train these groups.

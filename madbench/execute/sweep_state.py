@@ -117,7 +117,8 @@ class RunningJob:
         """Estimated seconds until the job ends, from its speed in this sweep. 0 if the speed is not known yet."""
         if self.first is None or self.done_here <= 0:
             return 0.0
-        return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
+        seconds_here: float = self.line["seconds"] - self.first[1]
+        return (1 - self.fraction) * seconds_here / self.done_here
 
 
 class SweepState:

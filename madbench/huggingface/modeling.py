@@ -233,8 +233,8 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def _update_model_kwargs_for_generation(
         self, outputs: CausalOutput, model_kwargs: dict[str, Any], **kwargs: Any
     ) -> dict[str, Any]:
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **kwargs)
-        return model_kwargs | {"decoded": outputs.get("decoded")}
+        updated: dict[str, Any] = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **kwargs)
+        return updated | {"decoded": outputs.get("decoded")}
 
 
 AutoModelForCausalLM.register(MadbenchConfig, MadbenchForCausalLM)

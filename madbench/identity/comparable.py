@@ -60,10 +60,10 @@ def untyped(tree: ast.Module) -> ast.Module:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
     named = _names(tree)
-    tree = _Untyping(casts, frozenset(_read_names(tree))).visit(tree)
+    _Untyping(casts, frozenset(_read_names(tree))).visit(tree)  # changes the tree itself, as below
     used = _names(tree)
     used |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    _ImportRemoval(used, named - used).visit(tree)  # changes the tree itself
+    _ImportRemoval(used, named - used).visit(tree)
     return tree
 
 

@@ -108,7 +108,8 @@ def equal_digests(path: Path = KNOWN_EQUAL) -> EqualDigests:
 
 @functools.lru_cache(maxsize=10)
 def _equal_digests(path: Path, modified: int, size: int) -> EqualDigests:
-    return json.loads(path.read_bytes())
+    digests: EqualDigests = json.loads(path.read_bytes())
+    return digests
 
 
 def file_of(module: str) -> Path | None:

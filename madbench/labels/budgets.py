@@ -60,7 +60,8 @@ def _state(allocation: Allocation) -> int:
     Raises ``AttributeError`` if the allocation lacks the optional method ``state``. Its family then cannot match the
     state.
     """
-    return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
+    elements: int = allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
+    return elements
 
 
 def _layers(allocation: Allocation) -> int:

@@ -119,7 +119,7 @@ def name_key(name: str) -> str:
 
 
 def _load(name: str, value: str) -> LoadedFamily:
-    family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
+    family: LoadedFamily = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
     if name in REGISTRY.built_in:
         return family
     answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}

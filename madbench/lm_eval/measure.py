@@ -82,7 +82,8 @@ class Tasks:
         np.random.seed(DEFAULT_OTHER_SEED)
         try:
             with _quiet():
-                return self.manager.load([name])
+                loaded: dict[str, Any] = self.manager.load([name])
+                return loaded
         except MadbenchError:
             raise
         except Exception as error:  # errors of the data's library, the network, or the task's code
@@ -199,8 +200,9 @@ def _members(name: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _shots(name: str, members: Sequence[str], results: Mapping[str, Any]) -> int | None:
     """The number of examples shown per question of a task or group. None if the tasks of a group differ."""
-    shots = {results["n-shot"].get(task) for task in members}
-    return results["n-shot"].get(name, shots.pop() if len(shots) == 1 else None)
+    shots_by_task: Mapping[str, int | None] = results["n-shot"]
+    shots = {shots_by_task.get(task) for task in members}
+    return shots_by_task.get(name, shots.pop() if len(shots) == 1 else None)
 
 
 def _version(members: Sequence[str], versions: Mapping[str, Any]) -> Any:

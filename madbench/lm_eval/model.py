@@ -113,7 +113,8 @@ class HarnessModel(TemplateLM):
         return {"model_num_parameters": parameters, "model_label": self.job.label, "model_run": self.job.id}
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        return self.vocabulary.encode(string).tolist()
+        ids: list[int] = self.vocabulary.encode(string).tolist()
+        return ids
 
     def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
         return self.vocabulary.decode(tokens)

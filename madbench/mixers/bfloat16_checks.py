@@ -101,7 +101,8 @@ def bfloat16_checks(
 
         def compute(x: Tensor) -> Tensor:
             with torch.autocast(x.device.type, torch.bfloat16):
-                return mixer(x)
+                y: Tensor = mixer(x)
+                return y
 
         return evaluate(mixer, compute, x, late)
 

@@ -74,7 +74,8 @@ def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = 
 
     def refuse(grad: Tensor) -> Tensor | None:
         if torch.is_grad_enabled() and (is_always or _has_no_derivative(grad.grad_fn, MOST_STEPS)):
-            return _Refused.apply(path, grad)
+            refused: Tensor = _Refused.apply(path, grad)
+            return refused
         return None
 
     for x in inputs:

@@ -70,7 +70,8 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
     """
     if products.is_large(x) and is_plain(layer, bias=True):
         return products.linear(x, cast(Tensor, layer.weight), cast("Tensor | None", layer.bias))
-    return layer(x)
+    y: Tensor = layer(x)
+    return y
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
@@ -85,7 +86,8 @@ def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
             cast(Tensor, layer.weight).to(x.dtype),
             None if layer.bias is None else cast(Tensor, layer.bias).to(x.dtype),
         )
-    return layer(x.to(weight_of(layer).dtype)).to(x.dtype)
+    y: Tensor = layer(x.to(weight_of(layer).dtype))
+    return y.to(x.dtype)
 
 
 def weight_of(layer: nn.Module) -> Tensor:

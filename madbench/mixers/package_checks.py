@@ -39,7 +39,8 @@ def fault_of_name(name: str) -> str:
 
 
 def _load(name: str, value: str) -> Checks:
-    return load_value("checks", name, value, ConfigError, "function from a label to its checks", _fault_of)
+    checks: Checks = load_value("checks", name, value, ConfigError, "function from a label to its checks", _fault_of)
+    return checks
 
 
 def _fault_of(checks: Any) -> str:

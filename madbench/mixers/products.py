@@ -39,7 +39,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not is_by_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1]).contiguous()
-    return _Linear.apply(rows, weight, bias).view(*x.shape[:-1], len(weight))
+    y: Tensor = _Linear.apply(rows, weight, bias)
+    return y.view(*x.shape[:-1], len(weight))
 
 
 def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
@@ -87,7 +88,8 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     Each matrix must be contiguous or the transpose of a contiguous matrix. Otherwise oneDNN takes a thousand times as
     long.
     """
-    return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    return product
 
 
 def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:

@@ -31,7 +31,8 @@ def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
 
     ``shared`` has the values that mixers share in this pass of the model. None if the mixer runs outside a model.
     """
-    return mixer(x, **handed_to(mixer, shared))
+    y: Tensor = mixer(x, **handed_to(mixer, shared))
+    return y
 
 
 def decode(mixer: Mixer, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:

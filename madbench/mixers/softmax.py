@@ -30,7 +30,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None
     wider, also under autocast. Second and higher derivatives are computed through :func:`attend_at_once`, which keeps
     the scores of all pairs in memory.
     """
-    return _Attention.apply(window, q, k, v, sink)
+    y: Tensor = _Attention.apply(window, q, k, v, sink)
+    return y
 
 
 def attend_at_once(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
@@ -51,7 +52,7 @@ def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
     ``length`` is the number of tokens.
     """
     blocks = _blocks(length)
-    numbers = sum((rows.stop - rows.start) * (rows.stop - _first_key(rows, window)) for rows in blocks)
+    numbers: int = sum((rows.stop - rows.start) * (rows.stop - _first_key(rows, window)) for rows in blocks)
     return batch * heads * numbers <= KEPT_NUMBERS
 
 
@@ -220,7 +221,8 @@ def _by_head(x: Tensor) -> Tensor:
 
 
 def _scaled(q: Tensor) -> Tensor:
-    return _by_head(q) * q.shape[-1] ** -0.5
+    scaled: Tensor = _by_head(q) * q.shape[-1] ** -0.5
+    return scaled
 
 
 def _like(x: Tensor) -> Tensor:

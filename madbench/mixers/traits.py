@@ -103,7 +103,7 @@ def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:
     def output(part: Tensor, scale: float) -> Tensor:
         before = part.clone()
         part.mul_(scale)
-        y = copied(x)
+        y: Tensor = copied(x)
         part.copy_(before)
         return y
 

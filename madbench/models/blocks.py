@@ -52,7 +52,8 @@ class RMSNorm(nn.RMSNorm):
         """Map x (..., D) to the normalized x (..., D), in the dtype of the gain."""
         x = x.to(self.weight.dtype)
         if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not is_traced():
-            return NormaliseInBlocks.apply(x, self.weight, self.eps)
+            y: Tensor = NormaliseInBlocks.apply(x, self.weight, self.eps)
+            return y
         return super().forward(x)
 
 
@@ -113,7 +114,7 @@ class Backbone(nn.Module):
 
         A backbone that was made with a module in place of the number of ids maps the inputs of that module.
         """
-        x = self.embedding(tokens)
+        x: Tensor = self.embedding(tokens)
         shared: Shared = {}
         for norm, layer in zip(self.norms, self.layers):
             x = x + mix(layer, norm(x), shared)

@@ -78,7 +78,8 @@ class Block(nn.Module):
         model.
         """
         x = x + sharing.mix(self.mixer, self.mixer_norm(x), shared)
-        return x + self.mlp(self.mlp_norm(x))
+        hidden: Tensor = self.mlp(self.mlp_norm(x))
+        return x + hidden
 
     def decode(self, x: Tensor, cache: Any, shared: sharing.Shared) -> tuple[Tensor, Any]:
         """Decode x (B, T, D), which follows the tokens of ``cache``. Return the output (B, T, D) and the next cache.
@@ -163,7 +164,8 @@ class GPT(nn.Module):
         shared: sharing.Shared = {}
         for block in self.blocks:
             x = block(x, shared)
-        return self.norm(x)
+        y: Tensor = self.norm(x)
+        return y
 
     @property
     def readout(self) -> tuple[Tensor, None]:
@@ -245,7 +247,8 @@ class GPT(nn.Module):
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
         """Map ids (B, T) to vectors (B, T, D), with learned positions added. The first id is at position ``first``."""
-        x, end = self.embedding(tokens), first + tokens.shape[1]
+        x: Tensor = self.embedding(tokens)
+        end = first + tokens.shape[1]
         if self.positions is None:
             return x
         self._check_positions(end)

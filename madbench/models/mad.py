@@ -30,11 +30,13 @@ class MadModel(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to logits (B, T, vocab_size)."""
-        return self.head(self.hidden(tokens))
+        logits: Tensor = self.head(self.hidden(tokens))
+        return logits
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
-        return self.norm(self.backbone(tokens))
+        hidden: Tensor = self.norm(self.backbone(tokens))
+        return hidden
 
     @property
     def readout(self) -> tuple[Tensor, Tensor]:
@@ -72,7 +74,8 @@ class Autoencoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to logits (B, T, vocab_size)."""
-        return self.decoder[-1](self.hidden(tokens))
+        logits: Tensor = self.decoder[-1](self.hidden(tokens))
+        return logits
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""

@@ -39,7 +39,8 @@ class SignalModel(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x (B, T, channels) to logits (B, outputs), or to (B, horizon, outputs) if ``horizon`` is not 0."""
         hidden = self.norm(self.backbone(x))
-        return self.head(hidden[:, -self.horizon :] if self.horizon else hidden.mean(1))
+        logits: Tensor = self.head(hidden[:, -self.horizon :] if self.horizon else hidden.mean(1))
+        return logits
 
 
 class SignalLoss(nn.Module):

@@ -118,7 +118,8 @@ def chunked_cross_entropy(
     dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
     needed = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     rows = max(1, most_logits // len(weight))
-    return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, rows, dtype, *needed)
+    loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, rows, dtype, *needed)
+    return loss
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):

@@ -316,7 +316,7 @@ def stored_verdicts(request: Request) -> dict[str, Any]:
     Raises ``StoreError`` if the file of the entries is invalid.
     """
     try:
-        states = parse_json(read_file(_record(request)))
+        states: dict[str, Any] = parse_json(read_file(_record(request)))
         if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):
             raise ValueError("expected an object with a state for each size")
         return states

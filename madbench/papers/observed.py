@@ -89,7 +89,8 @@ class ObservedSettings:
 
     def weight_decay(self, job: Job) -> float:
         """The weight decay of linear maps: the largest decay of any parameter group of the optimizer."""
-        return max(group["weight_decay"] for group in _optimizer(job).param_groups)
+        decays: list[float] = [group["weight_decay"] for group in _optimizer(job).param_groups]
+        return max(decays)
 
     def steps(self, job: Job) -> int:
         return size_of(job).steps
@@ -138,15 +139,16 @@ class ObservedSettings:
         return len(self._mixers(job))
 
     def heads(self, job: Job) -> int:
-        return self._mixers(job)[0].n_head
+        n_head: int = self._mixers(job)[0].n_head
+        return n_head
 
     def key_width(self, job: Job) -> int:
         """Width of the queries of the first mixer, summed over heads."""
-        return self._mixers(job)[0].q.weight.shape[0]
+        return int(self._mixers(job)[0].q.weight.shape[0])
 
     def value_width(self, job: Job) -> int:
         """Width of the values of the first mixer, summed over heads."""
-        return self._mixers(job)[0].v.weight.shape[0]
+        return int(self._mixers(job)[0].v.weight.shape[0])
 
     def key_share(self, job: Job[BlocksSettings]) -> float:
         """The width of the queries of the first mixer, summed over heads, divided by the width of the model."""
@@ -158,15 +160,16 @@ class ObservedSettings:
 
     def mix_rank(self, job: Job) -> int:
         """Rank of the mixing matrix R(1) of the first mixer."""
-        return self._mixers(job)[0].mix1.A.shape[-1]
+        return int(self._mixers(job)[0].mix1.A.shape[-1])
 
     def conv_taps(self, job: Job) -> int:
         """Number of taps of the first mixer's convolution of keys."""
-        return self._mixers(job)[0].k_conv.weight.shape[-1]
+        return int(self._mixers(job)[0].k_conv.weight.shape[-1])
 
     def block_rows(self, job: Job) -> int:
         """Number of query rows that the first mixer computes at once on the path ``chunked``."""
-        return self._mixers(job)[0].chunk
+        chunk: int = self._mixers(job)[0].chunk
+        return chunk
 
     def start_std(self, job: Job) -> str:
         """Initial standard deviation of the query projection of the first mixer, as text with two digits."""
@@ -203,7 +206,7 @@ class ObservedSettings:
         heads, width = p.q.shape[1], p.q.shape[3]
 
         def gated_queries(f: Callable[[Tensor], Tensor]) -> Tensor:
-            return (mixer.q(x) * f(gate)).unflatten(-1, (heads, width)).transpose(1, 2)
+            return torch.unflatten(mixer.q(x) * f(gate), -1, (heads, width)).transpose(1, 2)
 
         read = torch.ones(1, mixer.n_head, TOKENS, mixer.v.weight.shape[0] // mixer.n_head)
         names = {_recognised(gated_queries, p.q)}

@@ -123,7 +123,7 @@ def check_table(request: Request, by_label: Mapping[str, Mapping[str, CheckResul
 def _number(outcome: CheckResult, loops: CheckResult | None) -> str:
     row = outcome.row
     if row["residual"] is None:
-        return row["reason"]
+        return str(row["reason"])
     number = f"measured {row['residual']:.1e}, bound {row['bound']}"
     if row["reason"]:
         number += f"; {row['reason']}"

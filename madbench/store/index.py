@@ -233,7 +233,8 @@ def index_version() -> str:
 @functools.cache
 def _values(shared: str) -> dict[str, Any]:
     """The fields that many jobs share, parsed from the JSON object in ``shared``. Cached, because they recur."""
-    return parse_json(shared)
+    values: dict[str, Any] = parse_json(shared)
+    return values
 
 
 def _row(

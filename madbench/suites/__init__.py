@@ -195,7 +195,8 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
 
 
 def _load(name: str, value: str) -> Suite:
-    return load_value("suite", name, value, ConfigError, "madbench.suites.Suite", _fault_of)
+    suite: Suite = load_value("suite", name, value, ConfigError, "madbench.suites.Suite", _fault_of)
+    return suite
 
 
 def _fault_of(suite: Any) -> str:

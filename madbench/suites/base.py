@@ -167,7 +167,7 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
 
         Raises ``ConfigError`` if the subclass does not define all abstract methods of ``Trial``.
         """
-        trial = pkgutil.resolve_name(self.trial)
+        trial: type[Trial[J]] = pkgutil.resolve_name(self.trial)
         if lacking := sorted(getattr(trial, "__abstractmethods__", ())):
             raise ConfigError(f"suite {self.name!r}: its trial {self.trial} lacks {', '.join(lacking)}")
         return trial

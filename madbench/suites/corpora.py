@@ -56,7 +56,7 @@ class StoredCorpus:
 
     @property
     def name(self) -> str:
-        return self.description.get("name", self.digest)
+        return str(self.description.get("name", self.digest))
 
     @property
     def folder(self) -> Path | None:

@@ -149,7 +149,8 @@ class Profile(abc.ABC, Generic[M]):
 
     @functools.cached_property
     def _model_config(self) -> M:
-        return self._part(self.Model)
+        model: M = self._part(self.Model)
+        return model
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
         """The settings of the label's family that enter the ids of the label's jobs: name to value.
@@ -305,7 +306,8 @@ class Profile(abc.ABC, Generic[M]):
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {short_repr(name)}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        return _make_profile(cls, name, path, _Content.of(cls.read(path), changes))
+        profile: Self = _make_profile(cls, name, path, _Content.of(cls.read(path), changes))
+        return profile
 
     @classmethod
     def exists(cls, name: str) -> bool:

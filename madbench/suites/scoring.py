@@ -370,7 +370,7 @@ RATES_NOTE = (
 @functools.cache
 def scoring_of(suite: Suite) -> Scoring:
     """The :class:`Scoring` object of a suite. Its module is imported on first use."""
-    scoring = pkgutil.resolve_name(suite.scoring)(suite)
+    scoring: Scoring = pkgutil.resolve_name(suite.scoring)(suite)
     if hasattr(scoring, "choice"):
         raise no_effect(f"{suite.scoring}: its 'choice'", because="scorings have 'selection_value' instead")
     return scoring

@@ -103,7 +103,8 @@ class TaskSetting(abc.ABC):
 
     def count(self, split: Split) -> int:
         """The number of examples in ``split``."""
-        return getattr(self, f"num_{split}_examples")
+        count: int = getattr(self, f"num_{split}_examples")
+        return count
 
     @property
     def input_len(self) -> int:

@@ -143,4 +143,5 @@ class NoisyInContextRecall(InContextRecall):
 
 def first_occurrence(codes: np.ndarray) -> np.ndarray:
     """For each entry of ``codes`` (N, M), the first column of the same row with an equal code. Integers (N, M)."""
-    return (codes[:, :, None] == codes[:, None, :]).argmax(axis=2)
+    places: np.ndarray = (codes[:, :, None] == codes[:, None, :]).argmax(axis=2)
+    return places

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
@@ -21,6 +21,7 @@ SPLITS: tuple[Split, Split] = ("train", "val")
 MANIFEST = "manifest.json"
 MOST_BYTES = 256 * 2**20
 """The largest manifest in bytes. It has about 200 bytes per source."""
+T = TypeVar("T")
 AS_FOUND = "as the files came"  # the split rule of token files of another program
 
 
@@ -145,7 +146,7 @@ def save(content: Any, path: Path) -> None:
     write_atomically(path, json.dumps(seal(asdict(content)), indent=1).encode() + b"\n")
 
 
-def load(kind: type, path: Path) -> Any:
+def load(kind: type[T], path: Path) -> T | None:
     """Load the dataclass of type ``kind`` that :func:`save` wrote to ``path``. None if there is no file.
 
     Raises ``StoreError`` if the file is damaged.

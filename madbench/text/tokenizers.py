@@ -53,7 +53,8 @@ class BytePairTokenizer(Tokenizer):
         return np.concatenate([*ids, self._encode(text[start:])]) if ids else self._encode(text)
 
     def _encode(self, text: str) -> np.ndarray:
-        return self._encoding.encode_to_numpy(text, disallowed_special=())
+        ids: np.ndarray = self._encoding.encode_to_numpy(text, disallowed_special=())
+        return ids
 
     def _encode_piece(self, piece: str) -> np.ndarray:
         return np.array(self._encoding._encode_single_piece(piece), np.uint32)

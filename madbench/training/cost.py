@@ -57,7 +57,8 @@ def counted_flops_per_token(job: Job) -> float:
     with torch.device("meta"):
         network = _network(job, "dense").to("meta")
         batch = suite_of(job).Trial.random_batch(job, 1, size.seq_len, "meta")
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    with counter:
         network(*batch).backward()
     return counter.get_total_flops() / size.seq_len
 
@@ -101,7 +102,8 @@ def _run_without_data(job: Job, micro_batch: int) -> int:
     with FakeTensorMode():
         network = _network(job)
         batch = suite_of(job).Trial.random_batch(job, micro_batch, size.seq_len, "cpu")
-        with PeakMemory() as memory:
+        memory = PeakMemory()
+        with memory:
             if size.sequences_per_step > micro_batch:  # the gradients of the previous pass are then in memory
                 for parameter in network.parameters():
                     parameter.grad = torch.zeros_like(parameter)

@@ -83,7 +83,8 @@ def _told_waiting() -> Iterator[None]:
 @functools.cache
 def _meeting_place() -> tuple[dist.Store, int, int]:
     """The key-value store that torchrun's processes share, the rank of this process, and the number of processes."""
-    return next(dist.rendezvous("env://", timeout=TIMEOUT))
+    place: tuple[dist.Store, int, int] = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    return place
 
 
 def _own_gpu(device: str) -> str:

@@ -118,7 +118,7 @@ def is_measured_faster(
         with suppress(OSError, MadbenchError):  # the next job measures again
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(seal(question | answer)).encode())
-    return answer["is_faster"]
+    return bool(answer["is_faster"])
 
 
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:

@@ -251,7 +251,8 @@ class Stack:
 
         def function(parameters: Sequence[Tensor | None], *arguments: Tensor) -> Tensor:
             used = {name: each for name, each in zip(names, parameters) if each is not None}
-            return functional_call(module, used, arguments)
+            y: Tensor = functional_call(module, used, arguments)
+            return y
 
         return function
 
@@ -286,7 +287,8 @@ class Stack:
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
 
         def loss(_: Sequence[Tensor], *batch: Tensor) -> Tensor:
-            return trial.loss(*(tensor.squeeze(0) for tensor in batch))[None]
+            of_batch: Tensor = trial.loss(*(tensor.squeeze(0) for tensor in batch))
+            return of_batch[None]
 
         return [parameters[name] for name in self.names], loss
 

@@ -82,7 +82,7 @@ class PlainStep:
         ``share`` is the micro-batch's share in the mean loss of the step.
         """
         with self.member.trial.autocast:
-            loss = self.network(*batch) * share
+            loss: Tensor = self.network(*batch) * share
         loss.backward()
         return loss.detach()
 

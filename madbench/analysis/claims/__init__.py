@@ -298,10 +298,10 @@ def _path_of(source: str | Path) -> Path:
     with wrap_load_errors(where, ConfigError):
         if not hasattr(paper, "claims_file"):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
-        path = paper.claims_file
-    if path is None:
+        claims_file: Path | None = paper.claims_file
+    if claims_file is None:
         raise ConfigError(f"--claims {source}: {where} has no file of claims")
-    return path
+    return claims_file
 
 
 def complete_claim(claim: Claim, where: str) -> Claim:

@@ -36,7 +36,8 @@ def oklab(color: str) -> np.ndarray:
     """
     rgb = np.array(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return _TO_LAB @ np.cbrt(_TO_CONES @ linear)
+    lab: np.ndarray = _TO_LAB @ np.cbrt(_TO_CONES @ linear)
+    return lab
 
 
 @functools.cache

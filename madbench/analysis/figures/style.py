@@ -115,7 +115,8 @@ _STYLE = {
 
 def smallest() -> float:
     """The size in points of the smallest text, in the style that is active."""
-    return matplotlib.rcParams["xtick.labelsize"]
+    size: float = matplotlib.rcParams["xtick.labelsize"]
+    return size
 
 
 def write_powers_as_text(axis: Axis) -> None:

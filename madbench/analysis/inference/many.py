@@ -32,7 +32,8 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
     [0.02, 0.06, 0.06]
     """
     values = np.array(p_values, dtype=float)
-    return step_down(values, share, None if groups is None else _groups_left(values, groups)).tolist()
+    adjusted: list[float] = step_down(values, share, None if groups is None else _groups_left(values, groups)).tolist()
+    return adjusted
 
 
 def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | None = None) -> np.ndarray:

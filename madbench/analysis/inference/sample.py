@@ -242,24 +242,28 @@ class VarianceTerms:
     @property
     def variance(self) -> np.ndarray:
         """The variance of the estimate, the sum of the terms, as an array (...)."""
-        return self.variances.sum(axis=-1)
+        variance: np.ndarray = self.variances.sum(axis=-1)
+        return variance
 
     @property
     def freedom(self) -> np.ndarray:
         """Satterthwaite's approximate degrees of freedom of the variance, as an array (...)."""
-        return self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
+        freedom: np.ndarray = self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
+        return freedom
 
     def p(self, distance: np.ndarray | float) -> np.ndarray:
         """The two-sided p-values of Student's t, an array (...), for estimates with this variance.
 
         ``distance`` is the estimate minus the tested value. Its sign does not matter.
         """
-        return 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
+        p_values: np.ndarray = 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
+        return p_values
 
     @property
     def half_width(self) -> np.ndarray:
         """The half-width, an array (...), of the 95% interval of an estimate with this variance."""
-        return stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
+        half_width: np.ndarray = stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
+        return half_width
 
 
 def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) -> VarianceTerms:

@@ -295,7 +295,7 @@ def _with_unfit_version(package: dict[str, Any]) -> str:
     """The name of a package. If its installed version does not fit, also this version and the required one."""
     if package["version"] and not package["fits"]:
         return f"{package['name']} {package['version']} (needs {package['needs']})"
-    return package["name"]
+    return str(package["name"])
 
 
 def _gib(size: int | None) -> str:

@@ -85,7 +85,7 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
     """
     if is_symbolic(rows):
         return x.unsqueeze(-3)  # a single block with all rows
-    return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
+    return torch.unflatten(F.pad(x, (0, 0, 0, -x.shape[-2] % rows)), -2, (-1, rows))
 
 
 class HalvedDecay:

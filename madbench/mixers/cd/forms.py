@@ -149,7 +149,8 @@ class PastReads:
         products with each direction as it is after the mirrors of all later rows.
         """
         system = beta[..., None] * self.products(w, is_strict=False)
-        return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
+        solution: Tensor = torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
+        return solution
 
     def entering(self, decay: Tensor) -> Tensor:
         """The directions (..., T, n) along which each row reads the state that precedes the first row.

@@ -54,7 +54,8 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
         raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
     try:
         with silence():
-            return getattr(import_module(MODULES[name]), name)
+            function: Callable[..., tuple[Tensor, Tensor | None]] = getattr(import_module(MODULES[name]), name)
+            return function
     except ImportError as error:
         command = how_to_install("fla")
         raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}); install it with: {command}") from None

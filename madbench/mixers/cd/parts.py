@@ -167,4 +167,4 @@ def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """Split channels into heads: (B, T, heads * C) -> (B, heads, T, C)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)

@@ -147,7 +147,8 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
         with suppress(OSError, ValueError, subprocess.SubprocessError):
             environment = os.environ | {"PYTHONPATH": folders, "CUDA_VISIBLE_DEVICES": ""}
             subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)
-            return json.loads(file.read_bytes())
+            listing: dict[str, Any] = json.loads(file.read_bytes())
+            return listing
     return None
 
 

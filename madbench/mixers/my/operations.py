@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ FOURIER = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
 def count_flops(module: nn.Module, x: Tensor) -> float:
     """The FLOPs of one forward pass of a module on the input x. Both may be on the device ``meta``."""
     products = FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU)
-    with _OtherOperations(products) as others, products:  # ``products`` splits composite operations for ``others``
+    others = _OtherOperations(products)
+    with others, products:  # ``products`` splits composite operations for ``others``
         module(x)
     return products.get_total_flops() + others.flops
 
@@ -80,7 +82,7 @@ def _flops(name: str, args: Any, result: Any) -> float:
     return 2.5 * numbers * math.log2(max(points, 2))
 
 
-def _attention_flops(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
+def _attention_flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *args: Any, **kwargs: Any) -> int:
     """The FLOPs of scores and weighted values for all pairs of tokens. q, k and v are shapes (B, H, T, channels)."""
     return 2 * math.prod(q[:-1]) * k[-2] * (k[-1] + v[-1])
 

@@ -248,7 +248,7 @@ def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
     A property does not count. A method that is neither a classmethod nor static counts only if it has an argument
     ``budget``.
     """
-    fit = getattr(made, "fit", None)
+    fit: Callable[..., Any] | None = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
     if not callable(fit) or (is_plain and "budget" not in inspect.signature(fit).parameters):
         return None

@@ -20,4 +20,5 @@ class GatedMean(nn.Module):
         """Mix the tokens of x: (B, T, D) -> (B, T, D)."""
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
         total = self.value(x).cumsum(1, dtype=torch.promote_types(x.dtype, torch.float32))
-        return self.out(torch.sigmoid(self.gate(x)) * (total / count).to(x.dtype))
+        y: Tensor = self.out(torch.sigmoid(self.gate(x)) * (total / count).to(x.dtype))
+        return y

@@ -184,7 +184,7 @@ def _name_of_main(name: str) -> str:
     """
     main = sys.modules["__main__"]
     if spec := getattr(main, "__spec__", None):
-        return spec.name
+        return str(spec.name)
     file = getattr(main, "__file__", None)
     if file is None or not Path(file).is_file():
         raise LabelError(

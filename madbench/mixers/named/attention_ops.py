@@ -125,7 +125,7 @@ def sums_from_each(x: Tensor) -> Tensor:
     length = x.shape[-1]
     if is_symbolic(length) or length <= PART:
         return x.flip(-1).cumsum(-1).flip(-1)
-    parts = F.pad(x, (0, -length % PART)).unflatten(-1, (-1, PART))
+    parts = torch.unflatten(F.pad(x, (0, -length % PART)), -1, (-1, PART))
     within = torch.ones(PART, PART, dtype=x.dtype, device=x.device).tril()
     later = torch.ones(parts.shape[-2], parts.shape[-2], dtype=x.dtype, device=x.device).tril(-1)
     return (parts @ within + (parts.sum(-1) @ later)[..., None]).flatten(-2)[..., :length]

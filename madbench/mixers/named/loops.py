@@ -75,7 +75,8 @@ def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Te
     q, each key k and each value are vectors of one head.
     """
     weights = torch.softmax(torch.stack([q @ key / len(q) ** 0.5 for key in keys]), dim=0)
-    return sum(weight * value for weight, value in zip(weights, values))
+    output: Tensor = sum(weight * value for weight, value in zip(weights, values))
+    return output
 
 
 def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:

@@ -91,4 +91,5 @@ def write(output: nn.Module, y: Tensor, gate: Tensor | None = None) -> Tensor:
     If ``gate`` is None, the map is applied to y.
     """
     dtype = weight_of(output).dtype
-    return output(y.to(dtype) if gate is None else y.to(dtype) * gate.to(dtype))
+    written: Tensor = output(y.to(dtype) if gate is None else y.to(dtype) * gate.to(dtype))
+    return written

@@ -57,7 +57,8 @@ def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
 
     W_b is the layer's ``b_proj``. A token has as many rows as W_b has outputs per head.
     """
-    beta = linear_in_float32(layer.b_proj, x).unflatten(-1, (-1, layer.dims.heads)).flatten(1, 2).mT.sigmoid()
+    beta = linear_in_float32(layer.b_proj, x)
+    beta = torch.unflatten(beta, -1, (-1, layer.dims.heads)).flatten(1, 2).mT.sigmoid()
     return 2 * beta if neg else beta
 
 

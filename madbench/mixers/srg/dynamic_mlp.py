@@ -427,7 +427,7 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
     """Apply the norm to x in the dtype of its gain, and multiply by ``scale``. Return x if the norm is None."""
     if norm is None:
         return x
-    y = norm(x.to(cast(Tensor, norm.weight).dtype))
+    y: Tensor = norm(x.to(cast(Tensor, norm.weight).dtype))
     return (y if scale == 1 else scale * y).to(x.dtype)
 
 

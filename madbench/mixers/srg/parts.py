@@ -222,7 +222,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     """Split channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
     if x.shape[1] == 1:
         return x.view(len(x), heads, 1, x.shape[-1] // heads)
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def exclude(o: Tensor, v: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
     """
     rows, slots = q.shape[-2], k_newest_first.shape[-2] - 1
     product = q @ k_newest_first.transpose(-1, -2)
-    return product.flatten(-2)[..., rows - 1 : rows - 1 + rows * slots].unflatten(-1, (rows, slots))
+    return torch.unflatten(product.flatten(-2)[..., rows - 1 : rows - 1 + rows * slots], -1, (rows, slots))
 
 
 def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
     must be zero.
     """
     rows, slots = w.shape[-2:]
-    by_column = F.pad(w.flatten(-2), (rows - 1, 1)).unflatten(-1, (rows, slots + 1))
+    by_column = torch.unflatten(F.pad(w.flatten(-2), (rows - 1, 1)), -1, (rows, slots + 1))
     return by_column @ v_newest_first
 
 

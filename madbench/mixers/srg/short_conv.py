@@ -66,7 +66,8 @@ def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) 
     length = x.shape[1]
     in_blocks = x.device.type == "cpu" and x.dtype == weight.dtype and not is_traced()
     if before is None and length > 1 and in_blocks:
-        return ConvolveInBlocks.apply(x, weight)
+        y: Tensor = ConvolveInBlocks.apply(x, weight)
+        return y
     if length == 1:
         return (pad_before(x, before, weight.shape[1] - 1) * weight.T).sum(1, keepdim=True)
     return convolve(x, weight, before)

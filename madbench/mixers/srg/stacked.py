@@ -24,7 +24,8 @@ def attend_stacked(
     :func:`madbench.mixers.srg.tiled.attend`. Raises ``AssertionError`` outside of ``vmap``.
     """
     nothing = (None, None, None)
-    return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *(mix1 or nothing), *(mix2 or nothing))
+    o: Tensor = _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *(mix1 or nothing), *(mix2 or nothing))
+    return o
 
 
 class _AsHeads(torch.autograd.Function):
@@ -65,7 +66,7 @@ def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
     i is the number of scores per head: 2 in tensors of query heads of base G, otherwise 1. In the result, the first
     scores of all heads of all models come before the second scores.
     """
-    return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
+    return torch.unflatten(x, 2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
@@ -73,4 +74,4 @@ def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
 
     i is 2 for tables of R(1) of base G, otherwise 1. The heads are in the order of :func:`_heads_of_rows`.
     """
-    return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)
+    return torch.unflatten(table, 1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

@@ -64,7 +64,8 @@ def attend(
     """
     nothing = (None, None, None)
     mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
-    return _Tiled.apply(base, by_lag, torch.is_grad_enabled(), q, k, v, s1, s2, *mix1, *mix2)
+    o: Tensor = _Tiled.apply(base, by_lag, torch.is_grad_enabled(), q, k, v, s1, s2, *mix1, *mix2)
+    return o
 
 
 class _Tiled(torch.autograd.Function):
@@ -162,7 +163,7 @@ class _Pass:
 
     def _divided(self, o: Tensor, norm: Tensor | None) -> Tensor:
         """Divide outputs (H N, M, V) by their norm. Return (N, H, M, V)."""
-        o = o.unflatten(0, (self.n_head, -1))
+        o = torch.unflatten(o, 0, (self.n_head, -1))
         return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:

@@ -63,7 +63,8 @@ def sample_coefficients(label: str) -> np.ndarray:
 
     mixer, x = SampleMixers(FAMILY, coefficient_label(label)).sample(0, batch=SEQUENCES, length=2)
     a = mixer.coefficients(x).a[:, :, 1].reshape(-1, 2).numpy()
-    return a[abs(a).sum(1) > ROUNDING]
+    coefficients: np.ndarray = a[abs(a).sum(1) > ROUNDING]
+    return coefficients
 
 
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from madbench.mixers import solve
+from madbench.mixers import Allocation, solve
 from madbench.papers.complexity import HEADS, PAIRS, WIDTH, Case, ComplexityMeasure
 
 RANKS = (2, 4, 8, 16)
@@ -31,7 +31,7 @@ class Table3Measure(ComplexityMeasure):
     )
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        def allocated(label: str, length: int, **settings: Any) -> Any:
+        def allocated(label: str, length: int, **settings: Any) -> Allocation:
             return solve(label, WIDTH, HEADS, length, "paper", **settings)
 
         def overhead(rank: int, length: int) -> float:

@@ -46,13 +46,14 @@ class InteractionModel(nn.Module):
         y = self._sums(symbols)
         if self.relu is None:
             return y
-        a, b, c, d = self.relu
+        a, b, c, d = self.relu.unbind()
         return a - b * F.relu(c - d * y)
 
     def _sums(self, symbols: Tensor) -> Tensor:
         """The values (B, L) of agents with symbols (B, L), before the ReLU layer."""
         if not self._by_count:
-            return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
+            values: Tensor = self.readout(self.mixer(self.vectors[symbols]))
+            return values.squeeze(-1)
         # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
         counts = self.vectors.new_zeros(len(symbols), len(self.vectors))
         counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype))
@@ -79,7 +80,8 @@ class InteractionModel(nn.Module):
             tensor = (tensors * torch.einsum("nb,oc,hbck->hno", e, e, w)[:, None]).sum(0)
             return tensor + tensor.mT if self.mixer.tuples == ALL else tensor
         pairs = [torch.einsum("ma,fab,nb->fmn", e, of_head, e).prod(0) for of_head in c]
-        return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
+        effects: Tensor = sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
+        return effects
 
     def _pairs(self) -> Tensor:
         """The effects (S, S) of a mixer of pairs, from its outputs for every single agent and for every two agents."""

@@ -55,7 +55,7 @@ class InteractionRow:
 
     @property
     def parameters(self) -> int:
-        return self.records[0].details.get("model_parameters", 0)
+        return int(self.records[0].details.get("model_parameters", 0))
 
     def errors(self, length: int) -> list[float]:
         """The mean squared error per agent in test samples of ``length`` agents, one per seed.

@@ -47,7 +47,8 @@ class SoftmaxAttention(nn.Module):
         scores = torch.einsum("bthd,bshd->bhts", q, k * q.shape[-1] ** -0.5)
         mask = torch.full(scores.shape[-2:], -10000.0, device=x.device).triu(1)
         attention = (scores + mask.to(scores.dtype)).softmax(-1, dtype=v.dtype)
-        return self.out_proj(torch.einsum("bhts,bshd->bthd", attention, v).flatten(2))
+        y: Tensor = self.out_proj(torch.einsum("bhts,bshd->bthd", attention, v).flatten(2))
+        return y
 
     def _turn(self, x: Tensor) -> Tensor:
         if not self.turned:
@@ -103,7 +104,7 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
         attention = importlib.import_module(f"{_LAYERS}.attention").Attention
         swiglu = importlib.import_module(f"{_LAYERS}.mlp").SwiGLU
         name, kind = ("auto_encoder", "AutoEncoder") if is_autoencoder else ("language_model", "LanguageModel")
-        Model = getattr(importlib.import_module(f"mad.model.{name}"), kind)
+        Model: type[nn.Module] = getattr(importlib.import_module(f"mad.model.{name}"), kind)
     configs = [read_yaml(checkout / f"configs/layers/{layer}.yml") for layer in ("mh-attention", "swiglu")]
     size = {"dim": config.d_model, "max_length": length}
     own = {**size, "n_heads": config.d_model // HEAD_WIDTH, "use_flash_attn": False}

@@ -57,7 +57,8 @@ class Digits:
 
     def count(self, split: Split) -> int:
         """The number of images in ``split``."""
-        return getattr(self, f"num_{split}_examples")
+        count: int = getattr(self, f"num_{split}_examples")
+        return count
 
     @property
     def length(self) -> int:

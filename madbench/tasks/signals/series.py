@@ -67,7 +67,8 @@ class Series:
 
     def count(self, split: Split) -> int:
         """The number of windows in ``split``."""
-        return getattr(self, f"num_{split}_examples")
+        count: int = getattr(self, f"num_{split}_examples")
+        return count
 
     @property
     def length(self) -> int:

@@ -56,7 +56,8 @@ class Comba(GDN):
         return {"decay": Vector(dims.heads, "ones"), "D": Vector(dims.heads, "ones"), **super().parts(dims)}
 
     def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
-        return layer.g_proj(x).sigmoid()
+        gate: Tensor = layer.g_proj(x)
+        return gate.sigmoid()
 
     def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics

@@ -151,4 +151,5 @@ def corrected_block(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *earlier: Ten
     shares = beta * z.masked_fill(hidden, -torch.inf).softmax(-1)
     if earlier:
         v = v - shares[..., :first] @ torch.cat(earlier, dim=2)
-    return torch.linalg.solve_triangular(shares[..., first:], v, upper=False, unitriangular=True)
+    corrected: Tensor = torch.linalg.solve_triangular(shares[..., first:], v, upper=False, unitriangular=True)
+    return corrected

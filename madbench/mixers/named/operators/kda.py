@@ -68,7 +68,8 @@ class KDA(GatedDeltaRule):
         return ops.low_rank(layer.f_proj, x)
 
     def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
-        return layer.g_proj(x).sigmoid()
+        gate: Tensor = layer.g_proj(x)
+        return gate.sigmoid()
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -56,5 +56,6 @@ def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: 
     decay = masked_exp((c - c.mT).to(k.dtype), mask)
     squares = (k[..., :, None] * (beta * k)[..., None, :]).flatten(-2)
     matrices = decay @ squares + c.to(k.dtype).exp() * start.flatten(-2)[..., None, :]
-    matrices = matrices.unflatten(-1, start.shape[-2:]) + torch.diag_embed(ridge)[:, None, None]
-    return torch.linalg.solve(matrices, q[..., None]).squeeze(-1)
+    matrices = torch.unflatten(matrices, -1, start.shape[-2:]) + torch.diag_embed(ridge)[:, None, None]
+    solution: Tensor = torch.linalg.solve(matrices, q[..., None])
+    return solution.squeeze(-1)

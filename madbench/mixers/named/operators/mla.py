@@ -138,10 +138,12 @@ class MLA(Attention):
         if not is_plain(layer.kv_b_proj):
             return self.attend(layer, tokens.q, self.expand(layer, cached), None)
         q, c = ops.wide(tokens.q), ops.wide(cached["latent"])[:, None]
-        of_k, of_v = layer.kv_b_proj.weight.to(q.dtype).unflatten(0, (dims.heads, -1)).split((plain, dims.value), dim=1)
+        weight: Tensor = layer.kv_b_proj.weight.to(q.dtype)
+        of_k, of_v = torch.unflatten(weight, 0, (dims.heads, -1)).split((plain, dims.value), dim=1)
         q = torch.cat((q[..., :plain] @ of_k, q[..., plain:]), dim=-1)
         keys = torch.cat((c, ops.wide(cached["shared_key"])[:, None]), dim=-1)
-        return self.weights(layer, q, {"k": keys}, None) @ c @ of_v.mT
+        outputs: Tensor = self.weights(layer, q, {"k": keys}, None) @ c @ of_v.mT
+        return outputs
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -98,7 +98,7 @@ class NSA(Attention):
         ends_before = (block + 1) * blocks.BLOCK <= row + 1
         hidden = ~ends_before & (block > 0)  # the softmax of early rows needs a block, whose weight is removed
         shares = of_means.masked_fill(hidden, -torch.inf).softmax(-1) * ends_before
-        weights = gates[..., :1] * blocks.spread(shares, z.shape[-1]) / blocks.BLOCK
+        weights: Tensor = gates[..., :1] * blocks.spread(shares, z.shape[-1]) / blocks.BLOCK
         with torch.no_grad():
             further = (block > 0) & (block < own - 1)
             always = (block == 0) | ((block >= own - 1) & (block <= own))

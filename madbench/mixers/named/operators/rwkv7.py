@@ -51,7 +51,7 @@ class RwkvDims(Dims):
         """
 
         def rank(factor: float, width: int = 64, times: int = 1) -> int:
-            usual = max(32, round(factor * d**0.5 * width / 64 / 32) * 32)
+            usual: int = max(32, round(factor * d**0.5 * width / 64 / 32) * 32)
             return usual if most is None else max(1, min(usual, times * most))
 
         return cls(d, heads, key, value, rank(2.5, key), rank(2.5, key), rank(1.7, key), rank(5, times=2))

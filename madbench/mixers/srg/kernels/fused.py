@@ -88,7 +88,8 @@ def attend(
         return [tensor.float().contiguous() for tensor in (cast(Tensor, s), *(table[:, :length] for table in tables))]
 
     q, k, v = (tensor.to(dtype).contiguous() for tensor in (q, k, v))
-    return attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
+    o: Tensor = attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
+    return o
 
 
 @torch.library.custom_op("madbench::attention", mutates_args=())
@@ -165,8 +166,8 @@ attention.register_autograd(_gradients, setup_context=_keep)
 
 
 def _mixings(*tensors: Tensor | None) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
-    first, second = tensors[:4], tensors[4:]
-    return cast(Any, (None if first[0] is None else first, None if second[0] is None else second))
+    first, second = (tuple(x for x in part if x is not None) for part in (tensors[:4], tensors[4:]))
+    return first or None, second or None
 
 
 def _layout(by_lag: bool) -> ModuleType:

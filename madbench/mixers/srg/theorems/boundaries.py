@@ -144,7 +144,8 @@ def _sines(normals: Tensor, base: Tensor) -> Tensor:
     """Sines (..., S, S) of the angles between all ``normals`` (..., d, S) and all ``base`` (..., d, S)."""
     normals, base = (F.normalize(side, dim=-2).mT for side in (normals, base))
     along = (normals @ base.mT)[..., None] * base[..., None, :, :]
-    return (normals[..., None, :] - along).norm(dim=-1)
+    sines: Tensor = (normals[..., None, :] - along).norm(dim=-1)
+    return sines
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
@@ -200,7 +201,8 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
     moved = torch.stack((x, x))
     moved[:, -1] += STEP * torch.stack((change, -change))
     ahead, behind = mixer.maps(moved).hidden[:, :, -1]
-    return (ahead - behind) / (2 * STEP)
+    slope: Tensor = (ahead - behind) / (2 * STEP)
+    return slope
 
 
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
@@ -283,7 +285,8 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
     def rows(x1: Tensor, x2: Tensor) -> Tensor:
         moved = tokens[:1].repeat(len(x1), 1, 1)
         moved[:, 1, 0], moved[:, 1, 1] = x1, x2
-        return mixer(moved)[:, 1, 1]
+        y: Tensor = mixer(moved)
+        return y[:, 1, 1]
 
     x1 = torch.tensor([0.5, 1.5, 2.5], dtype=x.dtype)
     low, high = torch.full_like(x1, -6), torch.full_like(x1, 6)  # the row is 0 at low and positive at high
@@ -340,4 +343,6 @@ def filter_by_fft(rows: Tensor, kernels: Tensor) -> Tensor:
     """
     length = rows.shape[2]
     rows, kernels = (torch.fft.rfft(side, n=2 * length, dim=-2) for side in (rows, kernels))
-    return torch.fft.irfft(rows[:, :, :, None] * kernels[None, :, :, :, None], n=2 * length, dim=2)[:, :, :length]
+    products = rows[:, :, :, None] * kernels[None, :, :, :, None]
+    filtered: Tensor = torch.fft.irfft(products, n=2 * length, dim=2)
+    return filtered[:, :, :length]

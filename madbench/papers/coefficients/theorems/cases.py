@@ -92,7 +92,8 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
         A_t is the matrix by which row t changes the state.
         """
         a = mixer.evolution(x)[0]
-        return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
+        eigenvalues: Tensor = torch.linalg.eigvals(a[1::2] @ a[::2])
+        return eigenvalues.imag.abs().amax(-1)
 
     def stretch() -> float:
         w = 2 * torch.nn.functional.normalize(torch.arange(1, KEY_WIDTH + 1, dtype=torch.float64), dim=0)

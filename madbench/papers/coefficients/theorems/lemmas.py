@@ -152,15 +152,17 @@ def _suppression(samples: SampleMixers) -> Iterator[Check]:
         state, evolutions = mixer.ingredients(x)[0].k[0], mixer.evolution(x)[0]
         for t in range(1, LENGTH):
             state = torch.cat((state[:, :t] @ evolutions[t].mT, state[:, t:]), dim=1)
-        return state / state.norm(dim=-1, keepdim=True)
+        length: Tensor = state.norm(dim=-1, keepdim=True)
+        return state / length
 
     def unsuppressed(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         h = states(mixer, x)[:, 1:]
-        q = torch.linalg.svd(h).Vh[:, -1]
+        q: Tensor = torch.linalg.svd(h).Vh[:, -1]
         return (h @ q[..., None]).abs().max()
 
     def least(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        return torch.linalg.svdvals(states(mixer, x)).min()
+        sizes: Tensor = torch.linalg.svdvals(states(mixer, x))
+        return sizes.min()
 
     free = ", qbar free" if label.is_kernel else ""
     reason = "" if label.is_recurrent else "the zeros of phi are not a hyperplane of queries"
@@ -221,7 +223,8 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
     yield Check("V9 structure", f"A is {kind}.", source, samples.largest(structure), tolerance)
 
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        return torch.linalg.matrix_norm(mixer.evolution(x), 2).max() - 1
+        norms: Tensor = torch.linalg.matrix_norm(mixer.evolution(x), 2)
+        return norms.max() - 1
 
     statement, run = "A is a contraction: its largest singular value is at most 1.", samples.largest(excess)
     reason = "no contraction if a gate exceeds 1, as se may" if label.gate == "se" else ""

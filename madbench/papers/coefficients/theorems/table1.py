@@ -86,4 +86,4 @@ def _states(
 
 def _heads(x: Tensor, n_head: int) -> Tensor:
     """Split channels into heads, (T, H C) -> (H, T, C), where H is ``n_head``."""
-    return x.unflatten(-1, (n_head, -1)).transpose(0, 1)
+    return torch.unflatten(x, -1, (n_head, -1)).transpose(0, 1)

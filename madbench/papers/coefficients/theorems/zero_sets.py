@@ -32,7 +32,8 @@ def scores() -> Tensor:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
     sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
-    return math.prod(sides).sum(-1)
+    products: Tensor = math.prod(sides)
+    return products.sum(-1)
 
 
 def share(low: float, high: float) -> float:

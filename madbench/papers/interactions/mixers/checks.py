@@ -355,6 +355,7 @@ def _counts(mixer: InteractionMixer, x: Tensor) -> float:
     label, size = _label_of(mixer), mixer.allocation.size
     d, heads, n = size.d_model, size.n_head, label.degree
     numbers = label.by_head(heads)  # orders or degrees
+    expected: int
     if label.base == "C":
         values = sum(numbers) if n == 2 and label.product else heads
         expected = sum(numbers) * d**2 + values * d**2 if n == 2 else 2 * heads * d**n
@@ -363,7 +364,8 @@ def _counts(mixer: InteractionMixer, x: Tensor) -> float:
     else:
         expected = 2 * sum(numbers) * d**2 // heads if label.unshared else 4 * d**2
     parameters = sum(parameter.numel() for parameter in mixer.parameters())
-    return abs(parameters - expected) + abs(mixer.allocation.total - expected)
+    total: int = mixer.allocation.total
+    return abs(parameters - expected) + abs(total - expected)
 
 
 def _linear_time(mixer: InteractionMixer, x: Tensor) -> float:

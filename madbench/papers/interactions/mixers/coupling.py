@@ -121,7 +121,7 @@ class Coupling(InteractionMixer):
 
         All other slots of the coupling tensor have the token ``mean`` (d,).
         """
-        matrix = self.c.movedim(slot + 2, 2)
+        matrix: Tensor = self.c.movedim(slot + 2, 2)
         while matrix.dim() > 3:
             matrix = matrix @ mean
         return matrix
@@ -138,7 +138,8 @@ class Coupling(InteractionMixer):
         tuples.
         """
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
-        return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
+        tuples: int = length ** (self.degree - 1)
+        return 4 * batch * tuples * (factors * rows + len(self.c) * self.out_width)
 
     def _groups(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``c`` and ``w`` for each group of heads with the same number of factors.
@@ -189,5 +190,5 @@ class Coupling(InteractionMixer):
             return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)
         values = w.flatten(1).expand(seen.shape[0], -1, -1)
         for _ in range(self.degree - 1):
-            values = torch.einsum("bhdr,bsd->bhrs", values.unflatten(2, (self.width, -1)), seen).flatten(2)
-        return values.unflatten(2, (self.out_width, -1)).transpose(2, 3)
+            values = torch.einsum("bhdr,bsd->bhrs", torch.unflatten(values, 2, (self.width, -1)), seen).flatten(2)
+        return torch.unflatten(values, 2, (self.out_width, -1)).transpose(2, 3)

@@ -95,7 +95,8 @@ class InteractionLabel:
 
         All parts have the same number of heads.
         """
-        return getattr(self, self.numbers)
+        parts: tuple[int, ...] = getattr(self, self.numbers)
+        return parts
 
     def by_head(self, n_head: int) -> tuple[int, ...]:
         """The order or degree of each of ``n_head`` heads. All parts of the label have the same number of heads."""

@@ -100,5 +100,5 @@ def exact_flops(tokens: int, width: int, value_width: int, order: int, causal: b
     A tuple takes 2 ``width`` FLOPs for its score and 2 ``value_width`` for its value. The products of keys and of
     values are not counted.
     """
-    tuples = sum(t ** (order - 1) for t in range(1, tokens + 1)) if causal else tokens**order
+    tuples: int = sum(t ** (order - 1) for t in range(1, tokens + 1)) if causal else tokens**order
     return tuples * 2 * (width + value_width)

@@ -277,7 +277,8 @@ class FactoredMixer(InteractionMixer):
 
     def read_out(self, o: Tensor) -> Tensor:
         """Concatenate the outputs of the heads, (B, H, T, d_vo), and apply the map ``o``: (B, T, d)."""
-        return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
+        y: Tensor = self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
+        return y
 
     def attend_by_sums(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
         """The outputs of all heads (B, H, T, d_vo), computed by running sums, and the final running sums.
@@ -318,7 +319,7 @@ def split_heads(x: Tensor, *shape: int) -> Tensor:
 
     ``shape`` has the number of heads and, optionally, of their parts. C is the number of channels of each.
     """
-    return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
+    return torch.unflatten(wide(x), -1, (*shape, -1)).movedim(1, -2)
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -29,5 +29,6 @@ def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, 
 def count_tuples(tokens: int, slots: int, tuples: str) -> int:
     """The number of tuples that :func:`visible_tuples` gives."""
     if tuples == ALL:
-        return tokens**slots
+        count: int = tokens**slots
+        return count
     return math.comb(tokens if tuples == STRICT else tokens + slots - 1, slots)

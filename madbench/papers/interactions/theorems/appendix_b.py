@@ -58,7 +58,8 @@ def _effects(f: Array) -> Array:
     """
     policy, x, y = cast("tuple[Array, ...]", np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS)))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
-    return f[policy[:, None], policy, *shifts]
+    effects: Array = f[policy[:, None], policy, *shifts]
+    return effects
 
 
 def _couplings(f: Array) -> Array:
@@ -146,7 +147,8 @@ def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
             if (place := (row + down, column + right)) in places:
                 c[1 + i, 1 + places.index(place)] = 1
     x = np.concatenate([black.reshape(-1, 1), np.eye(len(places))], axis=1)
-    return linear_attention(c, np.eye(1 + len(places))[0], x[None])[0].reshape(rows, columns)
+    counts: Array = linear_attention(c, np.eye(1 + len(places))[0], x[None])[0]
+    return counts.reshape(rows, columns)
 
 
 def _convolve(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:

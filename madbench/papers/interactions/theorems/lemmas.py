@@ -14,7 +14,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check, solve
 from madbench.papers.interactions.mixers.coupling import Coupling
-from madbench.papers.interactions.theorems.representation import ROUNDING
+from madbench.papers.interactions.theorems.representation import ROUNDING, largest
 from madbench.papers.interactions.worlds import Colliding, ring, sinusoids, wave_couplings
 
 DRAWN = 20_000
@@ -39,7 +39,7 @@ def of_waves() -> Iterator[Check]:
         n, reach = 24, 4
         k = np.arange(1, n)
         waves = np.sin(2 * np.pi * (reach + 0.5) * k / n) / np.sin(np.pi * k / n) / n
-        return abs(np.fft.fft(1.0 * (ring(n)[0] <= reach)) / n - [2 * (reach + 0.5) / n, *waves]).max()
+        return largest(np.fft.fft(1.0 * (ring(n)[0] <= reach)) / n - [2 * (reach + 0.5) / n, *waves])
 
     def real_series() -> float:
         worst = 0.0
@@ -54,12 +54,12 @@ def of_waves() -> Iterator[Check]:
         return worst
 
     def orthogonal() -> float:
-        return abs(sinusoids(12) @ sinusoids(12).T - 6 * np.eye(12)).max()
+        return largest(sinusoids(12) @ sinusoids(12).T - 6 * np.eye(12))
 
     def diagonal() -> float:
         f = np.random.default_rng(0).normal(size=12)
         c = wave_couplings(f + np.roll(f[::-1], 1))
-        return abs(c - np.diag(np.diag(c))).max()
+        return largest(c - np.diag(np.diag(c)))
 
     what = "The series of a window of 2 R to both sides is the quotient of sines, F[0] = (4 R + 1) / N."
     yield Check("window", what, "Lemma B.4", window, ROUNDING)
@@ -80,7 +80,7 @@ def of_descent() -> Iterator[Check]:
         base = np.linalg.qr(generator.normal(size=(6, 6)))[0]
         symbols = generator.integers(6, size=15)
         x = base[symbols]
-        return abs(base @ x.T @ x @ base.T - np.diag(np.bincount(symbols, minlength=6))).max()
+        return largest(base @ x.T @ x @ base.T - np.diag(np.bincount(symbols, minlength=6)))
 
     def least_eigenvalue() -> float:
         generator, worst = np.random.default_rng(0), 0.0
@@ -215,7 +215,7 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
         earlier = np.tril(np.ones((9, 9)))  # [k, j] is 1 for j <= k
         sums = np.einsum("kj,ja,jb,kc,kd->abcd", earlier, x, x, x, x)
         gamma = np.einsum("kj,ja,kc->ac", earlier, x, x)
-        return abs(sums - np.einsum("ac,ab,cd->abcd", gamma, np.eye(4), np.eye(4))).max()
+        return largest(sums - np.einsum("ac,ab,cd->abcd", gamma, np.eye(4), np.eye(4)))
 
     what = "Sums over j <= k of X_j X_j X_k X_k are the counts Gamma of ordered pairs, on the diagonal."
     yield Check("ordered counts", what, "Lemma G.8, as its proof has it", ordered_counts)
@@ -266,7 +266,7 @@ def shared_slots(symbols: int = 4) -> float:
     scores = np.einsum("is,js,ks->ijk", q[tokens], k[tokens], k[tokens])
     values = np.einsum("s,js,ks->jk", u[0], v[tokens], v[tokens])
     expected = np.einsum("ijk,jk->i", f[np.ix_(tokens, tokens, tokens)], w[np.ix_(tokens, tokens)])
-    return abs(np.einsum("ijk,jk->i", scores, values) - expected).max()
+    return largest(np.einsum("ijk,jk->i", scores, values) - expected)
 
 
 def _factors(effects: Array) -> tuple[Array, Array]:

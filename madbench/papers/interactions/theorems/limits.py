@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from madbench.mixers import Check
 from madbench.mixers.residuals import maximum
 from madbench.papers.interactions.mixers.coupling import Coupling
-from madbench.papers.interactions.theorems.representation import linear_attention
+from madbench.papers.interactions.theorems.representation import largest, linear_attention
 
 SYMBOLS, AGENTS, KEPT = 16, 20, 4
 VALUE_WIDTHS = (3, 9, 18)
@@ -96,7 +96,7 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
     expected = np.einsum("nij,njd->nid", effects[symbols[:, :, None], symbols[:, None]], values[symbols])
     bound = np.linalg.norm(values, axis=1).max() * sizes[KEPT]
     bound += abs(kept).max() * np.sqrt((scales[KEPT:] ** 2).sum())
-    return np.linalg.norm(actual - expected, axis=-1).max() / (AGENTS * bound)
+    return float(np.linalg.norm(actual - expected, axis=-1).max() / (AGENTS * bound))
 
 
 def least_error() -> float:
@@ -121,7 +121,7 @@ def least_error() -> float:
     actual = linear_attention(np.full((1, 1), sizes[size]), np.ones(1), vectors[alike])
     expected = [[sum((effects * values)[i, j] for j in row) for i in row] for row in alike]
     bound = 2 * abs(values).max() * np.linalg.svd(effects)[1][1]
-    return min(errors.min(), float(abs(actual - expected).max()) / 2) - bound
+    return min(float(errors.min()), largest(actual - expected) / 2) - float(bound)
 
 
 def parameters() -> Iterator[Check]:
@@ -174,7 +174,8 @@ def attention_weights(length: int, symbols: int) -> int:
     names = [name for name, _ in operator.named_parameters()]
 
     def outputs(*values: Tensor) -> Tensor:
-        return torch.func.functional_call(operator, dict(zip(names, values)), (x,)).flatten()
+        y: Tensor = torch.func.functional_call(operator, dict(zip(names, values)), (x,))
+        return y.flatten()
 
     with torch.enable_grad():
         slopes = torch.autograd.functional.jacobian(outputs, tuple(drawn))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy import ndarray as Array
+from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.papers.interactions.mixers.coupling import Coupling
@@ -30,7 +31,8 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
     with torch.no_grad():
         for parameter, values in ((operator.c, c), (operator.w, w)):
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
-        return operator(torch.from_numpy(x)).numpy()
+        y: Tensor = operator(torch.from_numpy(x))
+        return y.numpy()
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
@@ -39,6 +41,11 @@ def linear_attention(c: Array, w: Array, x: Array) -> Array:
     If W has the shape (d,), they have the shape (N, L).
     """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
+
+
+def largest(x: Array) -> float:
+    """The largest absolute value in ``x``."""
+    return float(abs(x).max())
 
 
 def representation() -> Iterator[Check]:
@@ -59,7 +66,7 @@ def representation() -> Iterator[Check]:
     def waves() -> float:
         effect, vectors = np.random.default_rng(0).normal(size=12), sinusoids(12)
         shifts = np.subtract.outer(np.arange(12), np.arange(12))
-        return abs(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts]).max()
+        return largest(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts])
 
     def width() -> float:
         generator, nearest = np.random.default_rng(0), math.inf
@@ -110,7 +117,7 @@ def features() -> Iterator[Check]:
         c, w = world.solution
         w = w.repeat(3, axis=1) if product else w
         actual = outputs(c, w[..., None], world.vectors[symbols], orders=(3,), product=product)[..., 0]
-        return abs(actual - values).max()
+        return largest(actual - values)
 
     statement = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
     yield Check("coupled features", f"{statement}.", "eq. 3", lambda: exact(False), 1e-12)
@@ -141,7 +148,7 @@ def constructions() -> Iterator[Check]:
             if not needed:
                 c[allele] = 1 / 4
         active = [allele in ACTIVATED_BY and {*ACTIVATED_BY[allele]} <= {*alleles} for allele in alleles]
-        return abs(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active).max()
+        return largest(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active)
 
     def genes() -> float:
         return max(map(activations, ([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0], [0, 1, 2, 4])))
@@ -157,7 +164,7 @@ def constructions() -> Iterator[Check]:
                     c[1 + i, 1 + places.index(place)] = 1
         x = np.concatenate([black.reshape(-1, 1), np.eye(30)], axis=1)
         counts = [sum(black[r + a, s + b] for a, b in offsets if (r + a, s + b) in places) for r, s in places]
-        return abs(linear_attention(c, np.eye(31)[0], x[None])[0] - counts).max()
+        return largest(linear_attention(c, np.eye(31)[0], x[None])[0] - counts)
 
     def series() -> float:
         generator, delays, length = np.random.default_rng(0), {2: 0.5, 5: -0.4}, 12
@@ -173,7 +180,7 @@ def constructions() -> Iterator[Check]:
         unknown = np.array([*values[:-1], np.zeros(3)])
         x = np.concatenate([unknown, np.eye(length + 1)], axis=1)
         w = np.concatenate([step, np.zeros((length + 1, 3))])
-        return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
+        return largest(linear_attention(c, w, x[None])[0, -1] - values[-1])
 
     def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
         """The largest error of linear attention with couplings ``c`` (S, S) of alleles, over random sequences.
@@ -183,7 +190,7 @@ def constructions() -> Iterator[Check]:
         """
         symbols, expected = world.data("test", length, 0)
         outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
-        return abs((np.minimum(1, outputs) if clips else outputs) - expected).max()
+        return largest((np.minimum(1, outputs) if clips else outputs) - expected)
 
     def diagonal() -> float:
         world = Genotype(test_samples=100)
@@ -199,7 +206,7 @@ def constructions() -> Iterator[Check]:
         world = Plane(test_samples=50)
         c, w = world.solution
         symbols, expected = world.data("test", 9, 0)
-        return abs(linear_attention(c, w, world.vectors[symbols]) - expected).max()
+        return largest(linear_attention(c, w, world.vectors[symbols]) - expected)
 
     what = "Alleles that activate each other are told exactly at the length built for."
     yield Check("genes", what, "B.2", genes, ROUNDING)

@@ -22,6 +22,7 @@ from numpy import ndarray as Array
 from madbench.mixers import Check
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.theorems.representation import (
+    largest,
     linear_attention,
     outputs,
 )
@@ -121,7 +122,7 @@ def training() -> Iterator[Check]:
         of_c = 2 / len(x) * sum(np.outer(a.T @ d, w) @ a.T @ a for a, d in zip(x, errors))
         of_w = 2 / len(x) * sum(a.T @ a @ c.T @ a.T @ d for a, d in zip(x, errors))
         pairs = ((operator.c.grad.numpy()[0, 0], of_c), (operator.w.grad.numpy()[0, 0, :, 0], of_w))
-        return max(abs(actual - expected).max() / abs(expected).max() for actual, expected in pairs)
+        return max(largest(actual - expected) / largest(expected) for actual, expected in pairs)
 
     def conservation(embedding: str) -> float:
         coarse, fine = (_train(embedding, time=1.0, rate=rate).drift for rate in (0.002, 0.001))
@@ -144,7 +145,7 @@ def training() -> Iterator[Check]:
         e, reached = world.vectors, 4 * world.radius + 1
         expected = math.sqrt((1 + math.sqrt(1 + 4 * reached / (e[0] ** 2).sum())) / 2)
         couplings, values = e @ descent.c @ e.T, e @ descent.w
-        return max(abs(values - expected).max(), abs(couplings - world.effects / expected).max())
+        return max(largest(values - expected), largest(couplings - world.effects / expected))
 
     what = "The gradients of C and w are those of the proof."
     yield Check("gradients of the loss", what, "Appendix C", gradients, 1e-12)
@@ -205,7 +206,7 @@ def generalization() -> Iterator[Check]:
     def covariance() -> float:
         counts, _ = _problem(Colliding(samples=2000))
         sizes = np.linalg.eigvalsh(np.cov(counts.T))
-        return abs(sizes[0]) / sizes[-1]
+        return float(abs(sizes[0]) / sizes[-1])
 
     what = "Of the drawn data, those with any one symbol have counts of full rank."
     yield Check("versatile data", what, "Assumption 4.2", lambda: 24 - least_rank(""))
@@ -279,7 +280,7 @@ def triples() -> Iterator[Check]:
 
     def tensor() -> float:
         _, _, world = _triple_problem()
-        return abs(_train_allies(0.01, 8000).effects.reshape((world.types,) * 3) - world.effects).max()
+        return largest(_train_allies(0.01, 8000).effects.reshape((world.types,) * 3) - world.effects)
 
     def lengths() -> float:
         _, _, world = _triple_problem()

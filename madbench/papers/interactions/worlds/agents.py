@@ -146,7 +146,8 @@ class Hunters(World):
         near = np.where(same, wrapped[y[:, None], y[None]], wrapped[u[:, None], u[None]])
         both_up = same & (policy == 1)[:, None]
         near = np.where(both_up, abs(x[:, None] - x[None]) <= reach, near)
-        return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
+        effects: Array = (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
+        return effects
 
     def floor(self, family: str, order: int, length: int) -> float | None:
         """The lowest mean squared error that ``hfa:`` of order 1 or 3 can reach on samples of ``length`` agents.
@@ -219,7 +220,8 @@ class Alliances(World):
     @cached_property
     def effects(self) -> Array:
         g = self.allied
-        return g[:, :, None] * g[:, None, :] * (1 - g[None])
+        effects: Array = g[:, :, None] * g[:, None, :] * (1 - g[None])
+        return effects
 
     def floor(self, family: str, order: int, length: int) -> float | None:
         """The lowest mean squared error that a label of ``family`` can reach on samples of ``length`` agents.

@@ -57,12 +57,14 @@ class Plane(World):
         """The effect (N, N) of an agent on another, by the shift between them along x and along y, both modulo N."""
         away = ring(self.cells)[0]
         is_near = np.maximum.outer(away, away) <= self.near
-        return -1.0 * (away <= 2 * self.radius)[None] * (1 + 9 * is_near)
+        by_shift: Array = -1.0 * (away <= 2 * self.radius)[None] * (1 + 9 * is_near)
+        return by_shift
 
     @cached_property
     def effects(self) -> Array:
         x, y = np.unravel_index(np.arange(self.symbols), (self.cells, self.cells))
-        return self.by_shift[np.subtract.outer(x, x) % self.cells, np.subtract.outer(y, y) % self.cells]
+        effects: Array = self.by_shift[np.subtract.outer(x, x) % self.cells, np.subtract.outer(y, y) % self.cells]
+        return effects
 
     def floor(self, family: str, order: int, length: int) -> float | None:
         return 0.0 if family == "hfa" else None
@@ -201,7 +203,8 @@ class Pixels(World):
         """A matrix (P, P) of P places: 1 if the column's place is at one of the offsets from the row's, else 0."""
         down, right = np.unravel_index(np.arange(self.places), (self.rows, self.columns))
         away = np.subtract.outer(down, down).T, np.subtract.outer(right, right).T
-        return sum(1.0 * ((away[0] == a) & (away[1] == b)) for a, b in self.OFFSETS)
+        reached: Array = sum(1.0 * ((away[0] == a) & (away[1] == b)) for a, b in self.OFFSETS)
+        return reached
 
     @cached_property
     def effects(self) -> Array:
@@ -267,7 +270,8 @@ class Series(World):
     def by_step(self) -> Array:
         """The coefficients of the forecast, (steps, steps): a_k if the column is k steps before the row, else 0."""
         before = np.subtract.outer(np.arange(self.steps), np.arange(self.steps))
-        return sum(weight * (before == delay) for delay, weight in self.DELAYS.items())
+        by_step: Array = sum(weight * (before == delay) for delay, weight in self.DELAYS.items())
+        return by_step
 
     @cached_property
     def effects(self) -> Array:

@@ -11,7 +11,8 @@ from numpy import ndarray as Array
 def ring(size: int) -> Array:
     """The distances (N, N) between all pairs of N places on a ring, where N is ``size``."""
     apart = abs(np.subtract.outer(np.arange(size), np.arange(size)))
-    return np.minimum(apart, size - apart)
+    distances: Array = np.minimum(apart, size - apart)
+    return distances
 
 
 def sinusoids(size: int) -> Array:

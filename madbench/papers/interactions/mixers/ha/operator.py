@@ -239,7 +239,8 @@ class HyperAttention(FactoredMixer):
     def prefers_state(self, length: int) -> bool:
         if is_symbolic(length):
             return True
-        return self._state_entries <= sum(length ** (n - 1) for n in self.degrees)
+        scores: int = sum(length ** (n - 1) for n in self.degrees)
+        return self._state_entries <= scores
 
     @property
     def _state_entries(self) -> int:

@@ -73,7 +73,7 @@ class HyperFeatureAttention(FactoredMixer):
 
         ``heads`` are H' heads with the same ``order``, which is their number of factors.
         """
-        return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
+        return torch.split(x[:, heads.start : heads.stop], factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
         """Rotate queries or keys x (B, H, T, d_qk) by position, each factor of a head separately.
