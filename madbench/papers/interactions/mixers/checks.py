@@ -20,7 +20,9 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
-    from madbench.papers.interactions.mixers.mixer import InteractionMixer
+    from madbench.papers.interactions.mixers.ha.operator import HyperAttention
+    from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
+    from madbench.papers.interactions.mixers.mixer import FactoredMixer, InteractionMixer
 
 ROUNDING = 1e-10
 EXACT = 1e-12
@@ -243,19 +245,20 @@ def _softmax_attention(mixer: InteractionMixer, x: Tensor) -> float:
     return difference(ours(x), mixer(x))
 
 
-def _full_coupling(mixer: InteractionMixer, x: Tensor) -> float:
+def _full_coupling(mixer: HyperAttention | HyperFeatureAttention, x: Tensor) -> float:
     """The difference between the outputs of a factored mixer and of full couplings that compute the same function.
 
     There is one :class:`Coupling` per head. The coupling matrix or tensor of a head is the product of its projections
     to queries and keys. Its values are the projections to values. The outputs of the heads are concatenated and
     multiplied by W_o.
     """
-    label, n = _label_of(mixer), _label_of(mixer).degree
+    from madbench.papers.interactions.mixers.hfa.budget import factor_widths
+    from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
+
+    label = _label_of(mixer)
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     of_heads = []
-    if n == 2:
-        from madbench.papers.interactions.mixers.hfa.budget import factor_widths
-
+    if isinstance(mixer, HyperFeatureAttention):
         values = iter(w["v.weight"].split(mixer.d_vo))
         q_heads, k_heads = (w[f"{name}.weight"].view(heads, mixer.d_qk, d) for name in "qk")
         for order, q, k in zip(mixer.orders, q_heads, k_heads):
@@ -287,7 +290,7 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
-def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
+def _equal_weights(mixer: FactoredMixer, x: Tensor) -> float:
     """The largest relative difference of 1 / weight from the number of tuples, over rows and heads, with zero queries.
 
     With zero queries, all tuples of a row have the same weight. To read the weight of one tuple, the values of a head
@@ -308,7 +311,7 @@ def _equal_weights(mixer: InteractionMixer, x: Tensor) -> float:
     return float(max(residuals))
 
 
-def _empty_rows(mixer: InteractionMixer, x: Tensor) -> float:
+def _empty_rows(mixer: HyperAttention, x: Tensor) -> float:
     torch.nn.init.eye_(mixer.o.weight)
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(parameter.requires_grad_() for parameter in mixer.parameters())]
@@ -328,7 +331,7 @@ def _shift_error(mixer: InteractionMixer, x: Tensor, is_mixed: bool = False) -> 
     return max(difference(shifted, here) for shifted in there)
 
 
-def _naive_rotation(mixer: InteractionMixer, x: Tensor) -> float:
+def _naive_rotation(mixer: HyperAttention, x: Tensor) -> float:
     from madbench.mixers.srg.parts import rotate
 
     q, k, _ = mixer.project(x)
@@ -364,8 +367,7 @@ def _counts(mixer: InteractionMixer, x: Tensor) -> float:
     else:
         expected = 2 * sum(numbers) * d**2 // heads if label.unshared else 4 * d**2
     parameters = sum(parameter.numel() for parameter in mixer.parameters())
-    total: int = mixer.allocation.total
-    return abs(parameters - expected) + abs(total - expected)
+    return abs(parameters - expected) + abs(mixer.allocation.total - expected)
 
 
 def _linear_time(mixer: InteractionMixer, x: Tensor) -> float:
@@ -374,7 +376,7 @@ def _linear_time(mixer: InteractionMixer, x: Tensor) -> float:
     return difference(mixer(x), whole)
 
 
-def _representation(mixer: InteractionMixer, x: Tensor) -> float:
+def _representation(mixer: Coupling, x: Tensor) -> float:
     n, symbols = mixer.degree, 3 if mixer.degree < 6 else 2
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(*(symbols,) * n, generator=generator, dtype=torch.float64)
@@ -391,7 +393,7 @@ def _representation(mixer: InteractionMixer, x: Tensor) -> float:
     return max(residuals)
 
 
-def _gradient_at_zero(mixer: InteractionMixer, x: Tensor) -> float:
+def _gradient_at_zero(mixer: Coupling, x: Tensor) -> float:
     couplings = [mixer.c] if isinstance(mixer.c, nn.Parameter) else [*mixer.c]
     with torch.enable_grad():
         for c in couplings:

@@ -22,6 +22,9 @@ from madbench.mixers.recompute import recompute
 from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.tracing import has_data, is_symbolic, is_traced
 
+if TYPE_CHECKING:
+    from madbench.papers.interactions.mixers.budget import InteractionAllocation
+
 PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # at import: torch.compile cannot trace it
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 """Size in bytes of the largest tensors of a block of rows, per device.
@@ -49,10 +52,8 @@ class InteractionMixer(nn.Module):
 
     paths = ("auto", "reference", "dense", "chunked")
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Look up an attribute that only some subclasses have. Declared for type checkers only."""
+    allocation: InteractionAllocation
+    """The ranks of the mixer. The family that builds the mixer sets it. A mixer built in another way has none."""
 
     def __init__(
         self,
@@ -264,6 +265,11 @@ class FactoredMixer(InteractionMixer):
 
     The weights ``q.weight``, ``k.weight``, ``v.weight`` and ``o.weight`` start from N(0, 0.02^2). There are no biases.
     """
+
+    d_qk: int
+    """The width of queries and keys of one head."""
+    d_vo: int
+    """The width of values and outputs of one head."""
 
     paths = (*InteractionMixer.paths, "linear_time")  # type: ignore[assignment]  # one more path
 

@@ -16,13 +16,15 @@ from torch import Tensor
 from madbench.papers.interactions.mixers.tuples import visible_tuples
 
 if TYPE_CHECKING:
-    from madbench.papers.interactions.mixers.mixer import InteractionMixer
+    from madbench.papers.interactions.mixers.coupling import Coupling
+    from madbench.papers.interactions.mixers.ha.operator import HyperAttention
+    from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
 Rows = Sequence[int] | None
 """The indices of the rows of a sequence to compute. None for all rows."""
 
 
-def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) -> Tensor:
+def coupling_reference(mixer: Coupling, x: Tensor, rows: Rows = None) -> Tensor:
     """The outputs (B, T, d2) of full couplings for x (B, T, d), by loops in float64 (Def. 5.1 for degree 2, else 6.1).
 
     d2 is ``mixer.out_width``. If ``rows`` are given, only these rows are computed, in place of all T.
@@ -31,7 +33,7 @@ def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) ->
     return torch.stack([torch.stack(_coupling_rows(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
 
-def _coupling_rows(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
+def _coupling_rows(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
     rows = []
     for i in range(len(x)) if wanted is None else wanted:
         y = x.new_zeros(mixer.out_width)
@@ -54,7 +56,7 @@ def _coupling_rows(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x:
 
 
 def feature_reference(
-    mixer: InteractionMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
+    mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
 ) -> Tensor:
     """The outputs (B, T, d) of HyperFeatureAttention for x (B, T, d), by loops in float64 (Def. F.3, eq. 39-40).
 
@@ -87,7 +89,7 @@ def feature_reference(
     return torch.stack(sequences)
 
 
-def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
+def tuple_reference(mixer: HyperAttention, x: Tensor, wanted: Rows = None) -> Tensor:
     """The outputs (B, T, d) of HyperAttention for x (B, T, d), by loops in float64 (Def. G.1, G.3).
 
     If rows are ``wanted``, only these are computed, in place of all T. In a head with one slot, all tokens of a tuple

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -19,8 +19,6 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from madbench.mixers.mixer import Mixer
 
 
 ORDERED = Explanation("", "ordered tuples",
@@ -100,7 +98,7 @@ class TupleFamily(InteractionFamily):
             options |= {"linear": label.base == "L", "rope": label.rope}
             ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperAttention(size.d_model, allocation.degrees, label.unshared, **ranks, **options)
-        cast("Mixer", mixer).allocation = allocation
+        mixer.allocation = allocation
         return mixer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -18,8 +18,6 @@ from madbench.papers.interactions.mixers.hfa.grammar import HfaLabel
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from madbench.mixers.mixer import Mixer
 
 
 class FeatureFamily(InteractionFamily):
@@ -73,7 +71,7 @@ class FeatureFamily(InteractionFamily):
             options |= {"linear": label.base == "L", "rope": label.rope}
             ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **options)
-        cast("Mixer", mixer).allocation = allocation
+        mixer.allocation = allocation
         return mixer
 
 
