@@ -29,6 +29,7 @@ from madbench.analysis.quantities import difference_text, differences_text, dire
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import count_left_out, samples_of, select_columns
 from madbench.errors import StoreError
+from madbench.labels.names import display_name
 
 EFFECTS_SHARE = 0.8
 """The share of the table's error rate of 5% that effects get in Holm's correction. Interactions get the rest."""
@@ -191,7 +192,7 @@ def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs
             for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.pairs):
                 of_pair = {quantity: effect.pairs[pair] for quantity, effect in effects.items() if pair in effect.pairs}
                 cells = {quantity: _text(gap, quantity) for quantity, gap in of_pair.items()}
-                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (gap.n for gap in of_pair.values()))
+                add(f"  {f' {MINUS} '.join(map(display_name, pair))}", cells, "", (gap.n for gap in of_pair.values()))
     return lines
 
 

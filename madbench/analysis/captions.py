@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from madbench.labels.names import row_display_name
 from madbench.rows import Row
 
 TEST_NOTE = (
@@ -21,7 +22,7 @@ def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     baseline, keys = rows[0], [change.key for row in rows for change in row.changes]
     unnamed_changes = [str(change) for change in baseline.changes if change not in baseline.named_changes]
     sentences = {
-        f"Baseline: {baseline.name}, the first row.": True,
+        f"Baseline: {row_display_name(baseline.name)}, the first row.": True,
         f"Settings that a row does not name: {', '.join(unnamed_changes)}.": unnamed_changes,
         "The sizes given are the baseline's.": any(key.startswith("model.") for key in keys),
         f"Vs baseline: {of_what}, minus that of the baseline, with a 95% interval over seeds. In brackets: none.": rows[

@@ -16,7 +16,7 @@ from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Job, mapping_text
 from madbench.labels import family_of, label_identity, trust
-from madbench.labels.names import display_name
+from madbench.labels.names import display_name, row_display_name, with_typed_labels
 from madbench.labels.patterns import part_texts
 from madbench.mixers.costs import CountedCosts, count_costs
 from madbench.suites import Suite, block_count, size_of
@@ -187,7 +187,8 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
     if not kinds:
         return ""
     if len(kinds) > 1:
-        kinds_text = "; ".join(f"{kind} (such as {display_name(row)})" for kind, row in [*kinds.items()][:MOST_REASONS])
+        examples = [f"{kind} (such as {row_display_name(row)})" for kind, row in kinds.items()]
+        kinds_text = "; ".join(examples[:MOST_REASONS])
         return f"No times: runs of {len(kinds)} kinds of device cannot be compared: {kinds_text}."
     times: dict[str, dict[str, list[float]]] = {}
     for run in runs:
@@ -246,13 +247,13 @@ def _caption(
     suite: Suite, baseline: str, length: int, is_half: bool, measured: str, costs: Mapping[str, RowCosts]
 ) -> str:
     pairs = "causal half" if is_half else "all pairs"
-    texts = [f"Costs ({suite.title}), with the ratio to {baseline}; mixers of all layers."]
+    texts = [f"Costs ({suite.title}), with the ratio to {row_display_name(baseline)}; mixers of all layers."]
     if length:
         texts.append(f"FLOPs: forward, {pairs}, at {length:,} tokens; state after {length:,} tokens.")
     labels_by_reason: dict[str, dict[str, None]] = {}
     for unknown in (row.unknown for row in costs.values() if row.unknown):
         label, _, reason = unknown.rpartition(": ") if unknown.endswith(NOT_NAMED) else ("", "", unknown)
-        labels_by_reason.setdefault(reason, {})[label] = None
+        labels_by_reason.setdefault(with_typed_labels(reason), {})[display_name(label)] = None
     reasons = [f"{_short_list(labels)}: {reason}".removeprefix(": ") for reason, labels in labels_by_reason.items()]
     if reasons:
         texts.append(f"Not counted: {_short_list(reasons, '; ')}.")
@@ -273,7 +274,7 @@ def _by_length(costs: Mapping[str, RowCosts]) -> str:
     lengths = sorted({length for row in costs.values() for length in row.by_length})
     texts = []
     for length in lengths[:-1]:
-        rows = {name: row.by_length[length] for name, row in costs.items() if length in row.by_length}
+        rows = {row_display_name(name): row.by_length[length] for name, row in costs.items() if length in row.by_length}
         states = (
             f"{name} {row.flops_per_token:,.0f} and {'unknown' if row.state is None else f'{row.state:,}'}"
             for name, row in rows.items()

@@ -24,6 +24,7 @@ from madbench.analysis.quantities import (
 from madbench.analysis.references import Reference, gain_sign
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
+from madbench.labels.names import display_name, typed_label
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -266,11 +267,15 @@ def _margins(rows: Sequence[Finding]) -> list[str]:
             reference = row.claim.reference
             _, names = margins.setdefault(reference.paper, (reference, {}))
             names[next(iter(averages_of(row.quantity)), row.quantity)] = None
-    return [
-        f"A claim of no difference has a margin of {' or '.join(_margin(reference, name) for name in names)}:"
-        f" {reference.margin_share:.0%} of the published gain of {' over '.join(reference.margin_labels)}."
-        for reference, names in margins.values()
-    ]
+    sentences = []
+    for reference, names in margins.values():
+        margins_text = " or ".join(_margin(reference, name) for name in names)
+        labels = " over ".join(map(display_name, reference.margin_labels))
+        sentences.append(
+            f"A claim of no difference has a margin of {margins_text}: {reference.margin_share:.0%} of the published"
+            f" gain of {labels}."
+        )
+    return sentences
 
 
 def _margin(reference: Reference, quantity: str) -> str:
@@ -292,7 +297,7 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
         if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
             labels = dict.fromkeys(label for row in small for label in row.labels)
             tasks = min((row.task_words for row in small), key=len)
-            words = [*labels, "--seeds", seed_list(range(ADVISED_SEEDS)), *tasks, small[0].options]
+            words = [*map(typed_label, labels), "--seeds", seed_list(range(ADVISED_SEEDS)), *tasks, small[0].options]
             command = " ".join(filter(None, ["madbench", "run", *words]))
             commands.setdefault(command, command)
     return list(commands.values())

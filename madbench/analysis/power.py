@@ -23,6 +23,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, VarianceTerm
 from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
+from madbench.labels.names import display_name
 
 MOST_SEEDS = 50
 """The largest number of seeds for which power is computed."""
@@ -91,7 +92,8 @@ def power_table(
                 seeds_needed(terms[gain_name], gain - test.threshold, level) if is_testable else (0, math.nan)
             )
             texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(needed_seeds, power)]
-            of_gains.append(([f"  {gain_name}", heading(quantity), signed_text(difference.estimate, quantity)], texts))
+            subject = [f"  {_shown_gain(claim, gain_name)}", heading(quantity)]
+            of_gains.append(([*subject, signed_text(difference.estimate, quantity)], texts))
             extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": needed_seeds, "power": power}
             json_rows.append(without_nan(json_row | extra))
         if len(of_gains) == 1:
@@ -115,6 +117,14 @@ def power_table(
     )
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds", "Power", "True gain", "Seeds for it", "Its power"]
     return Listing(json_rows, headings, lines, json_rows, caption, " ".join([*protocol, notes]), "tab:power", "%s")
+
+
+def _shown_gain(claim: Claim, gain_name: str) -> str:
+    """The name of a gain (:meth:`Claim.gains`). If it is that of a pair, it has the display names of both labels."""
+    for pair in claim.pairs:
+        if gain_name.removesuffix(" (reversed)") == " - ".join(pair):
+            return gain_name.replace(" - ".join(pair), " - ".join(map(display_name, pair)))
+    return gain_name
 
 
 def _texts(seeds: int, power: float) -> list[str]:

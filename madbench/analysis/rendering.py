@@ -14,7 +14,7 @@ import pandas as pd
 
 from madbench.analysis.latex import latex_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Origin, Width, with_hyphens
-from madbench.labels.names import with_display_names
+from madbench.labels.names import row_display_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +60,7 @@ class TextTable(ABC):
     @property
     def below(self) -> str:
         """The text to print below the table: the caption, and the notes if :attr:`shows_notes`."""
-        return with_display_names(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
+        return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -86,8 +86,8 @@ class TextTable(ABC):
         return {}
 
     def row_heading(self, name: str) -> str:
-        """The text to print in the first cell of the row ``name``, with display names of labels."""
-        return with_display_names(name)
+        """The text to print in the first cell of the row ``name``, with the display name of its label."""
+        return row_display_name(name)
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal of ``width`` characters, without the caption.

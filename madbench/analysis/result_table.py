@@ -20,7 +20,7 @@ from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_tex
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean
-from madbench.labels.names import with_display_names
+from madbench.labels.names import row_display_name
 from madbench.rows import Row
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import SIGN
@@ -96,7 +96,7 @@ class ResultTable(TextTable):
             f"{OVER_BUDGET}: over budget, not compared": OVER_BUDGET in texts,
             "(d/e): d of e jobs are done": "(" in texts,
             f"bold: best; underlined: not significantly worse than the best ({LEVEL:.0%}, Holm-corrected)": marks,
-            f"vs baseline: difference to {self.baseline}": self.compared,
+            f"vs baseline: difference to {row_display_name(self.baseline)}": self.compared,
         }
         what = " and ".join(suite.measure for suite in self.suites)
         number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
@@ -115,7 +115,7 @@ class ResultTable(TextTable):
 
     @property
     def below(self) -> str:
-        return with_display_names(self.with_notes if self.shows_notes else self.caption)
+        return self.with_notes if self.shows_notes else self.caption
 
     @property
     def _sentences(self) -> list[str]:
@@ -132,10 +132,10 @@ class ResultTable(TextTable):
             return ""
         split = {column.heading: self._split_rows(column) for column in self.columns if column.better}
         split = {heading: names for heading, names in split.items() if names}
-        texts = [
-            f"{heading} ({', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} labels'})"
-            for heading, names in split.items()
-        ]
+        texts = []
+        for heading, names in split.items():
+            shown = map(row_display_name, names) if len(names) <= MOST_NAMED else [f"{len(names)} labels"]
+            texts.append(f"{heading} ({', '.join(shown)})")
         fewest = min((self.cells[x][c.name].n for c in self.columns for x in self._split_rows(c)), default=0)
         if not texts:
             return ""

@@ -18,7 +18,7 @@ from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_average
 from madbench.labels import factors_of_text
 from madbench.labels.budgets import BUDGETS, MOST_MATCHED
-from madbench.labels.names import display_name
+from madbench.labels.names import row_display_name
 from madbench.rows import SuiteRow, TableRows
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -213,7 +213,7 @@ class Results(TableRows):
         labels = {row.name: row.row.label for row in self.rows_of(suite)}
         ratios = budget_ratios(self.scores[self.scores.suite == suite.name])
         ratio_by_row = {row: ratio for row, ratio in ratios.items() if self.is_over_budget(labels[row], ratio)}
-        names_and_ratios = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in ratio_by_row.items())
+        names_and_ratios = ", ".join(f"{row_display_name(row)} {ratio:.3f}" for row, ratio in ratio_by_row.items())
         subject = f"Over budget ({self.matched_quantity} relative to softmax attention, mean over tasks)"
         return [f"{subject}: {names_and_ratios}."] if ratio_by_row else []
 

@@ -18,6 +18,7 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results, budget_ratios, scores_of_rows
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
+from madbench.labels.names import row_display_name
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome
@@ -74,8 +75,9 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
 
     def describe() -> str:
         sentences = [f"{part.title}: {part.describe()}" for part in parts]
-        lacking = {part.title: [name for name in names if name not in part.rows] for part in parts}
-        sentences += [f"No runs ({title}): {', '.join(missing)}." for title, missing in lacking.items() if missing]
+        for part in parts:
+            if missing := [row_display_name(name) for name in names if name not in part.rows]:
+                sentences.append(f"No runs ({part.title}): {', '.join(missing)}.")
         return " ".join(sentences)
 
     published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
@@ -164,7 +166,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions) -> Res
         columns = [column for column in columns if column.is_attributed or column.is_steps]
     first = next(iter(groups))
     protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]
-    name = names[first] if len(groups) > 1 else ""
+    name = row_display_name(names[first]) if len(groups) > 1 else ""
 
     def describe() -> str:
         return scoring_of(suite).about(protocol, groups[first], columns, name)

@@ -15,7 +15,7 @@ from madbench.analysis.shown_frame import ShownFrame
 from madbench.config import Override, override_text, plain_values
 from madbench.errors import MadbenchError, suggestion
 from madbench.labels import trust
-from madbench.labels.names import DisplayNames, using_names, with_display_names
+from madbench.labels.names import DisplayNames, row_display_name, using_names
 from madbench.labels.sets import names_of
 from madbench.mixers.random_state import kept_random_state
 from madbench.suites.addressing import parse_overrides
@@ -65,7 +65,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             if rename and isinstance(result, pd.DataFrame):
                 label_columns = {name: result[name] for name in _LABELLED if name in result}
                 columns = {
-                    name: column.map(with_display_names, na_action="ignore") for name, column in label_columns.items()
+                    name: column.map(row_display_name, na_action="ignore") for name, column in label_columns.items()
                 }
                 return result.with_columns(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result

@@ -23,7 +23,6 @@ from madbench.labels.registry import family_of
 _TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # a label with a prefix, inside a sentence
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 """Unicode categories of control characters, surrogates, and line and paragraph separators."""
-_FIRST = re.compile(r"\S+(?=  |$)")  # the label at the start of a row's name, such as ``S-p  model.mix_rank=4``
 
 
 @dataclass(frozen=True)
@@ -156,12 +155,13 @@ def file_name(label: str) -> str:
     return re.sub(r"[^\w.+!-]", "-", typed_label(label))[:60]
 
 
-def with_display_names(text: str) -> str:
-    """Return ``text`` with its labels replaced by their display names.
+def row_display_name(name: str) -> str:
+    """The name of a row, such as ``S-p  model.mix_rank=4``, with the display name of its label.
 
-    Only a label at the start of the text and labels with a prefix, such as ``cd:gdn-cg``, are replaced.
+    The label ends before two spaces. A name that begins with no label is returned unchanged.
     """
-    return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
+    label, gap, changes = name.partition("  ")
+    return f"{display_name(label)}{gap}{changes}"
 
 
 def with_typed_labels(text: str) -> str:

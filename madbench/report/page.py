@@ -37,7 +37,7 @@ from madbench.experiment.commands import job_words, option_words, protocol_words
 from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
-from madbench.labels.names import display_name, with_display_names
+from madbench.labels.names import display_name, row_display_name
 from madbench.report.missing import Missing, missing_runs
 from madbench.report.rendering import render
 from madbench.report.runs import ReportedRun, json_value, run_columns, setting_changes, thin_curve
@@ -213,8 +213,8 @@ def _best(table: ResultTable) -> str:
     if not best:
         return f"none of {len(marks)} labels has the {kind} yet: this needs two labels with at least three seeds"
     place = table.columns.index(column)
-    numbers = " and ".join(f"{with_display_names(name)} ({table.texts(name)[place]})" for name in best)
-    rivals = ", ".join(map(with_display_names, others)) if len(others) < 4 else f"{len(others)} others"
+    numbers = " and ".join(f"{row_display_name(name)} ({table.texts(name)[place]})" for name in best)
+    rivals = ", ".join(map(row_display_name, others)) if len(others) < 4 else f"{len(others)} others"
     text = f"of {len(marks)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
     return f"{text}, and {rivals} not significantly worse" if others else text
 
@@ -323,9 +323,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure ``name``, drawn from ``frame``, as SVG. Drawing is slow, so the SVG is cached in ``folder``."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.font_settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
-    digest.update(
-        repr([with_display_names(label) for label in frame.label.unique()] if "label" in frame else []).encode()
-    )
+    digest.update(repr([*map(row_display_name, frame.label.unique())] if "label" in frame else []).encode())
     for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"

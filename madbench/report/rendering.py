@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from madbench._version import __version__
 from madbench.analysis.quantities import signed_text, title
-from madbench.labels.names import with_display_names
+from madbench.labels.names import row_display_name
 from madbench.report.tables import page_link
 
 _FOLDER = Path(__file__).parent
@@ -35,7 +35,7 @@ def render(template: str, content: Mapping[str, Any], command: str, written: str
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shown"] = with_display_names
+    environment.filters["shown"] = row_display_name
     environment.globals |= {"page_link": page_link, "signed_text": signed_text, "title": title}
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

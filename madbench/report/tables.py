@@ -22,7 +22,7 @@ from madbench.errors import FamilyError
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import BUDGETS
-from madbench.labels.names import display_name
+from madbench.labels.names import display_name, row_display_name
 from madbench.mixers import Allocation
 from madbench.mixers.costs import paper_total
 from madbench.mixers.sequence import solve_blocks
@@ -99,7 +99,7 @@ def result_page_table(table: ResultTable) -> PageTable:
     groups: list[RowGroup] = []
     for name in table.rows:
         sign = f" {SIGN}" if name in table.other_code else ""
-        cells = [PageCell(f"{name}{sign}", len(groups), page_link("runs", name))]
+        cells = [PageCell(f"{row_display_name(name)}{sign}", len(groups), page_link("runs", name))]
         for i, (quantity, text) in enumerate(zip(table.columns, table.texts(name)), 1):
             link = page_link("runs", name, _opens(suite, quantity.name)) if text.strip("-") else ""
             cells.append(PageCell(text, keys[quantity.name][0].get(name), link, marks.get((name, i), "")))
@@ -134,7 +134,7 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
     cells = {(row.label, row.quantity): row for row in rows}
     groups: list[RowGroup] = []
     for label in dict.fromkeys(row.label for row in rows):
-        line = [PageCell(label, len(groups), page_link("runs", label))]
+        line = [PageCell(display_name(label), len(groups), page_link("runs", label))]
         for quantity in quantities:
             row = cells.get((label, quantity))
             line.append(_difference_cell(row) if row else PageCell(""))
@@ -191,7 +191,8 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
     groups: list[RowGroup] = []
     for name, *texts in table.lines:
         cells = [PageCell(text, values[name, column]) for column, text in zip(names, texts, strict=True)]
-        groups.append(RowGroup([[PageCell(name, len(groups), page_link("runs", name)), *cells]], name))
+        first = PageCell(row_display_name(name), len(groups), page_link("runs", name))
+        groups.append(RowGroup([[first, *cells]], name))
     headings = [Heading(heading, True) for heading in table.headings]
     note = f"{table.caption} {table.notes}"
     return PageTable(f"costs-{suite.name}", f"Costs ({suite.title})", note, headings, groups)
@@ -224,7 +225,8 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         size = f"d_model {d_model}" if d_model else ""
         if any(seq_lens):
             size += f", length {', '.join(f'{length:,}' for length in sorted(filter(None, seq_lens)))}"
-        cells = [PageCell(label, len(groups), page_link("runs", label)), PageCell(size, min(seq_lens)), PageCell(ranks)]
+        cells = [PageCell(display_name(label), len(groups), page_link("runs", label))]
+        cells += [PageCell(size, min(seq_lens)), PageCell(ranks)]
         cells += [PageCell(f"{number:,}", number) for number in (total, target)]
         cells += [PageCell(f"{ratio:.3f}", ratio) for ratio in (total / target, of_paper / target)]
         groups.append(RowGroup([cells], label))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from madbench.labels.names import row_display_name
 from madbench.suites.code import RunCode
 
 SIGN = "¶"
@@ -73,7 +74,7 @@ class CodeMarks:
 def _sentence(code: RunCode, rows: Sequence[str]) -> str:
     names = list(dict.fromkeys(rows))
     and_more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    subject = f"{', '.join(names[:MOST_NAMED])}{and_more}"
+    subject = f"{', '.join(map(row_display_name, names[:MOST_NAMED]))}{and_more}"
     if code.state == "changed":
         return f"{of_other_version(len(rows), subject, code.what)}."
     runs = runs_of(len(rows), subject)

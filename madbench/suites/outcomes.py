@@ -8,6 +8,7 @@ from typing import Any
 
 from madbench.jobs import Job, Record, mapping_text
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
+from madbench.labels.names import row_display_name
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on the column Budget, and on rows whose budget is too far below that of softmax attention."""
     outcomes = list(outcomes)
-    ratio_by_row = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
-    rows_below = [f"{row} {ratio:.2f}" for row, ratio in ratio_by_row.items() if ratio < LEAST_MATCHED]
+    ratios = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
+    rows_below = [f"{row_display_name(row)} {ratio:.2f}" for row, ratio in ratios.items() if ratio < LEAST_MATCHED]
     rules = dict.fromkeys(BUDGETS[outcome.job.budget] for outcome in outcomes)
     counted = [
         "Budget is mixer parameters over softmax attention's, both with the conv taps of the label; mean over tasks."

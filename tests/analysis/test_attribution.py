@@ -13,6 +13,7 @@ from scipy import stats
 from madbench.analysis.attribution import EFFECTS_SHARE, Effect, attribute, attribution_table
 from madbench.analysis.inference import holm
 from madbench.labels import expand, parse
+from madbench.labels.names import DisplayNames, using_names
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 from references import interval_of, terms
@@ -171,6 +172,13 @@ def test_pairs_are_rows_of_the_table_only_with_shows_pairs():
     assert not any(" - " in name for name in shown(plain)) and plain.json_rows() == table.json_rows()
     pairs = [(record["given"], record["without"]) for record in plain.json_rows() if record["kind"] == "pair"]
     assert ("S-c", "S") in pairs and ("R-c", "R") in pairs
+
+
+def test_pairs_have_the_display_names_of_both_labels():
+    frame = frame_of_scores({"cd:id-dg-cg": (10.0, 12.0), "cd:id-dg-g": (15.0, 16.0), "S": (1.0,), "S-c": (4.0,)})
+    with using_names(DisplayNames(by_user={"S": "softmax", "S-c": "convolved", "cd:id-dg-g": "gated"})):
+        markdown = attribution_table(frame, shows_pairs=True).to_markdown()
+    assert "|   convolved − softmax |" in markdown and "|   cd:gla-cg − gated |" in markdown
 
 
 def test_the_attribution_table_has_columns_for_the_average_and_the_loss():

@@ -11,7 +11,10 @@ import pytest
 from rich.console import Console
 
 from hypermlp_claims import CLAIMS, findings
+from madbench.analysis.claims.sentences import parse_claim
 from madbench.analysis.findings_table import explanation, findings_table, open_commands
+from madbench.analysis.power import power_table
+from madbench.labels.names import DisplayNames, using_names
 from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import frame_of_losses, frame_of_scores
 
@@ -118,6 +121,29 @@ def test_one_command_trains_all_labels_that_open_findings_need():
     of_suites = open_commands(findings(options={"mad": "-p full", "language": "-p gpt2"}))
     assert [command.partition(" --seeds 0-4 ")[2] for command in of_suites] == ["-p full", "-t language_model -p gpt2"]
     assert open_commands([row for row in findings(frame_of_scores(VALUES, MAD_TASKS)) if row.n > 2]) == []
+
+
+GATED = "cd:id-dg-cg"  # cd:gla-cg
+
+
+@pytest.fixture
+def renamed():
+    """A claim on two pairs of labels, and scores of them. Two of the labels have display names."""
+    with using_names(DisplayNames(by_user={GATED: "gated attention", "S": "softmax"})):
+        claim, _ = parse_claim(f"every {GATED} R > S on compression")
+        yield claim, frame_of_scores({GATED: [50.0, 51.0], "R": [40.0, 42.0], "S": [9.0, 8.0]})
+
+
+def test_a_command_has_labels_that_can_be_typed_in_place_of_their_names(renamed):
+    claim, scores = renamed
+    shown_text = findings_table(findings(scores, claims=[claim])).with_notes_if(True).below
+    assert "madbench run cd:gla-cg S" in shown_text and "gated" not in shown_text.partition("madbench run")[2]
+
+
+def test_the_gains_of_pairs_have_the_names_of_their_labels(renamed):
+    claim, scores = renamed
+    _, lines = power_table(scores, {"": [claim]}).text_rows()
+    assert [first for first, *_ in lines][1:] == ["  gated attention - softmax", "  R - softmax"]
 
 
 def test_every_format_has_every_row():

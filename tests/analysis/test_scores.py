@@ -13,7 +13,10 @@ import pytest
 from madbench.analysis.tables import result_table
 from madbench.config import PAPERS
 from madbench.jobs import Job, Record
+from madbench.labels.names import DisplayNames, using_names
 from madbench.store.runs import Store
+from madbench.suites.code import RunCode
+from madbench.suites.code_marks import CodeMarks
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
@@ -349,6 +352,15 @@ def test_captions_name_rows_below_the_budget():
     matched, (counted, below) = budget_sentences([of("S", 1.0)]), budget_sentences([of("S", 1.0), of("S-c-q", 0.631)])
     assert matched == [counted]
     assert "S-c-q 0.63" in below and "S 1" not in below
+    with using_names(DisplayNames(by_user={"S-c-q": "compressed"})):
+        assert "compressed 0.63" in budget_sentences([of("S-c-q", 0.631)])[1]
+
+
+def test_sentences_on_other_code_have_the_display_names_of_rows():
+    marks = CodeMarks.from_runs([("S  training.epochs=3", RunCode("unknown")), ("cd:id-dg-cg", RunCode("unknown"))])
+    with using_names(DisplayNames(by_user={"S": "softmax"})):
+        (sentence,) = marks.sentences
+    assert sentence.startswith("2 runs of softmax  training.epochs=3, cd:gla-cg had code")
 
 
 def test_table_and_captions_have_one_mean_budget(grid_results):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from madbench.cli.shared.printing import table_lines
+from madbench.labels.names import DisplayNames, using_names
 
 ROWS = [
     {"label": "G-cg-q-12o", "task": "漢字", "lr": "0.1", "folder": "/a/b"},
@@ -38,3 +39,8 @@ def test_the_caption_names_another_matched_quantity_than_parameters(main, fill, 
     fill(["S-p", "R-c"], budget="flops")
     shown = main("table", "-t", "compression", "-p", tiny, "--match", "flops").stdout
     assert "matched by flops)" in " ".join(shown.split())
+
+
+def test_a_display_name_replaces_no_unit_or_word_of_a_list():
+    with using_names(DisplayNames(by_user={"G": "HyperGLU"})):
+        assert table_lines([{"FLOPs": "15.0 G", "meaning": "identity, G"}])[2] == "15.0 G  identity, G"

@@ -11,9 +11,9 @@ from madbench.labels.names import (
     DisplayNames,
     display_name,
     names_from_words,
+    row_display_name,
     typed_label,
     using_names,
-    with_display_names,
     with_typed_labels,
 )
 from madbench.labels.sets import names_of
@@ -29,6 +29,17 @@ def test_labels_of_presets_are_displayed_by_preset_name(preset, features):
         return  # nothing to pay for
     name = DisplayNames().display(label)
     assert name == f"cd:{preset}{features}" and parse(name) == parse(label)
+
+
+@pytest.mark.parametrize("name", ["base: R vs. S", "100.0 S", "  R - S", "identity, S", "S: chance", ""])
+def test_a_name_that_begins_with_no_label_is_shown_unchanged(name):
+    with using_names(DisplayNames(by_user={"S": "softmax", "R": "recurrent"})):
+        assert row_display_name(name) == name
+
+
+def test_labels_in_a_hybrid_are_displayed_by_preset_name():
+    for spelling in ("cd:gateddeltanet-cg/S-p", "3xcd:gla-cg/S-p", "S-p/2xcd:gla-cg/..."):
+        assert DisplayNames().display(str(parse(spelling))) == spelling != str(parse(spelling))
 
 
 @pytest.mark.parametrize("label", ["cd:id-hk1-bwn", "cd:exp-0.95-sum", "S-p", "hfa:2w", "fla:gla", "cd:no", "x:y"])
@@ -58,9 +69,9 @@ def test_display_names_of_the_user_take_precedence():
     with using_names(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
         assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet"
         assert typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
-        assert with_display_names("S  model.mix_rank=4") == "softmax  model.mix_rank=4"
-        assert with_display_names("S-p") == "S-p"
-        assert with_display_names("less cd:id-smhk1-bwn-cug, and") == "less Gated DeltaNet, and"
+        assert row_display_name("S  model.mix_rank=4") == "softmax  model.mix_rank=4"
+        assert row_display_name("cd:id-smhk1-bwn-cug  S=4") == "Gated DeltaNet  S=4"
+        assert row_display_name("S-p") == "S-p"
         assert with_typed_labels("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
 
 

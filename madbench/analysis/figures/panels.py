@@ -38,7 +38,7 @@ from madbench.analysis.figures.style import (
 )
 from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
-from madbench.labels.names import with_display_names
+from madbench.labels.names import row_display_name
 
 Share = Literal["none", "all", "row"]
 """The panels that share an axis: none, all panels of a page, or the panels of a line."""
@@ -127,7 +127,7 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """The name to draw in place of each of ``texts``, by text. Labels are replaced by their display names.
+        """The name to draw in place of each of ``texts``, by text. Names of rows have display names of labels.
 
         Longer names are shortened to ``most`` characters in a single column of a paper, and otherwise to ``MOST_NAME``
         characters. Shortened names remain distinct.
@@ -138,7 +138,7 @@ class Layout:
         most = most if self.is_small else MOST_NAME
         short_names: dict[str, str] = {}
         for text in texts:
-            short = name = with_display_names(text)
+            short = name = row_display_name(text)
             if len(name) > most:
                 short = f"{name[: most - 8]}…{name[-7:]}"
                 if short in short_names.values():

@@ -17,7 +17,7 @@ from madbench.config.options import option
 from madbench.errors import BudgetError, ConfigError, did_you_mean, no_effect
 from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
-from madbench.labels.names import typed_label
+from madbench.labels.names import display_name, typed_label
 from madbench.mixers import Allocation, solve, used_settings
 from madbench.mixers.costs import count_costs, paper_total
 from madbench.suites.options import BudgetOption
@@ -102,7 +102,10 @@ def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: C
             style="dim",
         )
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
-        if below_budget := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
+        below_budget = [
+            f"{display_name(label)} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED
+        ]
+        if below_budget:
             console.print(f"Smaller than softmax attention, not matched: {', '.join(below_budget)}.", style="dim")
         for label, allocation in allocations.items() if options.terms or len(rows) == 1 else ():
             console.print(f"\n{typed_label(label)}", style="bold", markup=False)
@@ -184,20 +187,21 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
     parameters: list[dict[str, Any]]
     ranks, parameters = [], []
     for label, row in rows.items():
+        shown = display_name(label)
         if "error" in row:
-            ranks.append({"label": f"{label} (no fit)"})
+            ranks.append({"label": f"{shown} (no fit)"})
             parameters.append(ranks[-1])
             continue
         costs = {"state": row["state"], "bytes": row["state_bytes"], "cache": row["state_bytes_per_token"]}
         costs["FLOP"] = row["flops_per_token"]
         counts = {"B": row["target"], "strict": row["total"], "left": row["slack"], "paper": row["paper_total"]}
         ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
-        line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
+        line = {"label": shown} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
         ranks.append(line | {name: cost if cost is None else f"{cost:,.0f}" for name, cost in costs.items()})
         for part in dict.fromkeys(text.rpartition(" ")[0] for text in row["ranks"] if " " in text):
             values = {heading: row[kind].get(f"{part} {name}") for heading, (kind, name) in names.items()}
-            ranks.append({"label": f"  {part}"} | values | dict.fromkeys(costs, ""))
-        line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
+            ranks.append({"label": f"  {display_name(part)}"} | values | dict.fromkeys(costs, ""))
+        line = {"label": shown} | {name: f"{count:,}" for name, count in counts.items()}
         parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
     for i, lines in enumerate((ranks, parameters)):
         if i > 0:
@@ -211,7 +215,7 @@ def _print_match(console: Console, rows: Mapping[str, dict[str, Any]], name: str
     ``name`` is the name of the quantity, such as FLOPs. Nothing is printed if the quantity is parameters.
     """
     lines = [
-        {"label": label, name: f"{match['amount']:,.0f}", "softmax attention": f"{match['target']:,.0f}"}
+        {"label": display_name(label), name: f"{match['amount']:,.0f}", "softmax attention": f"{match['target']:,.0f}"}
         | {"ratio": f"{match['ratio']:.3f}"}
         for label, row in rows.items()
         if (match := row.get("match"))

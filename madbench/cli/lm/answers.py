@@ -14,7 +14,7 @@ from madbench.cli.shared.printing import print_json, print_lines, table_lines
 from madbench.cli.shared.trained_models import TrainedModel, check_stored
 from madbench.config.options import option, split_list
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean, no_effect
-from madbench.labels.names import with_display_names
+from madbench.labels.names import display_name
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
@@ -134,8 +134,8 @@ def ask_models(
             measured.append(measurement)
             trained.measure(measurement)
             if not as_json:
-                print(f"{with_display_names(job.label)}: {measurement_sentence(measurement)}", flush=True)
-        rows[f"{job.label} {job.id[:8]}"] = measured
+                print(f"{display_name(job.label)}: {measurement_sentence(measurement)}", flush=True)
+        rows[f"{display_name(job.label)} {job.id[:8]}"] = measured
         contents.append({"label": job.label, "id": job.id, "tasks": [_content(answer) for answer in measured]})
         not_stored.append(trained.not_stored)
         if not as_json:
@@ -249,7 +249,7 @@ def _print_table(rows: Mapping[str, Sequence[Measurement]], places: Mapping[str,
 
     lines = []
     for name, measured in rows.items():
-        line = {"run": with_display_names(name)}
+        line = {"run": name}
         for measurement in measured:
             metric, _ = main_metric(measurement)
             line[f"{measurement.settings['task']} {metric}"] = f"{measurement.values[metric]:.3f}"

@@ -17,7 +17,7 @@ from madbench.cli.shared.printing import PLAIN, print_json, print_lines, table_l
 from madbench.config import short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean, no_effect
-from madbench.labels.names import typed_label
+from madbench.labels.names import display_name, typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites
 
 KIND_ALIASES = {"sets": "variants"}
@@ -113,7 +113,8 @@ def ls(
     if kind == "families":
         settings = [{"family": row["family"], "settings": row.pop("settings") or "none"} for row in sound]
     numbers = [name for name in sound[0] if any(isinstance(row[name], (int, float)) for row in sound)]
-    print_lines(console, table_lines(sound, numbers, console.width))
+    cells = [row | ({"label": display_name(row["label"])} if "label" in row else {}) for row in sound]
+    print_lines(console, table_lines(cells, numbers, console.width))
     console.print(caption, style="table.caption")
     if kind == "families":
         console.print("\nWhat KEY can be in model.KEY=VALUE:\n")

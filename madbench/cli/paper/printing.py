@@ -20,6 +20,7 @@ from madbench.cli.shared.printing import (
 )
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment
+from madbench.labels.names import display_name
 from madbench.papers.making import ItemResult, Request, state_of, statement_verdict
 from madbench.suites import size_of
 
@@ -39,6 +40,8 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
         print_json(lines)
         return
     console = Console(highlight=False)
+    for line, row in zip(lines, experiment.rows):
+        line["row"] = row.row.name_suffix.replace(row.row.label, display_name(row.row.label), 1)
     print_lines(console, table_lines(lines, right=("jobs", "to do", "parameters", "steps", "FLOPs")))
     console.print(f"{count_text(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 

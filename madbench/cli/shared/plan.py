@@ -24,7 +24,7 @@ from madbench.experiment import Experiment
 from madbench.experiment.notes import note_on_groups
 from madbench.jobs import Job
 from madbench.labels.budgets import budget_words
-from madbench.labels.names import with_typed_labels
+from madbench.labels.names import display_name, row_display_name, with_typed_labels
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites import Suite, size_of, suite_of
@@ -270,7 +270,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             seconds = duration(batch["estimated_seconds"])
             console.print(f"about {seconds} on {experiment.device} with {batch['text']}\n", **PLAIN)
     for label, reason in plan["untimed"].items():
-        console.print(f"not timed here: {label}: {reason}\n", **PLAIN)
+        console.print(f"not timed here: {display_name(label)}: {reason}\n", **PLAIN)
     if node := plan.get("node"):
         hours, share = duration(node["assumed_seconds"]), f"{node['share_of_peak']:.0%} of their peak in bfloat16"
         console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share} (assumed, not timed):", **PLAIN)
@@ -309,7 +309,8 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
     if has_failed:
         names.append("failed")
     sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
-    line = {name: cell[name] for name in names} | {"params": " - ".join(dict.fromkeys(sizes))}
+    line = {name: cell[name] for name in names}
+    line |= {"row": row_display_name(cell["row"]), "params": " - ".join(dict.fromkeys(sizes))}
     line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}
     is_timed = cell["todo"] and cell["estimated_seconds"] is not None
     line["time"] = duration(cell["estimated_seconds"]) if is_timed else "-"
@@ -325,7 +326,7 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
     lines = []
     for cell in cells:
         groups = cell["parameter_groups"]
-        name = {"row": cell["row"], "task": cell["task"]}
+        name = {"row": row_display_name(cell["row"]), "task": cell["task"]}
         for group in [*groups, {"group": "all", "parameters": sum(group["parameters"] for group in groups)}]:
             decays = {True: "yes", False: "no"}.get(group.get("decays"), "")
             lines.append(

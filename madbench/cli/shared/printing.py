@@ -15,7 +15,6 @@ from rich.progress import track
 from madbench.analysis.marked_text import with_minus
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.files import make_printable
-from madbench.labels.names import with_display_names
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
@@ -173,10 +172,4 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def _cell_text(value: Any) -> str:
-    return (
-        "-"
-        if value is None
-        else with_minus(f"{value:.2f}")
-        if isinstance(value, float)
-        else with_display_names(str(value))
-    )
+    return "-" if value is None else with_minus(f"{value:.2f}") if isinstance(value, float) else str(value)

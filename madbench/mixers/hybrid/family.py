@@ -14,7 +14,7 @@ from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation, Label, families, family_of, parse
 from madbench.labels.diagnosis import point_at
-from madbench.labels.patterns import PREFIX, is_pattern, period, split_pattern
+from madbench.labels.patterns import PREFIX, is_pattern, join_pattern, period, split_pattern
 from madbench.mixers import Check, Family, Size, Traits, effective_settings, label_traits, used_settings
 from madbench.mixers.hybrid.allocation import HybridAllocation, HybridLabel
 from madbench.mixers.sequence import solve_blocks
@@ -84,6 +84,10 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def block_period(self, label: HybridLabel) -> int:
         """The number of layers after which the mixers repeat: the length of the pattern."""
         return len(label.layers)
+
+    def preset_spelling(self, label: HybridLabel) -> str:
+        """The pattern with each label spelled with a preset, if one fits it."""
+        return join_pattern([family_of(part).preset_spelling(part) for part in label.layers], label.is_cut)
 
     def factors(self, label: HybridLabel) -> dict[str, str]:
         """The levels of the label's factors, by name of the factor: ``pattern``, and a letter for each different mixer.

@@ -19,6 +19,7 @@ from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.jobs import Job
+from madbench.labels.names import display_name
 from madbench.mixers.cd.parts import read_out
 from madbench.papers.coefficients import Decision, Principle, Study, coefficient_label
 from madbench.papers.coefficients.figures import point_decision
@@ -120,7 +121,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         lines.append([title(task)])
         for label, seeds in groups_of(of_task, "label"):
             means = (form.format(seeds[quantity].mean()) for quantity, (_, form) in COLUMNS.items())
-            lines.append([f"  {label}", *means, str(len(seeds))])
+            lines.append([f"  {display_name(label)}", *means, str(len(seeds))])
         for quantity in filter(panels.__contains__, CORRELATED):
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)

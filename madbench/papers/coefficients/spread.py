@@ -14,6 +14,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
+from madbench.labels.names import display_name
 from madbench.mixers.cd.grammar import CdLabel, twin
 from madbench.papers.coefficients import Decision, Principle, coefficient_label, key_width
 from madbench.papers.coefficients.figures import point_decision
@@ -91,7 +92,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         tests.append(identity | {"spread_gap": gap, "p": p, "verdict": verdict})
     lines = []
     for (task, label, start), of_label in groups_of(rows, ["task", "label", "init_std"]):
-        lines.append([_panel(label, start, task)])
+        lines.append([_panel(display_name(label), start, task)])
         for row in rows_of(of_label):
             numbers = (f"{number:.1f}" for number in (row.low, row.high, row.high - row.low))
             lines.append([f"  n = {row.key_width}", *numbers, str(row.seeds)])

@@ -17,6 +17,7 @@ from madbench.analysis.quantities import heading, interval_text, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
+from madbench.labels.names import display_name
 from madbench.papers.coefficients import Decision, ExpectedContrast, Principle, Study
 from madbench.papers.coefficients.figures import bar_figure, bar_frame
 from madbench.suites.mad.suite import MAD
@@ -77,7 +78,7 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
 def _contrast_table(decisions: Sequence[Outcome]) -> Listing:
     lines: list[list[str]] = []
     for contrast, rows in itertools.groupby(decisions, lambda row: row[0]):
-        lines += [[contrast.better], [f"less {contrast.worse}"], *(_text(row) for _, row in rows)]
+        lines += [[contrast.better], [f"less {display_name(contrast.worse)}"], *(_text(row) for _, row in rows)]
     caption = (
         "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."

@@ -28,7 +28,7 @@ from madbench.analysis.figures.style import (
     style,
 )
 from madbench.analysis.frames import groups_of, rows_of
-from madbench.papers.interactions.rows import PAPER_ERROR, InteractionRow
+from madbench.papers.interactions.rows import PAPER_ERROR, InteractionRow, shown_row_name
 from madbench.papers.interactions.worlds import WORLDS, Colliding
 
 if TYPE_CHECKING:
@@ -102,7 +102,11 @@ def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrice
     Empty if the model has no learned effects, or if it has effects of single symbols for a task with effects of pairs,
     or effects of pairs for a task with effects of single symbols.
     """
-    effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
+    effects, world, title = (
+        cast("InteractionModel", model).effects(),
+        row.world,
+        f"{row.world.title}, {row.name}",
+    )
     if effects is None or effects.ndim != world.effects.ndim:
         return {}
     shape, learned = (len(world.effects), -1), effects.double().numpy(force=True)
@@ -141,7 +145,9 @@ def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> P
     looks: dict[Any, dict[str, Any]] = {
         name: {"color": color, "marker": marker, "mfc": "white"} for name, (color, marker) in zip(names, colors)
     }
-    entries: dict[str, dict[str, Any]] = {name: look | {"linestyle": "-"} for name, look in looks.items()}
+    entries: dict[str, dict[str, Any]] = {
+        shown_row_name(name): look | {"linestyle": "-"} for name, look in looks.items()
+    }
     predicted: dict[str, Any] = {"color": GREY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
     entries |= {"predicted, or floor": predicted} if frame.reference.gt(LEAST).any() else {}
     entries |= {"a constant": {"color": GREY, "linewidth": 1, "linestyle": ":"}}

@@ -20,7 +20,13 @@ from madbench.experiment import Experiment, Protocol
 from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
-from madbench.papers.interactions.rows import InteractionRow, interaction_rows, row_name, statement_verdicts
+from madbench.papers.interactions.rows import (
+    InteractionRow,
+    interaction_rows,
+    row_name,
+    shown_row_name,
+    statement_verdicts,
+)
 from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, TASKS, InteractionProfile
 from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, Measure, PlainMeasure, Request, require_results
@@ -192,7 +198,7 @@ def error_table(rows: Sequence[InteractionRow]) -> Listing:
 
     for row in rows:
         errors = {n: max(row.errors(n)) for n in row.world.lengths}
-        add(row.name, len(row.records), errors, "-" if row.control else _number(row.distance))
+        add(shown_row_name(row.name), len(row.records), errors, "-" if row.control else _number(row.distance))
         references = {n: row.reference(n) for n in row.world.lengths}
         if any(references.values()):
             add("  predicted" if row.control else "  floor", "", references)

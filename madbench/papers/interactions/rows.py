@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from madbench.jobs import Record
 from madbench.labels import parse
+from madbench.labels.names import display_name
 from madbench.papers.interactions.suite import InteractionJob, world_of
 from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 from madbench.papers.making import CONTRADICTED
@@ -196,6 +197,12 @@ def row_name(job: InteractionJob) -> str:
     if job.model.relu:
         parts.append("ReLU")
     return " ".join([job.label, ", ".join(parts)]).strip()
+
+
+def shown_row_name(name: str) -> str:
+    """The name of a row (:func:`row_name`) with the display name of its label."""
+    label, space, words = name.partition(" ")
+    return f"{display_name(label)}{space}{words}"
 
 
 def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record]) -> list[InteractionRow]:
