@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from madbench.mixers import Size, path_checks
+from madbench.mixers import Family, Size, path_checks
 from madbench.mixers.checks import SMALL, sample
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
 from madbench.mixers.srg import block_attention
+from madbench.mixers.srg.budget import SrgAllocation
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
-
-if TYPE_CHECKING:
-    from madbench.mixers.srg.family import SrgFamily
 
 WIDE = Size(d_model=64, n_head=1, max_len=8, budget="paper")  # QK heads of more than one rotated pair
 MIXED = Size(d_model=16, n_head=2, max_len=path_checks.LONGEST, budget="paper")
@@ -35,14 +33,14 @@ FAR = (257, 300)  # positions that bfloat16 cannot represent
 LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one tile or one block of a convolution
 
 
-def with_ranks(family: SrgFamily, label: SrgLabel, **ranks: int) -> tuple[DynamicMLP, Tensor]:
+def with_ranks(family: Family[SrgLabel, SrgAllocation], label: SrgLabel, **ranks: int) -> tuple[DynamicMLP, Tensor]:
     """A small mixer of a label with some given ``ranks`` (``qk``, ``vo`` or ``mix``), and an input for it.
 
     Other ranks are those that the family chooses. Weights are as in :func:`madbench.mixers.checks.sample`.
     """
     settings = family.Settings()
 
-    def build() -> DynamicMLP:
+    def build() -> nn.Module:
         allocation = family.solve(label, SMALL, settings)
         return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
 
@@ -53,7 +51,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(mixer(x[:, :5]), mixer(x)[:, :5])
 
 
-def budget(family: SrgFamily, label: SrgLabel) -> float:
+def budget(family: Family[SrgLabel, SrgAllocation], label: SrgLabel) -> float:
     """A number of parameters that is zero if a mixer of this label meets its budget as closely as possible.
 
     It is the sum of three numbers:
@@ -335,7 +333,7 @@ def sliding(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
-def sequences(family: SrgFamily, label: SrgLabel) -> Residual:
+def sequences(family: Family[SrgLabel, SrgAllocation], label: SrgLabel) -> Residual:
     """Compare outputs and gradients of the paths ``tiled`` and ``dense``, for more sequences than fit into a tile."""
     outcomes = []
     for path in ("dense", "tiled"):

@@ -7,24 +7,55 @@ of tuples with the fast paths.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from madbench.papers.interactions.mixers.tuples import visible_tuples
-
-if TYPE_CHECKING:
-    from madbench.papers.interactions.mixers.coupling import Coupling
-    from madbench.papers.interactions.mixers.ha.operator import HyperAttention
-    from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
 Rows = Sequence[int] | None
 """The indices of the rows of a sequence to compute. None for all rows."""
 
 
-def coupling_reference(mixer: Coupling, x: Tensor, rows: Rows = None) -> Tensor:
+class CouplingMixer(Protocol):
+    """The members of :class:`madbench.papers.interactions.mixers.coupling.Coupling` that loops read."""
+
+    c: Any
+    w: Any
+    out_width: int
+    degree: int
+    tuples: str
+    causal: bool
+
+
+class ProjectingMixer(Protocol):
+    """The members of a :class:`madbench.papers.interactions.mixers.mixer.FactoredMixer` that loops read."""
+
+    linear: bool
+    rope: bool
+    causal: bool
+    n_head: int
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+
+
+class FeatureMixer(ProjectingMixer, Protocol):
+    """The members of HyperFeatureAttention that loops read."""
+
+    product: bool
+
+
+class TupleMixer(ProjectingMixer, Protocol):
+    """The members of HyperAttention that loops read."""
+
+    degrees: tuple[int, ...]
+    slots: tuple[int, ...]
+    tuples: str
+
+
+def coupling_reference(mixer: CouplingMixer, x: Tensor, rows: Rows = None) -> Tensor:
     """The outputs (B, T, d2) of full couplings for x (B, T, d), by loops in float64 (Def. 5.1 for degree 2, else 6.1).
 
     d2 is ``mixer.out_width``. If ``rows`` are given, only these rows are computed, in place of all T.
@@ -33,7 +64,7 @@ def coupling_reference(mixer: Coupling, x: Tensor, rows: Rows = None) -> Tensor:
     return torch.stack([torch.stack(_coupling_rows(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
 
-def _coupling_rows(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
+def _coupling_rows(mixer: CouplingMixer, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
     rows = []
     for i in range(len(x)) if wanted is None else wanted:
         y = x.new_zeros(mixer.out_width)
@@ -55,9 +86,7 @@ def _coupling_rows(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor,
     return rows
 
 
-def feature_reference(
-    mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
-) -> Tensor:
+def feature_reference(mixer: FeatureMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None) -> Tensor:
     """The outputs (B, T, d) of HyperFeatureAttention for x (B, T, d), by loops in float64 (Def. F.3, eq. 39-40).
 
     ``widths`` has, for each head, the width of each of its factors. If rows are ``wanted``, only these are computed, in
@@ -89,7 +118,7 @@ def feature_reference(
     return torch.stack(sequences)
 
 
-def tuple_reference(mixer: HyperAttention, x: Tensor, wanted: Rows = None) -> Tensor:
+def tuple_reference(mixer: TupleMixer, x: Tensor, wanted: Rows = None) -> Tensor:
     """The outputs (B, T, d) of HyperAttention for x (B, T, d), by loops in float64 (Def. G.1, G.3).
 
     If rows are ``wanted``, only these are computed, in place of all T. In a head with one slot, all tokens of a tuple
