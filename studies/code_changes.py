@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from madbench.identity.comparable import untyped
 from madbench.identity.package import (
-    COVERED,
     KNOWN_EQUAL,
     file_of,
     files_of,
@@ -28,6 +26,8 @@ from madbench.jobs import Job
 from madbench.suites.code import Modules, job_modules
 
 ROOT = Path(__file__).resolve().parents[1]
+COVERED = ("mixers", "models", "papers", "suites", "tasks", "text", "training")
+"""The subpackages of madbench whose code a digest can cover."""
 MOST_COMMITS = 40
 """The most commits in which the code of a digest is looked for."""
 Code = dict[str, tuple[Path | None, str]]
@@ -173,7 +173,7 @@ class _OutsideFunctions(ast.NodeTransformer):
 
 
 def _tree(file: Path) -> ast.Module:
-    return untyped(ast.parse(file.read_bytes()))
+    return ast.parse(file.read_bytes())
 
 
 def recent_commits() -> list[str]:

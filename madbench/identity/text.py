@@ -328,7 +328,8 @@ def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.I
         yield node, in_function
     if not is_for_types(node):
         for child in ast.iter_child_nodes(node):
-            yield from imports_in(child, in_function or isinstance(node, _FUNCTION))
+            if not isinstance(child, ast.expr):  # expressions contain no statements
+                yield from imports_in(child, in_function or isinstance(node, _FUNCTION))
 
 
 def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The code that affects the numbers of a job, as its record describes it and as it is installed now.
 
 Code of plugins and of users' modules is recorded as lists of files. Code of this package is recorded as digests of
-whole files, without comments, docstrings and annotations (:mod:`madbench.identity.package`). There is one digest per
-part. The code of a package in ``madbench/papers`` belongs to the part that uses it:
+whole files, without comments and docstrings (:mod:`madbench.identity.package`). There is one digest per part. The code
+of a package in ``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the families of the label's mixers, the modules that build the mixers of a model, what all of these import
   from ``madbench.mixers``, and the class ``Traits``. Modules that only check or explain are left out. Of a family that

@@ -86,9 +86,9 @@ def test_the_only_run_that_executes_a_changed_function_is_chosen():
 
 def test_functions_with_other_code_are_changed(tmp_path):
     before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text("class A:\n    def f(self, x): return x\n    def g(self): return 1\ndef h(): return 1\n")
+    before.write_text("class A:\n    def f(self, x): return x\n    def g(self): return 1  # one\ndef h(): return 1\n")
     after.write_text(
-        "def h(): return 2\ndef i(): pass\nclass A:\n    def g(self) -> int: return 1  # one\n"
+        "def h(): return 2\ndef i(): pass\nclass A:\n    def g(self): return 1\n"
         "    def f(self, x):\n        def j(): pass\n        return x\n"
     )
     assert changed_functions(before, after) == {"h", "i", "A.f"}
