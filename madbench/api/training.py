@@ -195,7 +195,7 @@ def _train(
     ``arguments`` may have the options of :data:`EXECUTION`; ``policy`` has those of the function itself. During
     training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
-    from madbench.training.distributed import is_first
+    from madbench.training.processes import is_first
 
     policy = replace(policy, **field_values(Policy, arguments))
     tracking = TrackOptions(**field_values(TrackOptions, arguments))

@@ -118,8 +118,7 @@ class RunOptions:
 
         Also raises it for an option that this machine does not support, such as compiling without a compiler.
         """
-        from madbench.training.distributed import is_distributed
-        from madbench.training.measured import has_compiler
+        from madbench.training.processes import is_distributed
 
         if is_distributed():
             given = {"slots": self.slots, "on": self.executor, "devices": self.gpus, "group": self.group}
@@ -142,8 +141,11 @@ class RunOptions:
             )
         convert(self.compile, Compile, "compile")
         is_here = self.executor is None and not is_distributed()
-        if self.compile == "always" and is_here and not has_compiler():
-            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
+        if self.compile == "always" and is_here:
+            from madbench.training.measured import has_compiler
+
+            if not has_compiler():
+                raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
         if self.no_cuda_graph and device == "cpu":
             raise no_effect("--no-cuda-graph", "with --device cpu")
 

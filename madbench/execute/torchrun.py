@@ -14,7 +14,8 @@ from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, T
 from madbench.execute.products import with_products
 from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.store.runs import Store
-from madbench.training.distributed import agree, from_first, is_first, process_group
+from madbench.training.distributed import agree, from_first, process_group
+from madbench.training.processes import is_first
 
 
 def train_distributed(

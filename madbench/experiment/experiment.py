@@ -124,7 +124,7 @@ class Experiment(TableRows):
 
     def check_processes(self) -> None:
         """Raise ``ConfigError`` if the processes that torchrun started cannot train one of the jobs together."""
-        from madbench.training.distributed import planned_size
+        from madbench.training.processes import planned_size
 
         if (processes := planned_size()) > 1:
             for job in self.jobs:
@@ -140,16 +140,17 @@ class Experiment(TableRows):
         :class:`madbench.execute.base.Listener`, it is told the number of slots and threads when training begins.
         """
         from madbench.execute.main_module import check_is_not_imported
-        from madbench.execute.torchrun import train_distributed
         from madbench.text.corpus import Corpus
-        from madbench.training.distributed import is_distributed, is_first
-        from madbench.training.loop import train
-        from madbench.training.stack import groups_of
+        from madbench.training.groups import groups_of
+        from madbench.training.processes import is_distributed, is_first
+        from madbench.training.start import train
 
         check_is_not_imported()
         options.check(self.device)
         executor = options.executor
         if is_distributed():
+            from madbench.execute.torchrun import train_distributed
+
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
         unfinished = self._unfinished(policy)
@@ -190,7 +191,7 @@ class Experiment(TableRows):
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import choose_threads, plan_batches
-        from madbench.training.stack import groups_of, usual_size
+        from madbench.training.groups import groups_of, usual_size
 
         can_group = self.device != "cpu" and options.compile == "never" and policy.time_limit is None
         todo = {job.id for job in unfinished}

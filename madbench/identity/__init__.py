@@ -5,8 +5,8 @@ nothing else in common.
 
 **Madbench's own code** does not enter the ids of runs. A stored run gets a mark if the code that trained it was edited
 since. ``package`` digests the files that one part of the code imports, and looks up which digests stand for code that
-gives equal numbers. :mod:`madbench.suites.code` names the parts of the code and the modules where the search for imports
-begins. ``known_equal.json`` is written by ``studies/equal_code.py``.
+gives equal numbers. :mod:`madbench.suites.code` names the parts of the code and the modules where the search for
+imports begins. ``known_equal.json`` is written by ``studies/equal_code.py``.
 
 **Users' code** enters the ids of runs. ``reach`` finds it: it follows names from the class of a label, a task or a
 suite. ``plugins`` does this for installed packages. ``watch`` notes the data files that this code opens. The record of

@@ -7,17 +7,15 @@ contains as well, takes half the time. Small products stay with MKL, so that the
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from madbench.mixers.processor import cpuinfo
-from madbench.mixers.tracing import is_traced
+from madbench.mixers.tracing import is_traced, sees_operations
 
 LEAST_ROWS = 256
 """Smallest number of rows of the input for which oneDNN is used."""
@@ -66,9 +64,11 @@ def is_large(x: Tensor) -> bool:
     """True if x (..., I) is on the CPU and has enough rows for oneDNN. A quick test before :func:`is_by_onednn`.
 
     False in code that torch traces (:func:`madbench.mixers.tracing.is_traced`), because a traced program must not
-    depend on a comparison of lengths.
+    depend on a comparison of lengths. False also for modes that see every operation, such as torch's counter of FLOPs,
+    which does not know oneDNN's product.
     """
-    return not is_traced() and x.dim() > 1 and x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
+    is_usual = not (is_traced() or sees_operations())
+    return is_usual and x.dim() > 1 and x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
 
 
 def onednn_is_faster() -> bool:
@@ -129,7 +129,7 @@ def are_by_onednn(multiplications: int, x: Tensor) -> bool:
         and x.dtype == torch.float32
         and x.device.type == "cpu"
         and onednn_is_faster()
-        and not is_traced()
+        and not (is_traced() or sees_operations())
     )
 
 
@@ -170,12 +170,3 @@ class _Linear(torch.autograd.Function):
             weight_gradient(grad, x) if of_weight else None,
             of_bias,
         )
-
-
-def _flops(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * math.prod(a_shape) * b_shape[0]
-
-
-_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-if _PRODUCT is not None and _PRODUCT not in flop_registry:
-    register_flop_formula(_PRODUCT)(_flops)

@@ -24,6 +24,14 @@ def is_traced() -> bool:
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
 
 
+def sees_operations() -> bool:
+    """True if a mode of torch that sees every operation is active, such as torch's counter of FLOPs.
+
+    Such modes may not know the operations of a library.
+    """
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def is_transformed() -> bool:
     """True if a transform of torch.func, such as grad or vmap, is active."""
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()

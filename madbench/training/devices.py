@@ -36,15 +36,22 @@ def resolve_device(device: str, is_here: bool = True) -> str:
         raise ConfigError(f"device {device!r} is not known; expected auto, cpu, cuda or cuda:N")
     if device == "cpu":
         return device
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = _gpu_count()
     if device == "auto":
         return "cuda" if count else "cpu"
     index = int(device.partition(":")[2] or 0)
     if index >= count:
         raise ConfigError(f"device {device!r}: this machine has {count} CUDA devices; use --device cpu or auto")
     return device
+
+
+def _gpu_count() -> int:
+    """The number of GPUs that torch can use here. A CPU build of torch has none, and need not be imported to say so."""
+    if version("torch").endswith("+cpu"):
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:

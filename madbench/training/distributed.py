@@ -21,17 +21,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from madbench.errors import ConfigError
+from madbench.training.processes import FROM_TORCHRUN
 
 TIMEOUT = timedelta(minutes=10)  # longest wait for other processes: longer than writing a checkpoint
 
 PATIENCE = 10.0  # seconds of waiting for other processes before a message
-
-_FROM_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
-
-
-def is_distributed() -> bool:
-    """True if torchrun started this process."""
-    return os.environ.keys() >= _FROM_TORCHRUN
 
 
 @contextmanager
@@ -65,7 +59,7 @@ def _told_waiting() -> Iterator[None]:
     """
     place = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
     process = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-    left_over = f"without torchrun, unset {', '.join(sorted(_FROM_TORCHRUN))}, which another program left"
+    left_over = f"without torchrun, unset {', '.join(sorted(FROM_TORCHRUN))}, which another program left"
     limit = f"{TIMEOUT.total_seconds() / 60:g} min"
     words = f"{process} waits up to {limit} for the others at {place}; {left_over}"
     timer = threading.Timer(PATIENCE, print, [words], {"file": sys.stderr, "flush": True})
@@ -103,16 +97,6 @@ def _own_gpu(device: str) -> str:
 def size() -> int:
     """The number of processes in the process group. 1 if this process is in no group."""
     return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def planned_size() -> int:
-    """The number of processes that torchrun started, even before they join a process group. 1 without torchrun."""
-    return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
-
-
-def is_first() -> bool:
-    """True if this process writes files and shows progress: its rank is 0, or it is the only process."""
-    return not is_distributed() or int(os.environ["RANK"]) == 0
 
 
 def share(items: np.ndarray) -> np.ndarray:

@@ -23,11 +23,13 @@ from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
+from madbench.training.groups import groups_of
 from madbench.training.measured import MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import GroupMember, Stopwatch
 from madbench.training.options import LoopOptions
+from madbench.training.processes import is_first
 from madbench.training.replay import ReplayStack, ReplayStep, can_replay
-from madbench.training.stack import Stack, groups_of
+from madbench.training.stack import Stack
 from madbench.training.step import PlainStep, Step
 
 CHECKPOINT_SECONDS = 15.0
@@ -269,7 +271,7 @@ class GroupLoop:
         left = [member for member in live if member not in gone]
         for member in left:
             member.note_group([each.job.id for each in self.group])
-        if left and world.is_first():
+        if left and is_first():
             self.save(left)
 
     def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
@@ -312,7 +314,7 @@ class GroupLoop:
 
         ``clock`` is the present time in seconds.
         """
-        if world.is_first() and clock - self.last_save > self.save_every:
+        if is_first() and clock - self.last_save > self.save_every:
             self.save(live)
             self.save_every = max(CHECKPOINT_SECONDS, self.watch.lap() / CHECKPOINT_SHARE)
             self.last_save = time.monotonic()
@@ -338,7 +340,7 @@ class GroupLoop:
             except StopTraining:
                 is_stopped = True
         if world.agree(is_stopped):
-            if world.is_first():
+            if is_first():
                 self.save(live)
             raise StopTraining
 

@@ -26,8 +26,8 @@ from madbench.files import read_file, seal, unseal, write_atomically
 from madbench.jobs import content_id
 from madbench.training import distributed as world
 from madbench.training.devices import device_name
+from madbench.training.groups import shape_of
 from madbench.training.member import GroupMember
-from madbench.training.stack import shape_of
 from madbench.training.step import Step
 
 STEPS = 3  # timed steps of a measurement, after warm-up

@@ -28,6 +28,7 @@ from madbench.training import distributed as world
 from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
 from madbench.training.devices import cpu_kind, device_name, git_state, peak_flops, versions
 from madbench.training.optimizer import make_optimizer, optimizer_details
+from madbench.training.processes import is_first
 
 
 class GroupMember:
@@ -226,7 +227,7 @@ class GroupMember:
         if state.diverged:
             return Record("diverged", {}, state.curve, provenance, f"loss was not finite at step {state.step}")
         metrics = trial.finish(state.curve)
-        if world.is_first() and (trial.is_kept or keep_weights):
+        if is_first() and (trial.is_kept or keep_weights):
             with explain_os_errors(self.work / KEEP):
                 (self.work / KEEP).mkdir(exist_ok=True)
             save_weights(self.work / KEEP / WEIGHTS, trial.model, self.job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection
 from typing import Any
@@ -32,7 +33,20 @@ def decaying_parameters(model: nn.Module, fidelity: Fidelity = "corrected") -> s
     return {name for name, parameter in model.named_parameters() if decays(name, parameter, fidelity, without)}
 
 
-def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """The AdamW of torch, without the import of torch's compiler, which takes a second of each process.
+
+    torch wraps these methods so that its compiler does not compile them. madbench compiles a model and never its
+    optimizer.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> AdamW:
     """Make AdamW with the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``, a job's training settings.
 
     The optimizer has two parameter groups: the parameters with weight decay, and the parameters without.
@@ -40,15 +54,13 @@ def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") 
     return _adamw(model, list(model.named_parameters()), config, fidelity)
 
 
-def _adamw(
-    model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity
-) -> torch.optim.AdamW:
+def _adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity) -> AdamW:
     which = decaying_parameters(model, fidelity)
     groups = [
         {"params": [p for name, p in named if (name in which) is kind], "weight_decay": decay}
         for kind, decay in ((True, config.weight_decay), (False, 0.0))
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
+    return AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:

@@ -19,8 +19,9 @@ from torch.func import functional_call
 
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.training import distributed as world
+from madbench.training.groups import shape_of
 from madbench.training.member import GroupMember
-from madbench.training.stack import Stack, shape_of
+from madbench.training.stack import Stack
 from madbench.training.step import PlainStep, add_to_gradients
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Groups of jobs with equal shapes, and the training step that all jobs of a group take together.
+"""The training step that all jobs of a group take together.
 
 Weights, gradients and moments of the N jobs of a group are matrices with one row per job.
 """
@@ -6,9 +6,8 @@ Weights, gradients and moments of the N jobs of a group are matrices with one ro
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,58 +15,22 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from madbench.errors import TrainingError
-from madbench.jobs import Job, content_id
 from madbench.mixers.traits import Traits, mixers_in
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.trial import Trial
 from madbench.training.member import GroupMember
-from madbench.training.optimizer import decaying_parameters
+from madbench.training.optimizer import AdamW, decaying_parameters
 from madbench.training.step import Taken
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
 
-MOST = 8  # default size of a group
-GROUPS_PER_SLOT = 8  # fewest groups per slot by default, so that no slot is idle for long at the end
-MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
-"""Training settings that may differ between the jobs of a group. Apart from these, only the seed may differ."""
 CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 STACKABLE_BYTES = 2**28  # largest (B, H, T, T) float32 tensor of one job for which the dense path is used
 Batches = list[tuple[list[Tensor], Tensor | float]]
 """The micro-batches of a step of N jobs. Each is a pair: its tensors (N, B, ...), and its share in the mean loss of
 each job, as a tensor (N,) or one number.
 """
-
-
-def shape_of(job: Job) -> str:
-    """A key of a job. Jobs with equal keys can train in one group.
-
-    It covers every setting that determines the operations of a step and their shapes.
-    """
-    content: dict[str, Any] = job.to_dict() | {"seed": 0}
-    content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}
-    return content_id(content)
-
-
-def usual_size(jobs: int, slots: int) -> int:
-    """The default size of a group: ``MOST`` for one slot. For several slots it is smaller if there are few jobs."""
-    return MOST if slots == 1 else max(1, min(MOST, jobs // (GROUPS_PER_SLOT * slots)))
-
-
-def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
-    """Split jobs into groups of at most ``most`` consecutive jobs with equal :func:`shape_of`.
-
-    If more than ``most`` consecutive jobs have one shape, their groups have equal sizes, up to one job.
-    """
-    groups: list[list[Job]] = []
-    for _, same in cast(
-        "Iterator[tuple[str, Any]]", itertools.groupby(jobs, shape_of if most > 1 else lambda job: job.id)
-    ):
-        same = list(same)
-        count = math.ceil(len(same) / most)
-        bounds = [i * len(same) // count for i in range(count + 1)]
-        groups += [same[start:end] for start, end in itertools.pairwise(bounds)]
-    return groups
 
 
 class _Call(nn.Module):
@@ -197,7 +160,7 @@ class Stack:
         parts = matrix.split([shape.numel() for shape in self.shapes], dim=1)
         return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
 
-    def _take_over(self) -> torch.optim.AdamW:
+    def _take_over(self) -> AdamW:
         """Copy the members' weights and moments into the matrices, and make the members' tensors views of the matrices.
 
         Return an AdamW with at most two parameter groups per member: with weight decay, and without.
@@ -217,7 +180,7 @@ class Stack:
                     shared = {name: group[name] for name in ("weight_decay", "betas", "eps")}
                     groups.append({"params": [row], "lr": self.rates[i], **shared})
                     states[row] = {"step": steps, "exp_avg": first, "exp_avg_sq": second}
-        optimizer = torch.optim.AdamW(groups, fused=True, capturable=self.weights.is_cuda)
+        optimizer = AdamW(groups, fused=True, capturable=self.weights.is_cuda)
         optimizer.state.update(states)
         return optimizer
 

@@ -426,3 +426,21 @@ def test_a_label_that_an_override_does_not_affect_is_not_trained_again(main, fil
     (again,) = [line.partition("madbench ")[2] for line in both.stderr.splitlines() if "again as a table" in line]
     table = main(*shlex.split(again))
     assert table.code == 0 and table.stdout.split("Accuracy")[0] == both.stdout.split("Accuracy")[0]
+
+
+RUN = """
+import sys
+from madbench.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print("torch" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_the_command_that_trains_imports_torch_only_in_its_workers(tiny, store):
+    words = ["run", "S", "-p", tiny, "-t", "compression", "--seeds", "0", "--device", "cpu", "--results", str(store)]
+    ended = subprocess.run([sys.executable, "-c", RUN, *words], check=True, capture_output=True, text=True)
+    assert "compression" in ended.stderr and ended.stdout.splitlines()[-1] == "False"

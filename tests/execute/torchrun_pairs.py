@@ -13,7 +13,8 @@ import fake_sweep as fake
 from madbench.execute.torchrun import train_distributed
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
-from madbench.training.distributed import agree, is_first
+from madbench.training.distributed import agree
+from madbench.training.processes import is_first
 
 
 def train(jobs, works, report, device):

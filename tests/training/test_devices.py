@@ -25,6 +25,7 @@ from madbench.training.devices import (
 @pytest.fixture
 def gpus(monkeypatch):
     def set_count(count: int) -> None:
+        monkeypatch.setattr(devices, "version", lambda package: "2.13.0")  # a build for GPUs
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
@@ -75,6 +76,14 @@ def test_an_unknown_device_is_refused(device):
 def test_the_cpu_is_resolved_without_importing_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert resolve_device("cpu") == "cpu"
+
+
+def test_a_cpu_build_of_torch_has_no_gpus_and_is_not_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(devices, "version", lambda package: "2.13.0+cpu")
+    assert resolve_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match="this machine has 0 CUDA devices"):
+        resolve_device("cuda")
 
 
 @pytest.mark.parametrize(

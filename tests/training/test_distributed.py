@@ -18,7 +18,7 @@ import torch
 
 from madbench.errors import ConfigError
 from madbench.store.runs import Store
-from madbench.training import distributed
+from madbench.training import distributed, processes
 from madbench.training.checkpoints import load_model
 from sample_jobs import train_job
 
@@ -113,7 +113,8 @@ def test_the_failure_of_the_second_process_ends_both_and_is_stored(tiny, corpus,
 
 
 def test_distributed_functions_are_trivial_with_one_process(monkeypatch):
-    assert not distributed.is_distributed() and distributed.is_first() and distributed.size() == 1
+    assert not processes.is_distributed() and processes.is_first()
+    assert processes.planned_size() == distributed.size() == 1
     items, values = np.arange(5), torch.tensor([1.0, 2.0])
     assert distributed.share(items) is items
     assert distributed.total(values) is values and values.tolist() == [1.0, 2.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from madbench.suites import trial
-from madbench.training import member
+from madbench.training import member, optimizer, stack
 from madbench.training.graphs import GraphStep
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
@@ -31,7 +31,8 @@ class Still(torch.optim.AdamW):
 @pytest.fixture(autouse=True)
 def meta(monkeypatch):
     """Treat the device ``meta`` as one that can train."""
-    monkeypatch.setattr(torch.optim, "AdamW", Still)
+    for module in (optimizer, stack):
+        monkeypatch.setattr(module, "AdamW", Still)
     monkeypatch.setattr(trial, "autocast", lambda device, precision: nullcontext())
     monkeypatch.setattr(member, "device_name", lambda device: device)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+import sample_jobs
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.language.trial import LanguageTrial
-from madbench.training.optimizer import decaying_parameters, make_adamw, parameter_groups
+from madbench.training.optimizer import AdamW, decaying_parameters, make_adamw, parameter_groups
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
@@ -86,3 +90,38 @@ def test_groups_have_the_parameters_of_the_budgets_terms():
         "mixing gates": 2 * (terms["mix1"] + terms["mix2"]),
         "mixing tables": 2 * (terms["mix1_tables"] + terms["mix2_tables"]),
     }
+
+
+def test_adamw_gives_the_bits_and_the_state_of_torchs_adamw():
+    def trained(kind):
+        torch.manual_seed(0)
+        weights = [torch.randn(5, 3, requires_grad=True), torch.randn(4, requires_grad=True)]
+        optimizer = kind([{"params": weights[:1], "weight_decay": 0.1}, {"params": weights[1:]}], lr=0.01, fused=True)
+        for _ in range(3):
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            optimizer.step()
+        copy = kind(optimizer.param_groups, fused=True)
+        copy.load_state_dict(optimizer.state_dict())
+        moments = [moment for state in copy.state_dict()["state"].values() for moment in state.values()]
+        return [*weights, *moments], optimizer.state_dict()["param_groups"]
+
+    (ours, our_groups), (torchs, torchs_groups) = trained(AdamW), trained(torch.optim.AdamW)
+    assert len(ours) == 8 and all(map(torch.equal, ours, torchs)) and our_groups == torchs_groups
+
+
+TRAIN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from sample_jobs import mad_job, train_job
+assert train_job(mad_job("S"), Path(sys.argv[2]), print).status == "finished"
+print(*sorted({"torch", "torch._dynamo", "triton"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_training_imports_neither_torchs_compiler_nor_triton(tmp_path):
+    """Each of them takes a good part of the processor time of a short command."""
+    words = [sys.executable, "-c", TRAIN, str(Path(sample_jobs.__file__).parent), str(tmp_path)]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()[-1] == "torch"

@@ -15,8 +15,8 @@ from madbench.execute.torchrun import train_distributed
 from madbench.store.runs import Store
 from madbench.text.corpus import open_corpus
 from madbench.training import loop
-from madbench.training.distributed import is_first
 from madbench.training.options import LoopOptions
+from madbench.training.processes import is_first
 
 RANK = os.environ["RANK"]
 

@@ -170,7 +170,7 @@ class _Making:
         neither is possible, or if the user asks for training, for example with ``--yes``, the missing runs are trained
         first.
         """
-        from madbench.training.distributed import is_first
+        from madbench.training.processes import is_first
 
         self.refuse_useless()
         choices = self.choices
@@ -217,7 +217,7 @@ class _Making:
 
     def verify(self) -> None:
         """Check the operators of the item. If one differs from its definition, print this and exit with code 1."""
-        from madbench.training.distributed import is_first
+        from madbench.training.processes import is_first
 
         with Console(stderr=True).status("verifying the operators"):
             failing = failing_operators(operators_of(self.request, self.measure, self.planned_work))

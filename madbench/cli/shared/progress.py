@@ -204,7 +204,7 @@ def train_on_screen(
     first process writes these. Raises ``MissingExtraError`` or ``ConfigError`` for a tracking service that cannot be
     used.
     """
-    from madbench.training.distributed import is_first
+    from madbench.training.processes import is_first
 
     def warn(text: str) -> None:
         console.print(in_words(f"warning: {text}", console), **PLAIN)

@@ -86,7 +86,7 @@ def train_grid(
     row, and failed jobs are not retried by default. Under torchrun only the first process prints. Exits with code 1 if
     jobs failed. Return the results, or None for a plan and for the other processes of torchrun.
     """
-    from madbench.training.distributed import is_first
+    from madbench.training.processes import is_first
 
     use_names(names_in_use().completed_by(grid.names))
     policy, (execution, device) = options.policy_of_verb(retries=not has_baseline), options.resolve_place()
@@ -147,12 +147,13 @@ def _prepare(grid: Grid, options: TrainingOptions, device: str, is_remote: bool,
 
 def _print_notes(experiment: Experiment, execution: RunOptions, policy: Policy, console: Console) -> None:
     """Print the notes that a user should read before the training or its plan."""
-    from madbench.training.measured import has_compiler
-
     for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
         console.print(in_words(note, console), **PLAIN)
-    if execution.compile == "auto" and execution.executor is None and not has_compiler():
-        console.print("no C++ compiler here: models are not compiled", **PLAIN)
+    if execution.compile == "auto" and execution.executor is None:
+        from madbench.training.measured import has_compiler
+
+        if not has_compiler():
+            console.print("no C++ compiler here: models are not compiled", **PLAIN)
 
 
 def _print_tables(tables: Sequence[ResultTable], costs: Mapping[str, Listing], print_options: PrintOptions) -> None:

@@ -11,9 +11,9 @@ import torch
 from group_numbers import assert_same_numbers
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
+from madbench.training.groups import groups_of, shape_of
 from madbench.training.member import GroupMember
 from madbench.training.options import LoopOptions
-from madbench.training.stack import groups_of, shape_of
 
 
 @pytest.mark.slow
