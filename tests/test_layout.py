@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -56,11 +56,34 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 
+def is_for_types(node: ast.AST) -> bool:
+    """True for ``if TYPE_CHECKING:``."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def parts_at_run_time(node: ast.AST) -> list[ast.AST]:
+    """The children of a node without annotations, which are never evaluated, and without the body of a type check."""
+    if is_for_types(node):
+        return list(cast(ast.If, node).orelse)
+    skipped = {id(getattr(node, name, None)) for name in ("annotation", "returns")}
+    return [child for child in ast.iter_child_nodes(node) if id(child) not in skipped]
+
+
+def nodes_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a tree that may be executed, in functions too."""
+    yield tree
+    for part in parts_at_run_time(tree):
+        yield from nodes_at_run_time(part)
+
+
 @functools.cache
-def imported_modules(path: Path) -> set[str]:
-    """The modules that a module imports, also in functions and for annotations."""
-    modules = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported_modules(path: Path, for_types: bool = True) -> set[str]:
+    """The modules that a module imports, also in functions.
+
+    If ``for_types``, also those that are imported under ``if TYPE_CHECKING:``.
+    """
+    tree, modules = ast.parse(path.read_text(encoding="utf-8")), set()
+    for node in ast.walk(tree) if for_types else nodes_at_run_time(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "madbench":
             names = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             modules |= {name if name in MODULES else node.module for name in names.values()}
@@ -88,8 +111,11 @@ def test_the_page_lists_the_rooms_in_the_order_of_imports():
 
 
 def test_modules_have_no_circular_imports():
-    """Except labels, whose errors name other families, and the command line, whose verbs name each other."""
-    known = {name: {module for module in imported_modules(path) if module != name} for name, path in MODULES.items()}
+    """Except labels, whose errors name other families, and the command line, whose verbs name each other.
+
+    An import under ``if TYPE_CHECKING:`` is never executed, so it may lead back.
+    """
+    known = {name: imported_modules(path, for_types=False) - {name} for name, path in MODULES.items()}
 
     def reached(start: str) -> set[str]:
         waiting, seen = [start], set()
@@ -322,19 +348,6 @@ def test_no_text_or_list_is_multiplied_by_a_truth_value():
 
 
 SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
-
-
-def is_for_types(node: ast.AST) -> bool:
-    """True for ``if TYPE_CHECKING:``."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-
-
-def parts_at_run_time(node: ast.AST) -> list[ast.AST]:
-    """The children of a node without annotations, which are never evaluated, and without the body of a type check."""
-    if is_for_types(node):
-        return list(cast(ast.If, node).orelse)
-    skipped = {id(getattr(node, name, None)) for name in ("annotation", "returns")}
-    return [child for child in ast.iter_child_nodes(node) if id(child) not in skipped]
 
 
 def names_bound_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:

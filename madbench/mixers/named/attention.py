@@ -13,7 +13,7 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
@@ -61,21 +61,21 @@ class Attention(Operator):
         return {"k": dims.key_dim, "v": dims.value_dim}
 
     @abstractmethod
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         """Compute the projections of the tokens x (B, T, D), the first of which is at ``position``.
 
         ``carried`` is the field :attr:`Tokens.carried` of the tokens before x. It is None at the start of a sequence.
         If it is not None, x is a single token.
         """
 
-    def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
+    def seen(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         """The tensors that the queries of a sequence read, by name: (B, H, T, C) each. ``v`` are the values.
 
         By default the cached tensors of ``tokens``.
         """
         return tokens.cached
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """Compute the weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
 
         By default the softmax over tokens of q . k / sqrt(K). ``seen`` has the tensors of the tokens, as in
@@ -86,7 +86,7 @@ class Attention(Operator):
         z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         return attention_ops.softmax(z, first)
 
-    def read_out(self, layer: BuiltLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+    def read_out(self, layer: NamedLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         """Compute the output (B, T, D) from the weighted sums of values o (B, H, T, V).
 
         By default the output projection of o, multiplied by the gate of ``tokens`` if there is one. ``x`` is the
@@ -96,7 +96,7 @@ class Attention(Operator):
 
         return ops.write(layer.get_submodule(self.output), ops.merge_heads(o), tokens.gate)
 
-    def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def softmax_inputs(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, T, .) whose plain causal softmax attention computes this operator.
 
         Plain attention divides scores by the square root of the width of these queries. The paths ``tiled`` and
@@ -105,7 +105,7 @@ class Attention(Operator):
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
-    def attend(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def attend(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """Compute the weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
 
         For ``seen`` and ``first`` see :meth:`weights`.
@@ -113,7 +113,7 @@ class Attention(Operator):
         weights = self.weights(layer, q, seen, first)
         return weights @ seen["v"].to(weights.dtype)
 
-    def attend_in_blocks(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
+    def attend_in_blocks(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         """Compute the weighted sums of values (B, H, T, V) of a sequence, in blocks of ``size`` queries.
 
         The backward pass computes each block again, to save memory.
@@ -136,7 +136,7 @@ class Attention(Operator):
         """The gates in ``tokens``, for the method ``probe`` of the layer: name to (B, T, ...), between 0 and 1."""
         return {} if tokens.gate is None else {"output": tokens.gate}
 
-    def cache_of(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
+    def cache_of(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         """The tensors of the cache after a prompt, by name. ``tokens`` has the projections of the whole prompt."""
         return tokens.cached
 
@@ -146,7 +146,7 @@ class Attention(Operator):
 
         return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}
 
-    def decode(self, layer: BuiltLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, layer: NamedLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         """Compute the weighted sum of values (B, H, 1, V) for one token. ``cached`` already contains this token."""
         return self.attend(layer, tokens.q, cached, None)
 

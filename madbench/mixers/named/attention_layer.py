@@ -25,7 +25,7 @@ DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense pa
 TILED_FROM_BYTES = 2**23  # size of this tensor from which the path tiled trains faster than torch's attention
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.layer import LayerAllocation
+    from madbench.mixers.named.budget import NamedAllocation
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AttentionLayer(NamedLayer):
 
     operator: Attention
 
-    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
+    def __init__(self, allocation: NamedAllocation, path: str = "auto"):
         super().__init__(allocation, path)
         self.chunk, self.max_len = self.operator.block_rows, allocation.size.max_len
 

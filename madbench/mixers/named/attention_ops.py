@@ -18,7 +18,7 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 PART = 32  # entries per part in sums_from_each
 
@@ -45,7 +45,7 @@ def softmax(z: Tensor, first: int | None) -> Tensor:
 
 
 def heads_of(
-    layer: BuiltLayer,
+    layer: NamedLayer,
     x: Tensor,
     norms: Sequence[nn.Module] = (),
     eps: float = NORM_EPS,

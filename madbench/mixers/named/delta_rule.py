@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class GatedDeltaRule(DeltaRule):
     """A delta rule whose state decays, and whose read-out is multiplied by a gate."""
 
     @abstractmethod
-    def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def decay_logits(self, layer: NamedLayer, x: Tensor) -> Tensor:
         """The logits of the decay for x (B, T, D), in float32 or wider.
 
         They are (B, T, H) for a decay per head, and (B, T, H K) for a decay per key channel.
         """
 
     @abstractmethod
-    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def output_gate(self, layer: NamedLayer, x: Tensor) -> Tensor:
         """The gate (B, T, H V) for x (B, T, D), by which the normed read-out is multiplied."""
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
@@ -58,7 +58,7 @@ class GatedDeltaRule(DeltaRule):
             log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
             return RecurrenceInputs(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
-    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         """The recurrence from convolved q, k and v (B, T, .) and the logarithm of the decay (B, H, T, 1 or K).
 
         The strength beta is computed from the layer's input x (B, T, D).
@@ -67,7 +67,7 @@ class GatedDeltaRule(DeltaRule):
 
         return recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import recurrent_ops
 
         return recurrent_ops.gated_norm(layer, y, self.output_gate(layer, x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +18,7 @@ from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.sharing import Shared
 
 if TYPE_CHECKING:
-    from madbench.mixers import Allocation
-    from madbench.mixers.named.widths import Dims
-
-    class LayerAllocation(Allocation, Protocol):
-        """The allocation of a named layer, as layers read it."""
-
-        @property
-        def operator(self) -> Operator: ...
-        @property
-        def dims(self) -> Dims: ...
-
+    from madbench.mixers.named.budget import NamedAllocation
 
 INIT_STD = 0.02
 """Initial standard deviation of linear maps and taps, as in the language models of flash-linear-attention."""
@@ -78,7 +68,7 @@ class NamedLayer(nn.Module):
     flash-linear-attention or transformers.
     """
 
-    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
+    def __init__(self, allocation: NamedAllocation, path: str = "auto"):
         super().__init__()
         self.allocation, self.path = allocation, path
         self.operator: Operator = allocation.operator
@@ -99,6 +89,11 @@ class NamedLayer(nn.Module):
             if isinstance(part, Gain) and part.is_offset:
                 self._inits[f"{name}.weight"] = "zeros"
         self._draw()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A part that the operator declares, such as ``q_proj``. No class lists the parts with their types."""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.labels.family import Layer
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Operator(ABC):
         """
         return dims
 
-    def initialize(self, layer: BuiltLayer) -> None:
+    def initialize(self, layer: NamedLayer) -> None:
         """Set the initial values of all parameters. By default those that the operator's parts declare.
 
         ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`. The caller turns off the recording of gradients.

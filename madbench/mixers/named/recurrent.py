@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 class RecurrenceInputs(NamedTuple):
@@ -43,7 +43,7 @@ class Recurrent(Operator):
     """The name of the part with the gain of the norm per head. The default :meth:`read_out` uses it."""
 
     @abstractmethod
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         """Compute the inputs of the recurrence for the tokens x (B, T, D).
 
         ``carried`` is the field :attr:`RecurrenceInputs.carried` of the tokens before x. It is None at the start of a
@@ -52,7 +52,7 @@ class Recurrent(Operator):
         values as a fourth argument ``shared``.
         """
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         """Compute the output (B, T, D) from y (B, H, T, V), which the queries read from the state.
 
         By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection. x

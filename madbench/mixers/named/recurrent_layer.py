@@ -22,7 +22,7 @@ CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each 
 if TYPE_CHECKING:
     import torch
 
-    from madbench.mixers.named.layer import LayerAllocation
+    from madbench.mixers.named.budget import NamedAllocation
 
 
 def rows_per_block(x: Tensor) -> int:
@@ -52,7 +52,7 @@ class RecurrentLayer(NamedLayer):
 
     operator: Recurrent
 
-    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
+    def __init__(self, allocation: NamedAllocation, path: str = "auto"):
         super().__init__(allocation, path)
         self.chunk: int | None = None
 

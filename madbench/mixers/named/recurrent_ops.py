@@ -26,10 +26,10 @@ from madbench.mixers.precision import without_autocast
 from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
-def convolved_qkv(layer: BuiltLayer, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
+def convolved_qkv(layer: NamedLayer, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
     """Return q, k and v (B, T, .) of x (B, T, D) after projection, convolution and SiLU, and what the next token needs.
 
     The next token needs ``windows`` (B, 3, .), the last inputs of the convolutions. ``carried`` has the windows before
@@ -42,7 +42,7 @@ def convolved_qkv(layer: BuiltLayer, x: Tensor, carried: Carried | None) -> tupl
     return q, k, v, carried
 
 
-def log_decay(layer: BuiltLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def log_decay(layer: NamedLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Return the logarithm of a decay, -e^A_log softplus(logits + dt_bias), and this softplus.
 
     ``logits`` are (B, T, H n), and both results are (B, H, T, n). ``A_log`` and ``dt_bias`` are parameters of the
@@ -52,7 +52,7 @@ def log_decay(layer: BuiltLayer, logits: Tensor, heads: int) -> tuple[Tensor, Te
     return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
 
 
-def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
+def step_sizes(layer: NamedLayer, x: Tensor, neg: bool) -> Tensor:
     """The strengths beta (B, H, rows) of the steps of a delta rule: sigmoid(W_b x) for x (B, T, D), doubled if ``neg``.
 
     W_b is the layer's ``b_proj``. A token has as many rows as W_b has outputs per head.
@@ -63,7 +63,7 @@ def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
 
 
 def delta_rule(
-    layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
+    layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
 ) -> Dynamics:
     """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and the logarithm of the decay.
 
@@ -122,7 +122,7 @@ def same_heads(x: Tensor, heads: int) -> Tensor:
     return wide_heads(x, 1).expand(-1, heads, -1, -1)
 
 
-def skip_and_gate(layer: BuiltLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
+def skip_and_gate(layer: NamedLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
     """Compute (y + D v) * SiLU(z), (B, T, H V), from the read-outs y and the values v (B, H, T, V), and z (B, T, H V).
 
     D is a parameter of the layer with one number per head.
@@ -130,7 +130,7 @@ def skip_and_gate(layer: BuiltLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
     return merge_heads(y + layer.D.to(y.dtype)[:, None, None] * v) * F.silu(z.to(y.dtype))
 
 
-def gated_norm(layer: BuiltLayer, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
+def gated_norm(layer: NamedLayer, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
     """Compute the output W_o (norm(y) * gate), with an RMSNorm per head of y (B, H, T, V) and a gate (B, T, H V).
 
     W_o is the layer's ``o_proj``. If ``gate`` is None, there is no gate. ``gain`` is the name of the part with the gain

@@ -17,7 +17,7 @@ from madbench.mixers.named.operator import Operator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SelfContained(Operator):
 
     @abstractmethod
     def outputs(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Compute the output (B, T, D) of x (B, T, D), and the tensors that the next token needs, by name.
 

@@ -34,10 +34,10 @@ from madbench.mixers.srg.parts import (
 if TYPE_CHECKING:
     from torch import nn
 
-    from madbench.mixers.srg.mixer import DynamicMLPLike
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
-def ordered(mixer: DynamicMLPLike, p: Projected) -> Projected:
+def ordered(mixer: DynamicMLP, p: Projected) -> Projected:
     """Put keys and values in the order in which :func:`attend` reads them.
 
     This is newest first for causal mixers in the lag layout (:func:`madbench.mixers.srg.parts.newest_first`), and the
@@ -46,7 +46,7 @@ def ordered(mixer: DynamicMLPLike, p: Projected) -> Projected:
     return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if mixer.by_lag and mixer.causal else p
 
 
-def _last_token(mixer: DynamicMLPLike, first_row: int, p: Projected) -> int:
+def _last_token(mixer: DynamicMLP, first_row: int, p: Projected) -> int:
     """The last position that the scores of the first row of a block cover.
 
     This is the row's own token in a causal mixer, and otherwise the last token of the input, even if a window hides
@@ -55,7 +55,7 @@ def _last_token(mixer: DynamicMLPLike, first_row: int, p: Projected) -> int:
     return first_row if mixer.causal else p.k.shape[2] - 1
 
 
-def seen_slots(mixer: DynamicMLPLike, first_row: int, p: Projected, is_step: bool = False) -> Seen:
+def seen_slots(mixer: DynamicMLP, first_row: int, p: Projected, is_step: bool = False) -> Seen:
     """The slots that the rows of a block see, as :data:`madbench.mixers.srg.parts.Seen` describes them.
 
     In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with w and mixing in the
@@ -76,7 +76,7 @@ def seen_slots(mixer: DynamicMLPLike, first_row: int, p: Projected, is_step: boo
     return append_slots(visible, registers, last).tril(last + mixer.register_slots)
 
 
-def scores(mixer: DynamicMLPLike, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+def scores(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The scores (B, H_q, M, W + registers) of the M rows of a block, with one slot per key and per register.
 
     Slots are ordered by position or by lag, as the label says. There are W keys; with the letters w and o, at most
@@ -97,7 +97,7 @@ def scores(mixer: DynamicMLPLike, p: Projected, first_row: int, is_step: bool = 
     return append_slots(z, to_registers, _last_token(mixer, first_row, p))
 
 
-def _by_slot(mixer: DynamicMLPLike, z: Tensor, first_row: int, is_step: bool) -> Tensor:
+def _by_slot(mixer: DynamicMLP, z: Tensor, first_row: int, is_step: bool) -> Tensor:
     """Reorder the last axis of z (B, heads, M, W) from key positions to slots, or back.
 
     Used in decoding steps and for rows that see all tokens.
@@ -107,7 +107,7 @@ def _by_slot(mixer: DynamicMLPLike, z: Tensor, first_row: int, is_step: bool) ->
     return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
 
 
-def split_registers(mixer: DynamicMLPLike, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
+def split_registers(mixer: DynamicMLP, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
     """Split w (..., M, W + k) into the slots of tokens (..., M, W) and those of the k registers (..., M, k).
 
     ``last`` is the position of the last token that the first row sees.
@@ -117,7 +117,7 @@ def split_registers(mixer: DynamicMLPLike, w: Tensor, last: int) -> tuple[Tensor
     return split_slots(w, mixer.register_slots, last)
 
 
-def weights(mixer: DynamicMLPLike, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def weights(mixer: DynamicMLP, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return (h, a, w, norm) for the scores z (B, H_q, M, S) of M rows and S slots.
 
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
@@ -128,7 +128,7 @@ def weights(mixer: DynamicMLPLike, z: Tensor, p: Projected, seen: Seen) -> tuple
     return h, a, mask_slots(mixer.mix2.right_transposed(a, cast(Tensor, p.s2)), seen) if mixer.mix2 else a, norm
 
 
-def attend(mixer: DynamicMLPLike, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+def attend(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The readout (B, H, M, V) of M rows, the first at position ``first_row``. Each row reads the keys that it sees.
 
     The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
@@ -155,7 +155,7 @@ def attend(mixer: DynamicMLPLike, p: Projected, first_row: int, is_step: bool = 
     return o if norm is None else (o / norm).to(o.dtype)
 
 
-def attend_in_chunks(mixer: DynamicMLPLike, p: Projected) -> Tensor:
+def attend_in_chunks(mixer: DynamicMLP, p: Projected) -> Tensor:
     """The readout (B, H, T, V) of all rows, computed in blocks of ``mixer.chunk`` rows.
 
     The backward pass computes each block again instead of keeping its scores.
@@ -176,7 +176,7 @@ def attend_in_chunks(mixer: DynamicMLPLike, p: Projected) -> Tensor:
     return torch.cat(blocks, dim=2)
 
 
-def _keys_of_rows(mixer: DynamicMLPLike, start: int, end: int, length: int) -> slice:
+def _keys_of_rows(mixer: DynamicMLP, start: int, end: int, length: int) -> slice:
     """The positions of the keys that are passed to the block of rows from ``start`` to below ``end``.
 
     They include all keys that the rows see. ``length`` is the number of rows of the input.
@@ -187,7 +187,7 @@ def _keys_of_rows(mixer: DynamicMLPLike, start: int, end: int, length: int) -> s
     return slice(first, last)
 
 
-def skips_hidden_keys(mixer: DynamicMLPLike) -> bool:
+def skips_hidden_keys(mixer: DynamicMLP) -> bool:
     """True if a block of rows gets only the keys in the windows of its rows.
 
     False without a window, and with mixing in the position layout, where every key has a slot.
@@ -195,7 +195,7 @@ def skips_hidden_keys(mixer: DynamicMLPLike) -> bool:
     return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.label.has_mixing)
 
 
-def attend_block(mixer: DynamicMLPLike, first_row: int, *block: Tensor | None) -> Tensor:
+def attend_block(mixer: DynamicMLP, first_row: int, *block: Tensor | None) -> Tensor:
     """The readout (B, H, M, V) of one block of rows, whose projections are given as the fields of :class:`Projected`.
 
     Tensors are separate arguments so that the backward pass can compute the block again from them.
@@ -203,7 +203,7 @@ def attend_block(mixer: DynamicMLPLike, first_row: int, *block: Tensor | None) -
     return mixer.attend(Projected(*cast("tuple[Tensor, ...]", block)), first_row)
 
 
-def exceeds_float16(mixer: DynamicMLPLike, p: Projected) -> bool:
+def exceeds_float16(mixer: DynamicMLP, p: Projected) -> bool:
     """True if ``p`` is in float16 but attention must be computed in float32: for the bases R, G and L.
 
     See :func:`attend` for the reason.
@@ -211,6 +211,6 @@ def exceeds_float16(mixer: DynamicMLPLike, p: Projected) -> bool:
     return p.q.dtype == torch.float16 and not mixer.label.has_softmax
 
 
-def contrast(mixer: DynamicMLPLike, p: Projected) -> Tensor | None:
+def contrast(mixer: DynamicMLP, p: Projected) -> Tensor | None:
     """The weight of the second softmax of base D: a scalar, or (B, H, M, 1) in DIFF V2. None for other bases."""
     return mixer.contrast() if mixer.contrast else p.contrast

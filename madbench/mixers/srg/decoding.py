@@ -28,8 +28,8 @@ from madbench.mixers.srg.parts import Projected, rotary_angles
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 
 if TYPE_CHECKING:
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
     from madbench.mixers.srg.grammar import SrgLabel
-    from madbench.mixers.srg.mixer import DynamicMLPLike
 
 LETTERS_OF_SDPA = "Sw"
 """The letters with ``acts_on_scores`` for which torch's own attention can compute a decoding step.
@@ -94,7 +94,7 @@ class Cache:
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
-def prefill(mixer: DynamicMLPLike, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+def prefill(mixer: DynamicMLP, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decode a prompt x (B, T, D) at once. Return its outputs (B, T, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.prefill`.
@@ -111,7 +111,7 @@ def prefill(mixer: DynamicMLPLike, x: Tensor, slide: bool = False) -> tuple[Tens
     return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
-def step(mixer: DynamicMLPLike, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decode one token x (B, D) per sequence. Return its output (B, D) and the cache for the next token.
 
     See :meth:`DynamicMLP.step`.
@@ -151,19 +151,19 @@ def has_sdpa_steps(label: SrgLabel) -> bool:
     return not label.not_on_scores(LETTERS_OF_SDPA)
 
 
-def _check_causal(mixer: DynamicMLPLike) -> None:
+def _check_causal(mixer: DynamicMLP) -> None:
     if not mixer.causal:
         raise TrainingError(f"{mixer.label}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
-def _empty_cache(mixer: DynamicMLPLike, x: Tensor) -> Cache:
+def _empty_cache(mixer: DynamicMLP, x: Tensor) -> Cache:
     """A cache without tokens, for sequences of the batch size, width, dtype and device of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
 
 
-def _with_angles(cache: Cache, mixer: DynamicMLPLike) -> Cache:
+def _with_angles(cache: Cache, mixer: DynamicMLP) -> Cache:
     """Return the cache with the RoPE angles of the next position.
 
     Return the same cache if it has these angles already, or if the label has no RoPE.
@@ -175,7 +175,7 @@ def _with_angles(cache: Cache, mixer: DynamicMLPLike) -> Cache:
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _with_weights(cache: Cache, mixer: DynamicMLPLike) -> Cache:
+def _with_weights(cache: Cache, mixer: DynamicMLP) -> Cache:
     """Return the cache with current prepared weights for steps, or with None if steps read the mixer's own weights.
 
     Steps read the mixer's own weights in three cases: if gradients are enabled, since prepared weights get no
@@ -189,14 +189,14 @@ def _with_weights(cache: Cache, mixer: DynamicMLPLike) -> Cache:
     return replace(cache, weights=step_weights(mixer))
 
 
-def _is_float16(mixer: DynamicMLPLike) -> bool:
+def _is_float16(mixer: DynamicMLP) -> bool:
     weight = weight_of(mixer.q)
     device = weight.device.type
     is_cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
     return is_cast or weight.dtype == torch.float16
 
 
-def _extend(cache: Cache, mixer: DynamicMLPLike, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
+def _extend(cache: Cache, mixer: DynamicMLP, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
     """Return the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are

@@ -42,8 +42,7 @@ QK_NORM_EPS = 1e-6  # as in Qwen3
 class DynamicMLP(nn.Module):
     """The mixer of an S/R/G label. Each head is a two-layer MLP whose weights come from the prefix.
 
-    The paper calls such a head a dynamic MLP. Modules that this one imports annotate it as
-    :class:`madbench.mixers.srg.mixer.DynamicMLPLike`.
+    The paper calls such a head a dynamic MLP.
 
     The equations are those of the HyperMLP paper (eq. 7-11, appendices G, J and L). For row t, with ``l`` running over
     the slots of its prefix::

@@ -20,7 +20,7 @@ from madbench.mixers.srg.block_attention import exceeds_float16, ordered, scores
 from madbench.mixers.srg.parts import Projected, mask_slots
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.mixer import DynamicMLPLike
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Maps:
     """w (B, H, T, S), the activations after R(2)."""
 
 
-def maps(mixer: DynamicMLPLike, x: Tensor, position: int = 0) -> Maps:
+def maps(mixer: DynamicMLP, x: Tensor, position: int = 0) -> Maps:
     """The scores, activations and weights of a mixer for x (B, T, D), whose first token is at ``position``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
@@ -56,7 +56,7 @@ def maps(mixer: DynamicMLPLike, x: Tensor, position: int = 0) -> Maps:
     return _maps(mixer, p)
 
 
-def _maps(mixer: DynamicMLPLike, p: Projected) -> Maps:
+def _maps(mixer: DynamicMLP, p: Projected) -> Maps:
     seen = seen_slots(mixer, 0, p)
     p = ordered(mixer, p)
     z = scores(mixer, p, 0)
@@ -66,7 +66,7 @@ def _maps(mixer: DynamicMLPLike, p: Projected) -> Maps:
 
 
 @torch.no_grad()
-def probe(mixer: DynamicMLPLike, x: Tensor) -> Probe:
+def probe(mixer: DynamicMLP, x: Tensor) -> Probe:
     """The :class:`madbench.mixers.probe.Probe` of a mixer for x (B, T, D), with slots ordered by lag. No gradients.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`.

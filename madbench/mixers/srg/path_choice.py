@@ -19,7 +19,7 @@ from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, need
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.budget import SrgAllocation
-    from madbench.mixers.srg.mixer import DynamicMLPLike
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
@@ -49,7 +49,7 @@ def check(path: str, allocation: SrgAllocation, causal: bool) -> None:
         raise TrainingError(f"path {path!r} cannot compute {allocation.label}: {why}; use 'auto'")
 
 
-def choose(mixer: DynamicMLPLike, batch: int, length: int) -> str:
+def choose(mixer: DynamicMLP, batch: int, length: int) -> str:
     """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens: one of ``PATHS``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`.
@@ -75,7 +75,7 @@ def choose(mixer: DynamicMLPLike, batch: int, length: int) -> str:
     return "dense" if is_small or length <= mixer.chunk else "chunked"
 
 
-def _is_faster_in_tiles(mixer: DynamicMLPLike, batch: int, length: int) -> bool:
+def _is_faster_in_tiles(mixer: DynamicMLP, batch: int, length: int) -> bool:
     """True if the path ``tiled`` computes softmax attention without mixing faster than torch's attention does."""
     weight, heads = weight_of(mixer.q), mixer.query_heads
     if not (mixer.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
@@ -88,7 +88,7 @@ def _is_faster_in_tiles(mixer: DynamicMLPLike, batch: int, length: int) -> bool:
     return is_large and softmax.keeps_weights(batch, heads, length, mixer.window)
 
 
-def _kernels_are_right(mixer: DynamicMLPLike, length: int) -> bool:
+def _kernels_are_right(mixer: DynamicMLP, length: int) -> bool:
     """True if the Triton kernels compute correct numbers on the mixer's device.
 
     The check runs once per compiled program. It stores the problem that it finds in ``mixer.kernel_problem``, or an

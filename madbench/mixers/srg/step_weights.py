@@ -22,7 +22,7 @@ from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
 from madbench.mixers.tracing import is_traced
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.mixer import DynamicMLPLike
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
     from madbench.mixers.srg.parts import ShortConv
 
 BASES = ("S", "R", "G", "L")
@@ -121,7 +121,7 @@ class StepWeights:
     versions: tuple[int, ...]
     """torch's counts of changes of the sources when the copies were made."""
 
-    def fit(self, mixer: DynamicMLPLike) -> bool:
+    def fit(self, mixer: DynamicMLP) -> bool:
         """True if the mixer still has the dtype and device of the copies, and no parameter has changed in place.
 
         Changes of parameters are not noticed while a graph is traced, nor if a parameter is an inference tensor.
@@ -133,7 +133,7 @@ class StepWeights:
 
     def project(
         self,
-        mixer: DynamicMLPLike,
+        mixer: DynamicMLP,
         x: Tensor,
         before: Tensor | None,
         position: int,
@@ -164,7 +164,7 @@ class StepWeights:
             q = q * gate
         return Token(q, k, v, gates, inputs)
 
-    def attend(self, mixer: DynamicMLPLike, token: Token, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, mixer: DynamicMLP, token: Token, k: Tensor, v: Tensor) -> Tensor:
         """The outputs (B, D) of one token per sequence, which sees the keys k (B, H_q, S, K) and values v (B, H, S, V).
 
         S counts the token itself.
@@ -195,7 +195,7 @@ def has_short_steps(label: SrgLabel) -> bool:
     return label.base in BASES and not others and (label.conv or label.gates or label.has_mixing)
 
 
-def step_weights(mixer: DynamicMLPLike) -> StepWeights | None:
+def step_weights(mixer: DynamicMLP) -> StepWeights | None:
     """Prepare the present weights of a mixer for decoding steps.
 
     None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if the parameters differ in

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Comba(GDN):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         return {"decay": Vector(dims.heads, "ones"), "D": Vector(dims.heads, "ones"), **super().parts(dims)}
 
-    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def output_gate(self, layer: NamedLayer, x: Tensor) -> Tensor:
         gate: Tensor = layer.g_proj(x)
         return gate.sigmoid()
 
-    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
 

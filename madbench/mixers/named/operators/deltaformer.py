@@ -23,7 +23,7 @@ from madbench.mixers.named.widths import Dims, even_keys
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DeltaFormer(Attention):
             **(qk_gains(dims.key) if self.norm else {}),
         }
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
 
         norms = (layer.q_norm, layer.k_norm) if self.norm else ()

@@ -22,7 +22,7 @@ from madbench.mixers.named.widths import Dims, widths_near_double
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class DeltaProduct(Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import pad
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -89,7 +89,7 @@ class DeltaProduct(Recurrent):
                 log_alpha = pad(log_alpha, (0, self.n - 1)).flatten(2)[..., None]  # the first step decays
             return RecurrenceInputs(recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import recurrent_ops

@@ -19,7 +19,7 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class FoX(Attention):
     def cached(self, dims: Dims) -> Mapping[str, int]:
         return {**super().cached(dims), "decay": dims.heads}
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops
 
         q, k, v = attention_ops.heads_of(layer, x, (layer.q_norm, layer.k_norm) if self.norm else ())
@@ -71,14 +71,14 @@ class FoX(Attention):
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
         return super().extend(cached, tokens.add_decay(cached))
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops
 
         z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         decay = attention_ops.decay_since(seen["decay"], -1 if first is None else first)
         return attention_ops.softmax(z + decay.to(z.dtype), first)
 
-    def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def softmax_inputs(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, T, .) whose plain causal softmax attention computes this operator.
 
         Queries and keys have one more channel, whose product adds the decay to the scores. In keys this channel is the

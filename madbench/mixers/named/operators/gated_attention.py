@@ -20,7 +20,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 EPS = 1e-6  # epsilon of the norms of queries and keys
 
@@ -63,7 +63,7 @@ class GatedAttention(Attention):
             "k_norm": Gain(dims.key, is_offset=True),
         }
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
         from madbench.mixers.named.rotations import rotate_first
 

@@ -20,7 +20,7 @@ from madbench.mixers.named.widths import Dims, keys_of_half
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class GDN(GatedDeltaRule):
             "o_proj": Linear(values, d),
         }
 
-    def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def decay_logits(self, layer: NamedLayer, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
 
         return ops.linear_in_float32(layer.a_proj, x)
 
-    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def output_gate(self, layer: NamedLayer, x: Tensor) -> Tensor:
         from torch.nn.functional import silu
 
         return silu(layer.g_proj(x))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GDN2(KDA):
         parts = {**super().parts(dims), "b_proj": Linear(dims.d, dims.key_dim)}
         return insert_after(parts, "b_proj", {"w_proj": Linear(dims.d, dims.value_dim)})
 
-    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
 

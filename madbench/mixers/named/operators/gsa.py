@@ -21,7 +21,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 ROOT = 8  # the decay is this root of a sigmoid
 
@@ -71,7 +71,7 @@ class GSA(Recurrent):
         """
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -87,7 +87,7 @@ class GSA(Recurrent):
             logits, keys = read_slots(q, k, written, log_f, carried["keys"] if carried else None)
             return RecurrenceInputs(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops

@@ -21,7 +21,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
         return 3 * dims.value
 
     def outputs(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 

@@ -20,7 +20,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -73,7 +73,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             log_f, k = bounded_decay.decay(logits, dims)
             return RecurrenceInputs(Dynamics(q, k, v, log_f, None, None), {})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):

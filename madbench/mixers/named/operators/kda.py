@@ -20,7 +20,7 @@ from madbench.mixers.named.widths import Dims, equal_or_wider
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class KDA(GatedDeltaRule):
             "o_proj": Linear(values, d),
         }
 
-    def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def decay_logits(self, layer: NamedLayer, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
 
         return ops.low_rank(layer.f_proj, x)
 
-    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
+    def output_gate(self, layer: NamedLayer, x: Tensor) -> Tensor:
         gate: Tensor = layer.g_proj(x)
         return gate.sigmoid()
 

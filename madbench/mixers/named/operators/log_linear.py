@@ -26,7 +26,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 LEVELS = 15  # 0 to 14
 
@@ -86,7 +86,7 @@ class LogLinearMamba2(SelfContained):
             "out_proj": Linear(inner, d, bias=True),
         }
 
-    def initialize(self, layer: BuiltLayer) -> None:
+    def initialize(self, layer: NamedLayer) -> None:
         """Set the initial values as in the library's layer. The rate A of the heads is -1, -2, and so on."""
         import torch
 
@@ -112,7 +112,7 @@ class LogLinearMamba2(SelfContained):
         return (5 + 1.5 * log2(max(length, 1))) * dims.value_dim * dims.key
 
     def outputs(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         import torch
 

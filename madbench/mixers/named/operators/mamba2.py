@@ -20,7 +20,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Mamba2(Recurrent):
         """The number of channels that are convolved: those of x, B and C."""
         return dims.value_dim + 2 * dims.key
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
 
@@ -81,7 +81,7 @@ class Mamba2(Recurrent):
             v = ops.wide_heads(values, dims.heads)
             return RecurrenceInputs(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):

@@ -24,7 +24,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 LEAST_RATE = 1e-4  # smallest -A
 
@@ -98,7 +98,7 @@ class Mamba3(Recurrent):
         """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch.nn.functional as F
 
         from madbench.mixers.cd.forms import Dynamics
@@ -128,7 +128,7 @@ class Mamba3(Recurrent):
                 d = recurrent_ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
             return RecurrenceInputs(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):

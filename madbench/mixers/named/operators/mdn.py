@@ -26,7 +26,7 @@ from madbench.mixers.named.widths import Dims, keys_of_half
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 LEAST_LOG_MU = -2.0
 LARGEST_FACTOR = 4  # e^f is uniform in (0, LARGEST_FACTOR) initially, and e^D in (0, 1)
@@ -81,7 +81,7 @@ class MDN(SelfContained):
             "o_proj": Linear(values, d),
         }
 
-    def initialize(self, layer: BuiltLayer) -> None:
+    def initialize(self, layer: NamedLayer) -> None:
         """Set the initial values as in the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
         import math
 
@@ -103,7 +103,7 @@ class MDN(SelfContained):
         return 12 * dims.key_dim * dims.value
 
     def outputs(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 
@@ -125,7 +125,7 @@ class MDN(SelfContained):
         y = recurrent_ops.gated_norm(layer, y, silu(layer.g_proj(x)))
         return y, {**windows, "memory": memory, "momentum": momentum}
 
-    def coefficients(self, layer: BuiltLayer, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def coefficients(self, layer: NamedLayer, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return log alpha, log mu, beta and eta for x (B, T, D): (B, H, T) each, in float32 or wider."""
         from madbench.mixers.named import ops
 

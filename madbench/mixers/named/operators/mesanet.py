@@ -24,7 +24,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 LEAST_RIDGE = 0.25
 INITIAL = math.log(math.expm1(1 - LEAST_RIDGE))  # of l, for an initial ridge of 1
@@ -82,7 +82,7 @@ class MesaNet(Recurrent):
         """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import logsigmoid
 

@@ -21,7 +21,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 EPS = 1e-6  # epsilon of the norm of c
 
@@ -94,7 +94,7 @@ class MLA(Attention):
         assert isinstance(dims, LatentDims)
         return {"latent": dims.latent, "shared_key": dims.rope}
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
         from madbench.mixers.named import ops
@@ -111,10 +111,10 @@ class MLA(Attention):
                 q = torch.cat((q[..., : -dims.rope], turned), dim=-1)
         return Tokens(q, {"latent": c, "shared_key": r}, {})
 
-    def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
+    def seen(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         return self.expand(layer, tokens.cached)
 
-    def expand(self, layer: BuiltLayer, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def expand(self, layer: NamedLayer, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The keys and values of all heads, (B, H, T, .) each, computed from the narrow vectors in ``cached``."""
         import torch
 
@@ -128,7 +128,7 @@ class MLA(Attention):
         shared = cached["shared_key"][:, None].to(k.dtype).expand(-1, dims.heads, -1, -1)
         return {"k": torch.cat((k, shared), dim=-1), "v": v}
 
-    def decode(self, layer: BuiltLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, layer: NamedLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         import torch
 
         from madbench.mixers.linear_maps import is_plain

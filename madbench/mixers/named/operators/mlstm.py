@@ -24,7 +24,7 @@ from madbench.mixers.named.widths import Dims, widths_near_double
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 CAP = 15  # largest absolute logit of i and f
 EPS = 1e-6  # epsilon of the denominator and of the norm
@@ -83,7 +83,7 @@ class MLSTM(Recurrent):
         """The count of numbers in ``maximum``, the running maximum m: one per head."""
         return {"maximum": dims.heads}
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, pad
 
         from madbench.mixers.cd.forms import Dynamics
@@ -105,7 +105,7 @@ class MLSTM(Recurrent):
             q, v, log_gate = q * layer.dims.key**-0.5, pad(v, (0, 1), value=1.0), (log_f + shift)[..., None]
             return RecurrenceInputs(Dynamics(q, written, v, log_gate, None, None, row_log=m), {"maximum": m[..., -1]})
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

@@ -24,7 +24,7 @@ from madbench.mixers.named.widths import Dims, even_keys
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
 
@@ -71,14 +71,14 @@ class MoBA(Attention):
             "o_norm": Gain(dims.value),
         }
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import ops
         from madbench.mixers.named.chosen_blocks import precise_heads
 
         q, k = precise_heads(layer, x, position, (layer.q_norm, layer.k_norm) if self.norm else ())
         return Tokens(q, {"k": k, "v": ops.split_heads(layer.v_proj(x), layer.dims.heads)}, {})
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
         from madbench.mixers.named import attention_ops
@@ -94,7 +94,7 @@ class MoBA(Attention):
             is_read = blocks.spread(chosen, z.shape[-1]) | is_own
         return z.masked_fill(~is_read, -torch.inf).softmax(-1)
 
-    def read_out(self, layer: BuiltLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+    def read_out(self, layer: NamedLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):

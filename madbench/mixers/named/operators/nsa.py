@@ -26,7 +26,7 @@ from madbench.mixers.named.widths import Dims, even_keys
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 WINDOW = 32  # newest tokens that the third sum reads
 ALWAYS = 3  # blocks that are always in S_t, if the sequence has them
@@ -71,7 +71,7 @@ class NSA(Attention):
             "o_proj": Linear(dims.value_dim, dims.d),
         }
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
         from madbench.mixers.named import ops
@@ -84,7 +84,7 @@ class NSA(Attention):
         v = ops.split_heads(layer.v_proj(x), heads)
         return Tokens(torch.cat((q, gates), dim=-1), {"k": k, "v": v}, {})
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
         from madbench.mixers.named import attention_ops

@@ -21,7 +21,7 @@ from madbench.mixers.named.widths import Dims, widths
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Parallax(Attention):
             **(norms if self.norm else {}),
         }
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
         from madbench.mixers.named import attention_ops
@@ -78,7 +78,7 @@ class Parallax(Attention):
         q, r, k, v = attention_ops.heads_of(layer, x, norms, sides="qrkv", position=position)
         return Tokens(torch.cat((q, r), dim=-1), {"k": k, "v": v}, {})
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops
 
         q, r = q.chunk(2, dim=-1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 RANK = 32  # channels between the two maps of w
 TAPS = 3
@@ -71,7 +71,7 @@ class PaTH(Attention):
     def cached(self, dims: Dims) -> Mapping[str, int]:
         return {**super().cached(dims), **({"decay": dims.heads} if self.forget else {})}
 
-    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: NamedLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
 
         norms = (layer.maybe_q_norm, layer.maybe_k_norm) if self.norm else ()
@@ -84,7 +84,7 @@ class PaTH(Attention):
         cached |= {"decay": attention_ops.decay(layer.g_proj, x)} if self.forget else {}
         return Tokens(q, cached, carried, mirrors={"w": w, "beta": beta[..., None]})
 
-    def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
+    def seen(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         return {**tokens.cached, **tokens.mirrors}
 
     def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
@@ -97,14 +97,14 @@ class PaTH(Attention):
 
         return Dynamics(ops.wide(q), seen["k"], ops.wide(seen["v"]), None, seen["w"], seen["beta"].squeeze(-1))
 
-    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.cd import forms
         from madbench.mixers.named import attention_ops
 
         a = attention_ops.scores(q, seen["k"], 1.0) if first is None else forms.scores(self.dynamics(q, seen))
         return self.normalize(layer, a, seen, first)
 
-    def normalize(self, layer: BuiltLayer, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def normalize(self, layer: NamedLayer, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The weights (B, H, M, N) for scores a (B, H, M, N): a softmax of a / sqrt(K), with the forget gates.
 
         Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, every row sees all tokens.
@@ -115,7 +115,7 @@ class PaTH(Attention):
             a = a + attention_ops.decay_since(seen["decay"], -1 if first is None else first).to(a.dtype)
         return attention_ops.softmax(a * layer.dims.key**-0.5, first)
 
-    def attend_in_blocks(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
+    def attend_in_blocks(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         import torch
 
         from madbench.mixers.cd import forms
@@ -133,7 +133,7 @@ class PaTH(Attention):
         read = {"decay": seen["decay"]} if self.forget else {}
         return torch.cat([recompute(attend, blocks, d.v, read, i) for i in range(blocks.scores.shape[2])], dim=2)
 
-    def cache_of(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
+    def cache_of(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         from madbench.mixers.cd import forms
 
         d = self.dynamics(tokens.q, self.seen(layer, tokens))

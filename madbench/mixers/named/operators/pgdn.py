@@ -24,7 +24,7 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 BASE = 1.5  # the preconditioner is in (1 / BASE, BASE)
 EPS = 1e-6  # added to the sum of squared keys
@@ -70,7 +70,7 @@ class PGDN(GDN):
         """
         return super().flops(dims, length) + 3 * dims.key_dim
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from dataclasses import replace
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -84,7 +84,7 @@ class PGDN(GDN):
             d = replace(d, k=written * cast("Tensor", d.beta)[..., None], w=written, read=d.w)
             return RecurrenceInputs(d, {**windows, "squares": squares})
 
-    def preconditioner(self, layer: BuiltLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def preconditioner(self, layer: NamedLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the preconditioner M (B, H, T, K) for keys k of length 1, and the last sum of squared keys A (B, H K).
 
         ``before`` is A before the first token of x (B, T, D), or None for zero.

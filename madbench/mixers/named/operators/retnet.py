@@ -19,7 +19,7 @@ from madbench.mixers.named.widths import Dims, wider_values
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RetNet(Recurrent):
             "g_norm_swish_gate": Gain(dims.value),
         }
 
-    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
+    def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import silu
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.labels.family import Layer
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
     from madbench.mixers.sharing import Shared
 
 DECAY_SCALE = 0.6065306597126334  # e^(-1/2)
@@ -139,13 +139,13 @@ class RWKV7(Recurrent):
         """The key under which the first layer shares its values with later layers."""
         return f"{self.name}, {dims.value_dim} values"
 
-    def initialize(self, layer: BuiltLayer) -> None:
+    def initialize(self, layer: NamedLayer) -> None:
         from madbench.mixers.named.operators.rwkv7_init import initialize
 
         initialize(layer)
 
     def rows(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
     ) -> RecurrenceInputs:
         import torch
         from torch.nn.functional import normalize
@@ -175,7 +175,7 @@ class RWKV7(Recurrent):
             d = Dynamics(r, k, v, log_decay, a * along, ones, read=along, reads_before_decay=True, **bound)
         return RecurrenceInputs(d, {"input": x[:, -1]}, gate)
 
-    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from madbench.mixers.named.layer import LowRankMap
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 """Exponents p by name of the mixed input. In channel i of d, the initial weight of the previous input is 1 - (i / d)^(p
@@ -18,7 +18,7 @@ POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 
 
 @torch.no_grad()
-def initialize(layer: BuiltLayer) -> None:
+def initialize(layer: NamedLayer) -> None:
     """Set the initial values of all parameters of an RWKV-7 layer.
 
     The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero, and so are the products

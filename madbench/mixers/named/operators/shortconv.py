@@ -19,7 +19,7 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.named.built import BuiltLayer
+    from madbench.mixers.named.layer import NamedLayer
 
 TAPS = 3
 
@@ -57,7 +57,7 @@ class ShortConv(SelfContained):
         return 0.0
 
     def outputs(
-        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from madbench.mixers.named import ops
 
