@@ -137,38 +137,3 @@ class HalvedDecay:
 
     def _padded(self, x: Tensor) -> Tensor:
         return x if self.rows == self.length else F.pad(x, (0, 0, 0, self.rows - self.length))
-
-
-def products_in_place(late: Tensor, early: Tensor, log_gate: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the products with decay of all matrices a in ``late`` with all matrices b in ``early``.
-
-    Both arguments are changed. The product of a and b is the matrix of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t,
-    else 0, where c_t is the sum of ``log_gate`` up to row t. There is no gradient. Halves of rows are joined as in
-    :class:`HalvedDecay`, in less time. After the call, row t of ``late`` has the decay from the first row to t as a
-    factor, and row s of ``early`` the decay from s to the last row.
-
-    Args:
-        late: P matrices a, contiguous (..., T, P, n). T is a power of two.
-        early: R matrices b, contiguous (..., T, R, n).
-        log_gate: the logarithm of each row's gate: (..., T, n), or (..., T, 1) for one number per row.
-
-    Return the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n) or (..., 1).
-    """
-    *batch, length, lates, _ = late.shape
-    earlies = early.shape[-2]
-    square = late.new_zeros(*batch, length, lates, length, earlies)
-    square.diagonal(dim1=-4, dim2=-2).copy_((late @ early.mT).movedim(-3, -1))
-    late *= log_gate.exp()[..., None, :]
-    size = 1
-    while size < length:
-        second = late.unflatten(-3, (-1, 2, size))[..., 1, :, :, :]
-        first = early.unflatten(-3, (-1, 2, size))[..., 0, :, :, :]
-        lower = second.flatten(-3, -2) @ first.flatten(-3, -2).mT
-        parts = square.view(*batch, -1, 2, size * lates, length // size // 2, 2, size * earlies)
-        parts[..., 1, :, :, 0, :].diagonal(dim1=-4, dim2=-2).copy_(lower.movedim(-3, -1))
-        log_gate = log_gate.unflatten(-2, (-1, 2))
-        of_first, of_second = log_gate.exp()[..., None, None, :].unbind(-4)
-        second *= of_first
-        first *= of_second
-        log_gate, size = log_gate.sum(-2), 2 * size
-    return square.movedim((-3, -1), (-4, -3)), log_gate.squeeze(-2)

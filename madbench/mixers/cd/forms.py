@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.decays import Decay, HalvedDecay, products_in_place, split_rows
+from madbench.mixers.cd.decays import Decay, HalvedDecay, split_rows
 
 LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors are in the range of float32
 
@@ -238,46 +238,6 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
     return _cut(torch.cat((written, kept), dim=-2) - removed, size)
 
 
-def split_prompt(d: Dynamics, size: int) -> Blocks:
-    """Split the rows of a prompt into blocks of ``size`` rows, as :func:`split` does.
-
-    A faster algorithm that rounds differently is used if three conditions hold:
-
-    - gradients are not recorded;
-    - there are decays, and they are per channel or come with mirrors;
-    - ``d`` has neither ``own`` nor ``reads_before_decay``.
-
-    Its blocks have ``size`` rows rounded up to a power of two.
-    """
-    is_costly = d.log_gate is not None and (d.w is not None or d.log_gate.shape[-1] > 1)
-    if torch.is_grad_enabled() or not is_costly or d.own is not None or d.reads_before_decay:
-        return split(d, size)
-    rows = 1
-    while rows < size:
-        rows *= 2
-    size = rows
-    late = [d.q] if d.w is None else [d.q, d.reading * cast(Tensor, d.beta)[..., None]]
-    early = [d.k] if d.w is None else [d.k, d.w]
-    sides = [torch.stack([split_rows(side, size) for side in each], dim=-2) for each in (late, early)]
-    products, log_decay = products_in_place(
-        *cast("tuple[Tensor, Tensor]", sides), split_rows(cast(Tensor, d.log_gate), size)
-    )
-    (q, *read), (k, *w) = (each.unbind(-2) for each in sides)
-    if d.w is None:
-        return Blocks(products[..., 0, 0, :, :], q, k, log_decay.double(), None)
-    (of_qk, of_qw), (of_rk, system) = (of_row.unbind(-3) for of_row in products.unbind(-4))
-    whole = q.new_empty(*q.shape[:-2], size + q.shape[-1], size + q.shape[-1])
-    whole[..., :size, :size], whole[..., :size, size:], whole[..., size:, :size] = of_qk, q, k.mT
-    kept = whole[..., size:, size:].zero_()
-    kept.diagonal(dim1=-2, dim2=-1).copy_(log_decay.exp().expand_as(q[..., 0, :]))
-    eye = torch.eye(size, dtype=q.dtype, device=q.device)
-    inverse = torch.linalg.solve_triangular(system.contiguous(), eye, upper=False, unitriangular=True)
-    written = inverse @ torch.cat((of_rk.tril(-1), *read), dim=-1)
-    mirrored = torch.cat((of_qw, *(side.mT for side in w)), dim=-2)
-    whole.flatten(0, 2).baddbmm_(mirrored.flatten(0, 2), written.flatten(0, 2), alpha=-1)
-    return _cut(whole, size)
-
-
 def _cut(whole: Tensor, size: int) -> Blocks:
     """Cut matrices [scores, queries; keys^T, transition] into the tensors of :class:`Blocks`.
 
@@ -287,16 +247,14 @@ def _cut(whole: Tensor, size: int) -> Blocks:
     return Blocks(upper[..., :size], upper[..., size:], lower[..., :size].mT, None, lower[..., size:])
 
 
-def chunked(
-    d: Dynamics, size: int, values: Tensor, by_halves: bool = False, blocks: Blocks | None = None
-) -> tuple[Tensor, Tensor]:
+def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> tuple[Tensor, Tensor]:
     """Return the outputs sum_(j<=i) s_ij values_j (B, H, T, V) of all rows i, and the state after the last row.
 
     s_ij are the scores of the dynamics ``d``. ``values`` are (B, H, T, V), and the state is (B, H, n, V). The time is
-    linear in T. The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, :func:`split`
-    computes the blocks with ``size`` and ``by_halves``. Otherwise ``size`` and ``by_halves`` have no effect.
+    linear in T. The readout must be linear in the state: ``id`` or a kernel. ``size`` and ``by_halves`` are those of
+    :func:`split`.
     """
-    blocks = split(d, size, by_halves) if blocks is None else blocks
+    blocks = split(d, size, by_halves)
     length, values = values.shape[2], split_rows(values, blocks.scores.shape[-1])
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)

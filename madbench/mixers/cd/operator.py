@@ -139,16 +139,17 @@ class CoefficientMixer(Projections):
         whole = x[:, : self.max_len] if slide and not self.label.is_recurrent else x
         length = whole.shape[1]
         size = min(self.chunks_per_prompt_block * self.chunk, length)
+        by_halves = self.label.gate in DIAGONAL_GATES
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
             if self.label.is_recurrent:
-                y, state = forms.chunked(d, size, self._with_ones(d), blocks=forms.split_prompt(d, size))
+                y, state = forms.chunked(d, size, self._with_ones(d), by_halves)
                 y = self._divide_by_eta(y, d)
             elif d.w is not None:
-                y, state, values = *self._combine_with_mirrors(d, forms.split_prompt(d, size)), d.v
+                y, state, values = *self._combine_with_mirrors(d, forms.split(d, size, by_halves)), d.v
             else:
                 path = self.resolve_path(len(x), length)
-                y = self._combine_rows(d, path, None if path in ("sdpa", "dense") else forms.split_prompt(d, size))
+                y = self._combine_rows(d, path, None if path in ("sdpa", "dense") else forms.split(d, size, by_halves))
                 state, values = forms.evolved_keys(d).mT, d.v
         rows = self._read_out(self._with_skip(y, d), whole)
         cache = Cache(state, values, maximum, inputs, length)

@@ -99,20 +99,22 @@ def test_every_form_of_a_general_transition_equals_the_reference_loops(gate, is_
 @pytest.mark.parametrize("gate", ["none", "head", "channel"])
 @pytest.mark.parametrize("is_before", [False, True])
 @torch.no_grad()
-def test_prompt_blocks_equal_the_reference_loops(gate, is_before):
+def test_blocks_of_every_size_equal_the_reference_loops(gate, is_before):
     for length, size in ((1, 1), (2, 2), (19, 3), (19, 8), (40, 40)):
         d = sample(length, gate, is_before, is_along_keys=False)
-        for part, expected in zip(forms.chunked(d, size, d.v, blocks=forms.split_prompt(d, size)), loops(d)):
-            assert difference(part, expected) < 1e-12, (length, size)
+        for by_halves in (False, True):
+            for part, expected in zip(forms.chunked(d, size, d.v, by_halves), loops(d)):
+                assert difference(part, expected) < 1e-12, (length, size, by_halves)
 
 
 @pytest.mark.parametrize("width", [1, 5])
 @torch.no_grad()
-def test_prompt_blocks_without_a_removal_equal_all_pairs(width):
+def test_blocks_without_a_removal_equal_all_pairs(width):
     d = replace(sample(19, "channel", False, False), w=None, read=None, beta=None)
     d = replace(d, log_gate=d.log_gate[..., :width])
-    rows, _ = forms.chunked(d, 3, d.v, blocks=forms.split_prompt(d, 3))
-    assert difference(rows, forms.scores(d).tril() @ d.v) < 1e-12
+    for by_halves in (False, True):
+        rows, _ = forms.chunked(d, 3, d.v, by_halves)
+        assert difference(rows, forms.scores(d).tril() @ d.v) < 1e-12, by_halves
 
 
 def test_reading_before_and_after_the_decay_differ():
@@ -147,11 +149,6 @@ def test_a_float32_state_survives_closed_gates(is_before):
     for by_halves in (False, True):
         rows, _ = forms.chunked(replace(d, **narrow), 16, d.v.float(), by_halves)
         assert difference(rows.double(), expected) < 1e-5
-    with torch.no_grad():
-        after = replace(d, reads_before_decay=False)
-        blocks = forms.split_prompt(replace(after, **narrow), 16)
-        rows, _ = forms.chunked(after, 16, d.v.float(), blocks=blocks)
-        assert difference(rows.double(), loops(after)[0]) < 1e-5
     bounded = replace(d, log_gate=-torch.rand_like(d.q))
     narrow |= {"log_gate": bounded.log_gate.float(), "least_log_gate": -1.0}
     rows, _ = forms.chunked(replace(d, **narrow), 40, d.v.float())
