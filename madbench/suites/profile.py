@@ -6,7 +6,6 @@ import abc
 import dataclasses
 import functools
 import os
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -293,7 +292,6 @@ class Profile(abc.ABC, Generic[M]):
         ``learning_rates`` applies to every task, even if the profile has another value for a single task. An override
         of ``tasks.TASK`` applies to that task and takes precedence; the order of the overrides does not matter. The
         profile is no longer comparable with the paper if an override changes a key outside ``stays_comparable``.
-        The file is read each time, but its content is checked once.
 
         Raises ``ConfigError`` for an unknown profile or key, for an invalid value, for two overrides of one key, and
         for an override without effect on any run.
@@ -306,8 +304,29 @@ class Profile(abc.ABC, Generic[M]):
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {short_repr(name)}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        profile: Self = _make_profile(cls, name, path, _Content.of(cls.read(path), changes))
-        return profile
+        return cls._from_content(name, path, cls.read(path), tuple(changes))
+
+    @classmethod
+    def _from_content(cls, name: str, path: Path, mapping: Mapping[str, Any], changes: tuple[Override, ...]) -> Self:
+        """Make the profile ``name`` from the content ``mapping`` of its file ``path``. See :meth:`load`."""
+        from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
+        keys = tuple(change.path for change in changes)
+        docs = cls.docs() if keys else {}
+        for key, change in zip(keys, changes):
+            what = f"override {short_repr(change.user_path)}"
+            if keys.count(key) > 1:
+                raise ConfigError(f"{what} is given twice; only one value can hold")
+            if key in FILE_ONLY and key in field_names(cls):
+                raise no_effect(what, f"on a run; it belongs in the {cls.noun}'s file")
+            full_names = [name for name in docs if name.endswith(f".{key}")]
+            if full_names and key not in docs:
+                raise ConfigError(f"{what}: unknown key; did you mean {change.prefix + full_names[0]!r}?")
+        for change in changes:
+            mapping = _apply_override(mapping, change)
+        if set(keys) - set(cls.stays_comparable):
+            mapping = {**mapping, "comparable_with_paper": False}
+        where = f"override {', '.join(repr(change.user_word[:99]) for change in changes)}" if changes else str(path)
+        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=changes)
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -371,51 +390,6 @@ class Profile(abc.ABC, Generic[M]):
     def can_train(family: LoadedFamily) -> bool:
         """True if the suite of this profile can train labels of the family."""
         return True
-
-
-@dataclass(frozen=True)
-class _Content:
-    """The content of a profile's file, and overrides.
-
-    Two are equal if all values and their types are equal, and messages show the overrides with the same prefixes.
-    """
-
-    content: bytes
-    mapping: Mapping[str, Any] = field(compare=False)
-    changes: tuple[Override, ...]
-    prefixes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, mapping: Mapping[str, Any], changes: Sequence[Override]) -> Self:
-        content = pickle.dumps((mapping, [change.value for change in changes]))
-        return cls(content, mapping, tuple(changes), tuple(change.prefix for change in changes))
-
-
-@functools.lru_cache(maxsize=128)
-def _make_profile(cls: type[P], name: str, path: Path, content: _Content) -> P:
-    """Make the profile ``name`` from its content, read from ``path``. See :meth:`Profile.load`.
-
-    The result is cached, because a command loads the same profile several times.
-    """
-    mapping, changes = content.mapping, content.changes
-    from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
-    keys = tuple(change.path for change in changes)
-    docs = cls.docs() if keys else {}
-    for key, change in zip(keys, changes):
-        what = f"override {short_repr(change.user_path)}"
-        if keys.count(key) > 1:
-            raise ConfigError(f"{what} is given twice; only one value can hold")
-        if key in FILE_ONLY and key in field_names(cls):
-            raise no_effect(what, f"on a run; it belongs in the {cls.noun}'s file")
-        full_names = [name for name in docs if name.endswith(f".{key}")]
-        if full_names and key not in docs:
-            raise ConfigError(f"{what}: unknown key; did you mean {change.prefix + full_names[0]!r}?")
-    for change in changes:
-        mapping = _apply_override(mapping, change)
-    if set(keys) - set(cls.stays_comparable):
-        mapping = {**mapping, "comparable_with_paper": False}
-    where = f"override {', '.join(repr(change.user_word[:99]) for change in changes)}" if changes else str(path)
-    return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=changes)
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
