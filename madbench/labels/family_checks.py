@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from madbench.errors import suggestion
+from madbench.errors import FamilyError, MadbenchError, suggestion
 from madbench.labels.family import Explanation, Family
 from madbench.labels.traits import Traits
-from madbench.plugins.registry import fault_of_class, member_of
+from madbench.plugins.registry import fault_of_class, member_of, wrap_errors
 
 MEMBERS = {name: member for name, member in vars(Family).items() if not name.startswith("_")}
 """The members of :class:`Family` by name: an abstract member, or the default of an optional one."""
@@ -84,6 +86,67 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
     "block_period": int, "takes_layer": bool, "may_import": bool, "own_modules": tuple,
 }  # fmt: skip
 """For each method of a family, a function that validates the method's result, and converts it or raises."""
+
+
+class GuardedFamily:
+    """A wrapper for a family of another package. Exceptions of the family's code become ``FamilyError``.
+
+    The message begins with ``where`` and names the method. Results of methods are validated and converted as
+    ``ANSWERS`` says. Other members are passed on unchanged. Errors of madbench are not converted, nor is
+    ``MemoryError``, because the package did not cause it.
+    """
+
+    def __init__(self, family: Any, where: str):
+        self._family, self._where = family, where
+        self._answers: Mapping[str, Callable[[Any], Any]] = {
+            **ANSWERS,
+            "parse": functools.partial(label_of, family.name),
+        }
+        self.__module__ = type(family).__module__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        with self._errors_of(name, AttributeError):
+            member = getattr(self._family, name)
+        if name in self._answers:
+            member = self.__dict__[name] = self._method(name, member)
+        return member
+
+    def _errors_of(self, name: str, *own: type[BaseException]) -> AbstractContextManager[None]:
+        return wrap_errors(f"{self._where}: {name}", FamilyError, (MadbenchError, MemoryError, *own))
+
+    def _method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        answer_of = self._answers[name]
+
+        def call(*arguments: Any, **choices: Any) -> Any:
+            try:
+                answer = answer_of(method(*arguments, **choices))
+            except BaseException as error:  # not a context manager around every call, for speed
+                with self._errors_of(f"{name}({', '.join(map(_short_text, arguments[:1]))})"):
+                    raise error
+            return self._steps(name, answer) if isinstance(answer, Iterator) else answer
+
+        return call
+
+    def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
+        """Yield the items of the iterator ``answer``, which the method ``name`` returned.
+
+        Exceptions are converted as in a call.
+        """
+        with self._errors_of(name, GeneratorExit):
+            yield from answer
+
+
+def _short_text(argument: Any) -> str:
+    """The text of an argument for a message, cut after 60 characters.
+
+    If the argument has a label, the text of the label.
+    """
+    try:
+        return repr(str(getattr(argument, "label", argument)))[:60]
+    except Exception:
+        return type(argument).__name__
 
 
 def fault_of(family: Any) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 from madbench.errors import FamilyError, LabelError
 from madbench.labels.family import Explanation, Label, LoadedFamily
+from madbench.labels.family_checks import GuardedFamily
 from madbench.labels.patterns import is_pattern, part_texts
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
 from madbench.labels.suggestions import message_with_suggestion
-from madbench.plugins.registry import Guarded
 
 
 def text_of(value: Any) -> str:
@@ -70,7 +70,7 @@ def reading_problem(label: str) -> str:
         parsed = parse(label)
         factors(parsed), levels(parsed)
         # families of this package never fail, and traits can be slow to compute
-        if isinstance(family := family_of(parsed), Guarded):
+        if isinstance(family := family_of(parsed), GuardedFamily):
             family.traits(parsed)
     except LabelError as error:
         return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's message may be empty

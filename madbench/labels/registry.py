@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from madbench.config import from_mapping
-from madbench.errors import FamilyError, LabelError, did_you_mean
+from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, escape, point_at
 from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.family_checks import ANSWERS, fault_of, label_of
+from madbench.labels.family_checks import GuardedFamily, fault_of
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
-from madbench.plugins.registry import Guarded, Registry, entry_point_name, load_value
+from madbench.plugins.registry import Registry, entry_point_name, load_value
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
@@ -122,8 +122,7 @@ def _load(name: str, value: str) -> LoadedFamily:
     family: LoadedFamily = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
     if name in REGISTRY.built_in:
         return family
-    answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}
-    return cast(LoadedFamily, Guarded(family, entry_point_name("family", name, value), FamilyError, answers))
+    return cast(LoadedFamily, GuardedFamily(family, entry_point_name("family", name, value)))
 
 
 def _fault_of_family(family: Any) -> str:

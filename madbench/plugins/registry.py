@@ -9,7 +9,7 @@ import functools
 import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -287,63 +287,6 @@ def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseExcep
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[: LONGEST_REASON - 3]}..."
         raise kind(f"{where}: {reason}") from error
-
-
-class Guarded:
-    """A wrapper for an object of another package. Exceptions of the object's code become errors of class ``kind``.
-
-    The message begins with ``where`` and names the method. ``answers`` maps the names of methods to functions that
-    validate and convert their results. Other members are passed on unchanged. Errors of madbench are not converted, nor
-    is ``MemoryError``, because the package did not cause it.
-    """
-
-    def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
-        self._value, self._where, self._kind, self._answers = value, where, kind, answers
-        self.__module__ = type(value).__module__
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        with self._errors_of(name, AttributeError):
-            member = getattr(self._value, name)
-        if name in self._answers:
-            member = self.__dict__[name] = self._method(name, member)
-        return member
-
-    def _errors_of(self, name: str, *own: type[BaseException]) -> AbstractContextManager[None]:
-        return wrap_errors(f"{self._where}: {name}", self._kind, (MadbenchError, MemoryError, *own))
-
-    def _method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        answer_of = self._answers[name]
-
-        def call(*arguments: Any, **choices: Any) -> Any:
-            try:
-                answer = answer_of(method(*arguments, **choices))
-            except BaseException as error:  # not a context manager around every call, for speed
-                with self._errors_of(f"{name}({', '.join(map(_short_text, arguments[:1]))})"):
-                    raise error
-            return self._steps(name, answer) if isinstance(answer, Iterator) else answer
-
-        return call
-
-    def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """Yield the items of the iterator ``answer``, which the method ``name`` returned.
-
-        Exceptions are converted as in a call.
-        """
-        with self._errors_of(name, GeneratorExit):
-            yield from answer
-
-
-def _short_text(argument: Any) -> str:
-    """The text of an argument for a message, cut after 60 characters.
-
-    If the argument has a label, the text of the label.
-    """
-    try:
-        return repr(str(getattr(argument, "label", argument)))[:60]
-    except Exception:
-        return type(argument).__name__
 
 
 def _values_of_shipped_packages(group: str) -> dict[str, str]:
