@@ -85,21 +85,14 @@ attention without a convolution."""
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """The rule of a budget: a quantity of a mixer may not exceed the same quantity of a reference mixer."""
+    """The rule of a budget: a quantity of a mixer may not exceed that of softmax attention of the same width."""
 
     quantity: Quantity
-    reference: Literal["softmax attention"]
-    """The mixer whose quantities are the limits. It has the same width."""
-    counting: Literal["all", "paper"]
-    """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
-    says what counts."""
+    chooses_ranks: bool = True
+    """True if ranks are chosen to meet the budget, and everything counts. False if a family uses the ranks that its
+    paper states, and counts what its paper counts."""
     chooses_steps: bool = False
-    """True if the number of training steps is chosen so that a job has the same training FLOPs as the reference."""
-
-    @property
-    def chooses_ranks(self) -> bool:
-        """True if ranks are chosen to meet the budget. False if a family uses the ranks that its paper states."""
-        return self.counting == "all"
+    """True if the number of training steps is chosen so that a job has the training FLOPs of softmax attention."""
 
     @property
     def name(self) -> str:
@@ -127,11 +120,11 @@ class BudgetRule:
 
 
 BUDGETS: Mapping[Budget, BudgetRule] = {
-    "strict": BudgetRule("parameters", "softmax attention", "all"),
-    "paper": BudgetRule("parameters", "softmax attention", "paper"),
-    "flops": BudgetRule("flops", "softmax attention", "all"),
-    "state": BudgetRule("state", "softmax attention", "all"),
-    "compute": BudgetRule("parameters", "softmax attention", "all", chooses_steps=True),
+    "strict": BudgetRule("parameters"),
+    "paper": BudgetRule("parameters", chooses_ranks=False),
+    "flops": BudgetRule("flops"),
+    "state": BudgetRule("state"),
+    "compute": BudgetRule("parameters", chooses_steps=True),
 }
 """The rule of every budget by its name."""
 COUNTINGS: tuple[Budget, ...] = ("strict", "paper")
