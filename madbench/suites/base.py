@@ -130,16 +130,19 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
 
     def about_profile(self, profile: P) -> dict[str, Any]:
         """The row of a profile in the list of ``madbench ls profiles``: heading to value."""
-        return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
+        return {"runs": self.runs_per_label(profile)}
+
+    def runs_per_label(self, profile: P) -> int:
+        """The number of runs of a profile per label and seed."""
+        return len(self.plan(["S"], profile, seeds=(0,)).jobs)
 
     def check_profile(self, profile: P) -> tuple[str, set[int]]:
         """Check a profile. Return a description of its runs and the distinct lengths of their inputs in tokens.
 
-        The description begins with the number that :meth:`about_profile` shows, such as ``6 runs per label``. Raises
-        ``ConfigError`` if the profile or one of its tasks is not valid.
+        Raises ``ConfigError`` if the profile or one of its tasks is not valid.
         """
-        jobs = self.plan(["S"], profile, seeds=(0,)).jobs
-        return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}
+        lengths = {self.size(job).seq_len for job in self.plan(["S"], profile, seeds=(0,)).jobs}
+        return f"{self.runs_per_label(profile)} runs per label", lengths
 
     # Training
 

@@ -319,14 +319,14 @@ class TokenSuite(Suite[TokenProfile, TokenJob]):
         name, changes = self.nearest(without_rates)
         return self.settings_under(without_rates, name, [each for each in changes if not is_rate_change(each)])
 
-    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:
+    def runs_per_label(self, profile: TokenProfile) -> int:
         tasks = self.usual_tasks()
-        return {"runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)}
+        return sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)
 
     def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:
         usual = self.usual_tasks()
         for task in dict.fromkeys((*usual, *profile.tasks)):
             profile.settings(task), profile.trainings(task, "float32")
-        settings = [(task, setting) for task in usual for setting in profile.settings(task)]
-        runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
-        return f"{len(settings)} settings, {runs} runs per label", {setting["seq_len"] for _, setting in settings}
+        settings = [setting for task in usual for setting in profile.settings(task)]
+        words = f"{len(settings)} settings, {self.runs_per_label(profile)} runs per label"
+        return words, {setting["seq_len"] for setting in settings}

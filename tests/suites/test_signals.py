@@ -10,7 +10,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.models.signals import SignalModel
 from madbench.suites import job_from_dict, size_of
 from madbench.suites.epoch_trial import EpochTrial
-from madbench.suites.signals.suite import SIGNALS, TASKS, SignalProfile
+from madbench.suites.signals.suite import SIGNALS, TASKS, SignalProfile, SignalSuite
 from madbench.suites.signals.trial import SignalTrial
 from madbench.suites.token_trial import TokenTrial
 from madbench.tasks.base import SPLITS
@@ -142,3 +142,12 @@ def test_suites_with_epochs_share_the_code_that_draws_batches():
     for trial in (SignalTrial, TokenTrial):
         assert issubclass(trial, EpochTrial)
         assert not {"micro_batches", "has_row", "mixers", "_examples"} & vars(trial).keys()
+
+
+def test_a_suite_may_describe_a_profile_without_its_number_of_runs():
+    class DescribedSuite(SignalSuite):
+        def check_profile(self, profile):
+            return "images and series", {64}
+
+    profile = SIGNALS.Profile.load(SIGNALS.default)
+    assert DescribedSuite().about_profile(profile) == SIGNALS.about_profile(profile) == {"runs": len(SIGNALS.tasks())}

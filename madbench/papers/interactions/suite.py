@@ -458,8 +458,12 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
             "series": "The forecast of every step of a series from earlier steps.",
         }[task]
 
+    def runs_per_label(self, profile: InteractionProfile) -> int:
+        """The number of runs of a profile per seed. Each task has labels of its own, which are all counted."""
+        return len(self.jobs((), profile))
+
     def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
-        return f"{len(self.jobs((), profile))} runs per seed", set()
+        return f"{self.runs_per_label(profile)} runs per seed", set()
 
 
 ELSEWHERE = "_elsewhere"

@@ -238,9 +238,12 @@ class SignalSuite(Suite[SignalProfile, SignalJob]):
 
         return KINDS[task].description
 
+    def runs_per_label(self, profile: SignalProfile) -> int:
+        return len(TASKS)
+
     def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}
-        return f"{len(TASKS)} runs per label", lengths
+        return f"{self.runs_per_label(profile)} runs per label", lengths
 
 
 SUITE = SIGNALS = SignalSuite()
