@@ -116,7 +116,7 @@ class ItemResult:
 class Measure(abc.ABC):
     """The base class of measures, which plan the runs of an item and decide the item from their results.
 
-    A measure is made without arguments. The defaults are those of a measure that needs no weights of trained models.
+    A measure is made without arguments.
     """
 
     @property
@@ -125,8 +125,11 @@ class Measure(abc.ABC):
         return ()
 
     def keeps_weights(self, request: Request) -> bool:
-        """True if the item measures trained models, so that their weights must be kept."""
-        return False
+        """True if the item measures trained models, so that their weights must be kept.
+
+        By default, True if the item has a :meth:`quantity`.
+        """
+        return self.quantity(request) is not None
 
     def introduction(self, request: Request) -> Sequence[str]:
         """Lines that are printed above the result. By default the item's rule."""

@@ -160,7 +160,7 @@ class _Making:
         self.request, self.choices, self.shape, self.print_options = request, choices, shape, print_options
         self.measure = measure_of(request.item)
         self.planned_work = self.measure.plan(request)
-        self.keeps_weights = self.measure.keeps_weights(request) and not choices.dry_run
+        self.keeps_weights = not choices.dry_run and self.measure.keeps_weights(request)  # which may import torch
         self.training = choices.training(self.keeps_weights)
 
     def run(self) -> None:

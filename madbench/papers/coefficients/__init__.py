@@ -93,8 +93,6 @@ class Principle:
     """The studies by profile."""
     limits: str = ""
     """A note on labels that cannot differ, and on differences from the experiment of the paper."""
-    keeps_weights: bool = False
-    """True if trained models are measured, so that their weights must be kept."""
 
     @property
     def heading(self) -> str:

@@ -43,9 +43,6 @@ class PrincipleMeasure(Measure):
 
         return [label for label, _, _ in FORMS.values()]
 
-    def keeps_weights(self, request: Request) -> bool:
-        return principle_of(request).keeps_weights
-
     def quantity(self, request: Request) -> MeasuredQuantity | None:
         decision_method = principle_of(request).decision_method
         if decision_method == "rank":
@@ -117,9 +114,6 @@ class PrincipleMeasure(Measure):
 
 class LengthsMeasure(PlainMeasure):
     """A measure that trains the two kernels of Figure 9 at two sequence lengths, and counts suppressed coefficients."""
-
-    def keeps_weights(self, request: Request) -> bool:
-        return True
 
     def quantity(self, request: Request) -> MeasuredQuantity:
         from madbench.papers.coefficients.suppression import SUPPRESSED

@@ -87,7 +87,6 @@ PRINCIPLES = (
         "The maps of Figure 2 are only in its picture: exp and id are certain, elu and sigmoid are ours. With a sum,"
         " uniform weights are below 0.001 only from T = 1,000 on. Quick: principle2 has only selective copying at"
         " T = 32. figure2, figure6 and figure7 have the other tasks.",
-        keeps_weights=True,
     ),
     Principle(
         "2.1", "kernels and coefficients near zero",
@@ -99,7 +98,6 @@ PRINCIPLES = (
         "krelu does reach exact zeros, which contradicts Corollary 2.1. Of the pointwise maps of Figure 2 only exp is"
         " compared in its share near zero. The others are rows of principle 2. Quick: principle2.1 has only selective"
         " copying at T = 32. figure8 has fuzzy recall too.",
-        keeps_weights=True,
     ),
     Principle(
         "2.2", "suppressed states of a kernel",
@@ -111,7 +109,6 @@ PRINCIPLES = (
         "The bound is about independent states. Repeated tokens have equal states, and one query suppresses all of"
         " them, so the table has the rank of the suppressed states too. figure9_lengths tests that there are more at a"
         " longer length. Quick: principle2.2 has only selective copying at T = 32. figure9 has fuzzy recall too.",
-        keeps_weights=True,
     ),
     Principle(
         "3", "positions from a constant gate",

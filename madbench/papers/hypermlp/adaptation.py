@@ -172,9 +172,6 @@ def _measure(weights: Path) -> Values:
 class AdaptationMeasure(PlainMeasure):
     """A measure that trains models of the image task, then adapters of both sides, and compares their accuracies."""
 
-    def keeps_weights(self, request: Request) -> bool:
-        return True
-
     def quantity(self, request: Request) -> MeasuredQuantity:
         return ADAPTED
 

@@ -51,9 +51,6 @@ class LearnedMixing(TableMeasure):
     the first seed are plotted.
     """
 
-    def keeps_weights(self, request: Request) -> bool:
-        return True
-
     def quantity(self, request: Request) -> MeasuredQuantity:
         return KERNELS
 
