@@ -10,7 +10,7 @@ from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import no_effect
 from madbench.papers.claim_family import judge_claims
-from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of, require_results, row_of
+from madbench.papers.making import ItemResult, Measure, Request, grid_of, require_results, row_of
 from madbench.papers.table_measure import beside_published
 from madbench.rows import Grid
 from madbench.tasks import task_names
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 
-class ClaimedRows(PlainMeasure):
+class ClaimedRows(Measure):
     """A measure that trains all rows of an item's claims, and tests the claims together.
 
     The claims are in the file ``ID.yaml`` in the folder of the paper, where ID is the item's id.

@@ -158,7 +158,7 @@ def require_results(results: Results | None) -> Results:
 
 
 class PlainMeasure(Measure):
-    """A base class of measures that train nothing, unless they override :meth:`plan`."""
+    """The base class of measures that train nothing."""
 
     def plan(self, request: Request) -> Grid | Experiment | None:
         refuse_choices(request, request.item.id)

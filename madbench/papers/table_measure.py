@@ -14,7 +14,7 @@ from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
-from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of, item_figures, require_results, row_of
+from madbench.papers.making import ItemResult, Measure, Request, grid_of, item_figures, require_results, row_of
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
 from madbench.text.options import CorpusOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 
-class TableMeasure(PlainMeasure):
+class TableMeasure(Measure):
     """The default measure: it trains an item's labels, shows our and the published numbers, and tests its claims."""
 
     def plan(self, request: Request) -> Grid:

@@ -15,7 +15,6 @@ from madbench.papers.making import (
     DrawnFigure,
     ItemResult,
     Measure,
-    PlainMeasure,
     Request,
     grid_of,
     refuse_choices,
@@ -112,7 +111,7 @@ class PrincipleMeasure(Measure):
         return ItemResult(listings, decision.verdicts, content, [figure], decision.remarks)
 
 
-class LengthsMeasure(PlainMeasure):
+class LengthsMeasure(Measure):
     """A measure that trains the two kernels of Figure 9 at two sequence lengths, and counts suppressed coefficients."""
 
     def quantity(self, request: Request) -> MeasuredQuantity:

@@ -24,7 +24,7 @@ from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
-from madbench.papers.making import ItemResult, PlainMeasure, Request, grid_of_one_task, require_results
+from madbench.papers.making import ItemResult, Measure, Request, grid_of_one_task, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.rows import Grid
 from madbench.store.runs import Store
@@ -169,7 +169,7 @@ def _measure(weights: Path) -> Values:
     return values, {"adapted": [asdict(row) for row in rows]}
 
 
-class AdaptationMeasure(PlainMeasure):
+class AdaptationMeasure(Measure):
     """A measure that trains models of the image task, then adapters of both sides, and compares their accuracies."""
 
     def quantity(self, request: Request) -> MeasuredQuantity:
