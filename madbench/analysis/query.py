@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from madbench.analysis.choice import Choice
 from madbench.analysis.versions import Versions
-from madbench.config import Override, convert
+from madbench.config import Override
 from madbench.errors import ConfigError, LabelError, no_effect
-from madbench.jobs import Budget, Fidelity, Job
+from madbench.jobs import Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.store.columns import IndexEntry
 from madbench.store.index import Track
@@ -48,8 +48,6 @@ class Query(Choice):
     def __post_init__(self) -> None:
         requested_tasks, names = self.requested_tasks, self.suite_names
         is_alone = requested_tasks is not None and len(requested_tasks) == 1
-        convert(self.fidelity, Fidelity, "fidelity")
-        convert(self.budget, Budget | None, "budget")
         choices = [f"--corpus {self.corpus}"] if self.corpus else []
         if is_alone:  # of several suites, one follows the protocol and the others these choices
             values = {name: getattr(self, name) for name in ("profile", "fidelity", "budget")}

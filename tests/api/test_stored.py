@@ -246,15 +246,18 @@ def test_an_unknown_argument_suggests_the_nearest():
 
 
 def test_functions_on_stored_runs_refuse_wrong_arguments(stored_arguments):
-    for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
+    shows = (madbench.table, madbench.attribute, madbench.audit, madbench.findings)
+    for show in (*shows, partial(madbench.compare, ["S", "S-c"]), partial(madbench.plot, "scores")):
         name = getattr(show, "func", show).__name__
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
             show(profil="quick", **stored_arguments)
     with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'track'"):
         madbench.plot("scores", track=None, **stored_arguments)
-    for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
-        with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
-            madbench.table(**{**stored_arguments, name: value})
+        for choice, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
+            with pytest.raises(ConfigError, match=f"{choice}: '{value}' is not allowed; did you mean '{nearest}'"):
+                show(**{**stored_arguments, choice: value})
+        with pytest.raises(ConfigError, match="fidelity: .*; expected one of: corrected, published"):
+            show(**{**stored_arguments, "fidelity": "xx"})
     with pytest.raises(ConfigError, match="width: 'singel' is not allowed; did you mean 'single'"):
         madbench.plot("scores", width="singel", **stored_arguments)
     with pytest.raises(ConfigError, match="two labels or more"):

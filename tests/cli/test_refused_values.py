@@ -71,6 +71,15 @@ def test_repeated_options_with_one_value_are_refused(words, problem, main):
     assert ended.code == 2 and ended.stderr == f"{problem}\n"
 
 
+@pytest.mark.parametrize("words", [["table"], ["compare", "S", "R"], ["plot", "scores"], ["findings"], ["attribute"]])
+def test_an_unknown_fidelity_or_budget_is_refused_with_the_choices(words, main):
+    budgets = "strict, parameters, paper, flops, state, compute"
+    for option, choices in (("--fidelity", "corrected, published"), ("--budget", budgets)):
+        ended = main(*words, option, "xx")
+        assert ended.code == 2
+        assert ended.stderr == f"{option} 'xx': there is no such choice; expected one of: {choices}\n"
+
+
 @pytest.mark.slow
 def test_list_options_can_be_repeated(main):
     ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "-f", "json")
