@@ -191,7 +191,7 @@ class Registry(Generic[T]):
 
 def entry_point_name(noun: str, name: str, value: str) -> str:
     """The words for an entry point in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
-    return f"{noun} {short_repr(name)} ({value})"
+    return f"{noun} {name!r:.100} ({value})"
 
 
 def resolve(value: str) -> Any:

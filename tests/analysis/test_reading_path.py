@@ -18,7 +18,7 @@ from madbench.store.runs import Store
 
 PACKAGE = Path(madbench.__file__).parent
 MEASURED = PACKAGE.parent / "results" / "measured"
-MOST_FILES = 36
+MOST_FILES = 34
 """The largest number of files whose functions run. Lower it if possible: reading should plan nothing."""
 MOST_CLIMBS = 5
 """Pairs of files with a call back up (:func:`climbs`). A number to lower.
