@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -35,7 +35,6 @@ def power_table(
     scores: pd.DataFrame,
     claims: Mapping[str, Sequence[Claim]],
     protocol: Sequence[str] = (),
-    tracked: Callable[[list[Any]], Iterable[Any]] = iter,
     true_gain: float | None = None,
 ) -> Listing:
     """The table of the number of seeds that claims need. Claims without a stored pair of labels are left out.
@@ -55,7 +54,6 @@ def power_table(
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
         claims: the claims of each paper, by its name. The level is divided by the number of tests of the paper.
         protocol: sentences about the protocols, which begin the notes.
-        tracked: wraps the list of tests in an iterator, for example with a progress bar.
         true_gain: the true gain for which power is computed. If None, :func:`default_gain`.
     """
     samples = samples_of(scores)
@@ -68,9 +66,10 @@ def power_table(
     ]
     counts = Counter(paper for paper, *_ in tests)
     lines, json_rows = [], []
-    for paper, claim, quantity, test in tracked(tests):
+    for paper, claim, quantity, test in tests:
         level = LEVEL / counts[paper]
         name, smallest = test.smallest
+        assert smallest is not None  # the test has gains
         terms = {
             key: [(w, samples[quantity][x]) for w, x in weighted_labels]
             for key, weighted_labels in claim.gains(test.cases, quantity).items()
@@ -81,7 +80,7 @@ def power_table(
             seeds, probability = seeds_needed(terms[name], smallest.estimate - test.threshold, level)
         numbers = [signed_text(smallest.estimate, quantity), signed_text(test.threshold, quantity), str(smallest.n)]
         line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
-        json_row = {"paper": paper} if paper else {}
+        json_row: dict[str, Any] = {"paper": paper} if paper else {}
         json_row |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
         json_row |= {"threshold": test.threshold, "n": smallest.n, "seeds": seeds, "probability": probability}
         assumed_gain = default_gain(claim, quantity, test) if true_gain is None else true_gain

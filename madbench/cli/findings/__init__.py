@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import shlex
 from collections.abc import Container, Mapping, Sequence
@@ -17,7 +16,7 @@ from madbench.cli.findings.registrations import print_registered
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import print_text_table, track_progress
+from madbench.cli.shared.printing import print_text_table
 from madbench.config.options import EVERY_VERB, option, split_list
 from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.experiment.commands import option_words, protocol_words
@@ -323,11 +322,5 @@ def print_power(
         paper: [claim for claim in claims_of_paper if claim.name in (requested_claims or claim_names)]
         for paper, claims_of_paper in papers.items()
     }
-    table = power_table(
-        stored_results.scores,
-        chosen_claims,
-        stored_results.sentences(),
-        functools.partial(track_progress, description="simulating"),
-        true_gain,
-    )
+    table = power_table(stored_results.scores, chosen_claims, stored_results.sentences(), true_gain)
     print_text_table(table, print_options)
