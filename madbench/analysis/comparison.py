@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.captions import TEST_NOTE
 from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import (
     LEAST_SEEDS,
@@ -162,7 +161,7 @@ def comparison_table(
     test_count = sum(bool(row.difference.test) for row in rows)
     notes = (
         "Each seed is one observation: the settings of a task are averaged per seed. "
-        f"{direction_text(row.quantity for row in rows)}Solved: seeds that solve the task, label:baseline. {TEST_NOTE}"
+        f"{direction_text(row.quantity for row in rows)}Solved: seeds that solve the task, label:baseline. {_TEST_NOTE}"
         f" p: two-sided, Holm-corrected for {test_count} {'test' if test_count == 1 else 'tests'}; significant if at"
         f" most {LEVEL}. A test needs at least {LEAST_SEEDS} seeds of both labels."
     )
@@ -178,6 +177,11 @@ def comparison_table(
         "tab:comparison",
     )
 
+
+_TEST_NOTE = (
+    "Test: Student's t. A variance of few seeds is increased, because few seeds can hide a larger spread, or a label"
+    " that solves a task in some seeds only. The test is the same for every profile and column."
+)
 
 _MARGIN_NOTE = (
     "Within margin: two one-sided tests with the same variances. Equivalent: the difference is above minus the margin"

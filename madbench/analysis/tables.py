@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.baselines import BASELINES, Baseline, baseline_values
-from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
@@ -19,6 +18,7 @@ from madbench.analysis.scores import Results, budget_ratios, scores_of_rows
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
 from madbench.labels.names import row_display_name
+from madbench.rows import Row
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome
@@ -269,8 +269,27 @@ def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     what = f"{of_what}, in {mean_column.difference.partition(' of ')[0]}"
 
     def describe() -> str:
-        return " ".join([table.describe(), *about_baseline([row.row for row in rows], what)])
+        return " ".join([table.describe(), *_about_baseline([row.row for row in rows], what)])
 
     compared_column = mean_column if len(rows) > 1 else None
     differences = differences_from(scores, rows[0].name)
     return replace(table, describe=describe, baseline=rows[0].name, compared=compared_column, differences=differences)
+
+
+def _about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
+    """Sentences for the notes of a grid's table, on the baseline and on the column "vs baseline".
+
+    The baseline is the first of ``rows``. ``of_what`` names the quantity and the unit of the column, such as ``the mean
+    over the tasks, in percentage points``.
+    """
+    baseline, keys = rows[0], [change.key for row in rows for change in row.changes]
+    unnamed_changes = [str(change) for change in baseline.changes if change not in baseline.named_changes]
+    sentences = {
+        f"Baseline: {row_display_name(baseline.name)}, the first row.": True,
+        f"Settings that a row does not name: {', '.join(unnamed_changes)}.": unnamed_changes,
+        "The sizes given are the baseline's.": any(key.startswith("model.") for key in keys),
+        f"Vs baseline: {of_what}, minus that of the baseline, with a 95% interval over seeds. In brackets: none.": rows[
+            1:
+        ],
+    }
+    return [text for text, is_shown in sentences.items() if is_shown]
