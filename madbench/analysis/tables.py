@@ -38,11 +38,6 @@ class TableOptions:
 
     None stands for the default thresholds of each suite.
     """
-    is_brief: bool | None = None
-    """True to show only the main results, the steps to thresholds and the budget of each suite.
-
-    None stands for True if there are several suites, and otherwise for False.
-    """
     has_baseline: bool = False
     """True to compare all rows with the first row."""
     shows_published: bool = False
@@ -107,16 +102,15 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
 def result_table(results: Results, options: TableOptions = TableOptions()) -> ResultTable | None:
     """One table of all suites that have a result, with their columns side by side. None if no suite has a result.
 
-    The rows of ``results`` belong to one protocol per suite, or are the rows of a grid.
+    The rows of ``results`` belong to one protocol per suite, or are the rows of a grid. With several suites, the table
+    has only the main results, the steps to thresholds and the budget of each suite.
 
     Raises ``ConfigError`` if rows of one suite follow different protocols and ``options.has_baseline`` is False, if
     ``options.thresholds`` has an invalid or repeated threshold, or if thresholds are given and no suite of the table
     counts steps to a loss.
     """
     suites, thresholds = results.suites_with_result, options.thresholds
-    if options.is_brief is None:
-        options = replace(options, is_brief=len(suites) > 1)
-    tables = [_suite_results(results, suite, options) for suite in suites]
+    tables = [_suite_results(results, suite, options, is_brief=len(suites) > 1) for suite in suites]
     if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if options.has_baseline:
@@ -131,10 +125,11 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
     return [table for table in tables if table is not None]
 
 
-def _suite_results(results: Results, suite: Suite, options: TableOptions) -> ResultTable:
+def _suite_results(results: Results, suite: Suite, options: TableOptions, is_brief: bool) -> ResultTable:
     """The table of one suite, without differences from a baseline.
 
-    If rows follow different protocols, each protocol is scored separately. Raises ``ConfigError`` if they do and
+    If ``is_brief``, the columns are only the main results, the steps to thresholds and the budget. If rows follow
+    different protocols, each protocol is scored separately. Raises ``ConfigError`` if they do and
     ``options.has_baseline`` is False, and for a threshold that is given twice.
     """
     by_row: dict[str, list[JobOutcome]] = {}
@@ -162,7 +157,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions) -> Res
     frames = {key: scores_of_rows(scoring, outcomes, thresholds) for key, outcomes in groups.items()}
     of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
-    if options.is_brief:
+    if is_brief:
         columns = [column for column in columns if column.is_attributed or column.is_steps]
     first = next(iter(groups))
     protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]

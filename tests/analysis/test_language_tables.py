@@ -340,9 +340,3 @@ def test_a_label_that_never_reaches_a_threshold_is_not_marked(language_run, lang
     table = language_table(runs, thresholds=[2.5])
     marks = {record["label"]: record["mark"] for record in table.json_rows() if record["task"] == "steps_to_2.5"}
     assert marks["R"] == "" and rows(table)["R"]["to 2.5"] == ""
-
-
-def test_a_brief_table_has_the_columns_of_the_papers_table(language_run, language_table):
-    table = language_table([language_run("S", [2.0]), language_run("R", [2.1])], thresholds=[2.5], is_brief=True)
-    assert table.text_rows()[0] == ["Label", "L5", "to 2.5", "Budget", "n"]
-    assert "Val" not in table.notes and "Trained on a slide rule." in table.notes

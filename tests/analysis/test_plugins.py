@@ -43,7 +43,7 @@ def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
         "S",
         "lin:elu",
     ]
-    rows = result_table(results, TableOptions(is_brief=True)).text_rows()[1]
+    rows = result_table(results).text_rows()[1]
     assert [row[0] for row in rows if row[0] != "  published"] == results.labels
     assert all(row[1].startswith("55.0 ±") for row in rows if row[0] != "  published")
 
