@@ -12,12 +12,11 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperOption
 
+from madbench.cli.shared.completion import completion_of
 from madbench.config.options import EVERY_VERB, Parameter, declared_parameter, option
 from madbench.labels import trust
 from madbench.labels.names import names_from_words, use_names
 from madbench.labels.sets import names_of
-
-CompletionOf = Callable[[str], Callable[..., Any] | None]
 
 
 def output_option(help: str, **settings: Any) -> Parameter:
@@ -29,16 +28,16 @@ VERBS_THAT_TRAIN = ("run", "sweep", "train")
 """The verbs that may import code of labels in files of labels that the user names."""
 
 
-def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda words: None) -> Callable[..., None]:
+def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
     """Turn the function of a verb into a command for typer.
 
     An argument of ``verb`` whose type is a dataclass becomes one option per field. A field that is a dataclass itself
     stands for its own fields. A field without a :class:`Parameter` keeps its default, except a field ``given``: it gets
     the names of the fields whose options the user gave.
 
-    ``completion_of`` returns the completion function for :attr:`Parameter.completes`. The user typed the labels among
-    the words of the command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command
-    shows each label as it was typed, or by the name that its set or ``--rename`` gives.
+    The user typed the labels among the words of the command, so the code of these labels may be imported
+    (:mod:`madbench.labels.trust`). The command shows each label as it was typed, or by the name that its set or
+    ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
@@ -69,7 +68,7 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
         else:
             members = [parameter.replace(annotation=hints[parameter.name])]
         parameters += [member.replace(kind=parameter.kind) for member in members]
-    parameters = [_of_verb(member, verb.__name__, completion_of) for member in parameters]
+    parameters = [_of_verb(member, verb.__name__) for member in parameters]
     if context_name is None:
         parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     if any(details.hidden for member in parameters for details in get_args(member.annotation)[1:2]):
@@ -150,7 +149,7 @@ def _takes_labels(hint: Any) -> bool:
     return details is not None and ("LABEL" in details.completes or details.completes.startswith("[PAPER"))
 
 
-def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionOf) -> inspect.Parameter:
+def _of_verb(parameter: inspect.Parameter, verb: str) -> inspect.Parameter:
     """Replace the annotation of ``parameter`` by one that typer reads, if it declares an option or argument.
 
     ``verb`` decides if the option is hidden in ``--help``.

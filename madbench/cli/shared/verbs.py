@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from madbench.cli.shared.completion import completion_of
 from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
 from madbench.cli.shared.parameters import every_option, with_groups
 from madbench.config import short_repr
@@ -150,7 +149,7 @@ def _command(package: str, verb: str) -> Any:
     name = _module(verb)
     function = pkgutil.resolve_name(f"{package}.{name}:{name}")
     single_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single_app.command(verb, cls=Verb)(with_groups(function, completion_of))
+    single_app.command(verb, cls=Verb)(with_groups(function))
     return typer.main.get_command(single_app)
 
 
