@@ -38,7 +38,6 @@ from madbench.labels.registry import (
     family_identity,
     family_name,
     family_of,
-    fault_of_name,
     loadable_families,
     loaded_families,
     mixer_names,
@@ -48,7 +47,7 @@ from madbench.labels.sets import LabelSet, available_sets, expand
 __all__ = [
     "REGISTRY", "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
     "contrast_order", "differing_factors", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
-    "factors_of_text", "families", "family_identity", "family_name", "family_of", "fault_of_name", "is_of_package",
+    "factors_of_text", "families", "family_identity", "family_name", "family_of", "is_of_package",
     "is_shown_as_stored", "label_code", "label_identity", "levels", "loadable_families", "loaded_families",
     "missing_package", "mixer_names", "own_modules", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

@@ -54,7 +54,7 @@ class Registry(Generic[T]):
             texts: the members that, if an extension has them, must be texts of one line. Tables show these.
         """
         self.group, self.noun, self.error, self._texts = group, noun, error, texts
-        self._fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in
+        self.fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in
         self.cache_clear()
 
     def cache_clear(self) -> None:
@@ -178,7 +178,7 @@ class Registry(Generic[T]):
         for point in sorted(_entry_points(self.group), key=lambda point: (point.name, point.value)):
             where, other = entry_point_name(self.noun, point.name, point.value), points.get(point.name)
             built_in_value = self.built_in.get(point.name, point.value)
-            if problem := self._fault_of_name(point.name):
+            if problem := self.fault_of_name(point.name):
                 refused[point.name] = f"{where}: {problem}"
             elif built_in_value != point.value:
                 refused[point.name] = f"{where}: {built_in_value} has this name already; the package has to be mended"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.cli.shared.packages import EVERY_KIND
+from madbench.cli.shared.packages import KINDS
 from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.mixers.checks import run_checks
@@ -45,7 +45,7 @@ def test_a_package_adds_checks_to_labels_of_another_family(outside):
     before = [check.name for check in checks_of(parse("S-p"))]
     outside(own="theorems")
     assert [check.name for check in checks_of(parse("S-p"))] == [*before, "theirs"]
-    assert not [*package_checks("R")] and not EVERY_KIND["checks"].broken()
+    assert not [*package_checks("R")] and not KINDS["checks"].broken()
     (outcome,) = run_checks("S-p", package_checks, ["theirs"])
     assert outcome.verdict == "pass" and outcome.residual == 0.5
 
@@ -53,7 +53,7 @@ def test_a_package_adds_checks_to_labels_of_another_family(outside):
 def test_a_package_whose_checks_cannot_be_loaded_adds_none_and_is_listed(outside):
     outside(own="theorems", absent="nothing", constant="number", coefficients="theorems")
     assert [check.name for check in package_checks("S-p")] == ["theirs"]
-    broken = EVERY_KIND["checks"].broken()
+    broken = KINDS["checks"].broken()
     assert broken.keys() == {"absent", "constant", "coefficients"}
     assert "has no attribute 'nothing'" in broken["absent"] and "cannot be called" in broken["constant"]
     assert "has this name already" in broken["coefficients"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.cli.shared.packages import EVERY_KIND
+from madbench.cli.shared.packages import KINDS
 from madbench.errors import MadbenchError
 from madbench.plugins.registry import Registry, entry_point_name
 
@@ -20,7 +20,7 @@ ABSENT = "no_such_module_at_all:X"
 @pytest.fixture
 def registry(request, monkeypatch):
     """The registry of a kind, with entry points of another package: a broken one, and names that are refused."""
-    registry = EVERY_KIND[request.param].registry
+    registry = KINDS[request.param].registry
     taken = next(iter(registry.built_in), None)
     points = [("gone", ABSENT), ("dotted.name", ABSENT), ("twice", "a:X"), ("twice", "b:X")]
     points += [(taken, ABSENT)] if taken else []
@@ -32,12 +32,12 @@ def registry(request, monkeypatch):
 
 
 def test_every_kind_has_a_registry_and_a_group_of_its_own():
-    registries = [kind.registry for kind in EVERY_KIND.values()]
-    assert [registry.noun for registry in registries] == list(EVERY_KIND)
-    assert len({registry.group for registry in registries}) == len(EVERY_KIND)
+    registries = [kind.registry for kind in KINDS.values()]
+    assert [registry.noun for registry in registries] == list(KINDS)
+    assert len({registry.group for registry in registries}) == len(KINDS)
 
 
-@pytest.mark.parametrize("registry", EVERY_KIND, indirect=True)
+@pytest.mark.parametrize("registry", KINDS, indirect=True)
 def test_loading_a_broken_extension_is_an_error_with_the_reason(registry):
     assert registry.names == (*registry.built_in, "gone")
     assert registry.built_in.keys().isdisjoint(registry.points)
@@ -48,7 +48,7 @@ def test_loading_a_broken_extension_is_an_error_with_the_reason(registry):
     assert registry.code("unknown") is None
 
 
-@pytest.mark.parametrize("registry", EVERY_KIND, indirect=True)
+@pytest.mark.parametrize("registry", KINDS, indirect=True)
 def test_refused_extension_names_have_a_reason(registry):
     assert {"dotted.name", "twice"} <= registry.refused.keys()
     assert registry.refused["twice"].endswith("a:X has this name already; uninstall one of the packages")

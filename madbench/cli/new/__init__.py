@@ -168,7 +168,7 @@ def _identifier(kind: str, name: str) -> str:
         raise ConfigError(
             f"{where}: expected at most {MOST_LETTERS} lower-case letters, digits, - and _, a letter first{hint}"
         )
-    if fault := KINDS[kind].fault_of_name(snake):
+    if fault := KINDS[kind].registry.fault_of_name(snake):
         raise ConfigError(f"{where}: {fault}")
     taken_names = {*KINDS[kind].names(), *KINDS[kind].broken()}
     if snake in taken_names:

@@ -1,7 +1,4 @@
-"""The kinds of extensions that packages can add.
-
-Each kind has a registry, and functions about broken extensions and names.
-"""
+"""The kinds of extensions that packages can add."""
 
 from __future__ import annotations
 
@@ -25,28 +22,13 @@ class Kind:
     """Returns the extensions that cannot be used: name to reason. An example is a task whose file is invalid."""
     names: Callable[[], Iterable[str]]
     """Returns all names that are taken by an extension of this kind, in madbench or in a package."""
-    fault_of_name: Callable[[str], str]
-    """Returns the reason why an extension cannot have a name. Empty if the name is valid."""
 
 
 KINDS = {
-    "family": Kind(labels.REGISTRY, labels.broken_families, labels.families, labels.fault_of_name),
-    "task": Kind(tasks.REGISTRY, tasks.broken_tasks, suites.task_suites, tasks.fault_of_name),
-    "suite": Kind(suites.REGISTRY, suites.broken_suites, suites.suites, suites.fault_of_name),
-    "paper": Kind(
-        paper_folders.REGISTRY,
-        lambda: papers.loaded_papers()[1],
-        lambda: paper_folders.REGISTRY.names,
-        paper_folders.fault_of_name,
-    ),
-    "module": Kind(sources.REGISTRY, sources.broken_modules, sources.names, sources.fault_of_name),
-}
-"""The kinds that ``madbench new`` writes."""
-EVERY_KIND = KINDS | {
-    "checks": Kind(
-        package_checks.REGISTRY,
-        package_checks.REGISTRY.broken,
-        lambda: package_checks.REGISTRY.names,
-        package_checks.fault_of_name,
-    )
+    "family": Kind(labels.REGISTRY, labels.broken_families, labels.families),
+    "task": Kind(tasks.REGISTRY, tasks.broken_tasks, suites.task_suites),
+    "suite": Kind(suites.REGISTRY, suites.broken_suites, suites.suites),
+    "paper": Kind(paper_folders.REGISTRY, lambda: papers.loaded_papers()[1], lambda: paper_folders.REGISTRY.names),
+    "module": Kind(sources.REGISTRY, sources.broken_modules, sources.names),
+    "checks": Kind(package_checks.REGISTRY, package_checks.REGISTRY.broken, lambda: package_checks.REGISTRY.names),
 }

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 import madbench
-from madbench.cli.shared.packages import EVERY_KIND
+from madbench.cli.shared.packages import KINDS
 from madbench.cli.shared.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
 from madbench.extras import install_command
@@ -110,7 +110,7 @@ def _installed_version(requirement: Requirement) -> dict[str, Any]:
 def _plugins() -> list[dict[str, Any]]:
     """One row per extension of an installed package: kind, name, package, and the reason if it does not work."""
     rows = []
-    for noun, kind in EVERY_KIND.items():
+    for noun, kind in KINDS.items():
         points, broken = kind.registry.points, kind.broken()
         for name in sorted({*points, *broken}):
             package = getattr(points.get(name), "dist", None)
