@@ -35,7 +35,6 @@ from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
 from madbench.files import make_printable
 from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
-from madbench.jobs import Precision
 from madbench.labels import expand, texts_of
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
@@ -96,7 +95,6 @@ def run_language_model(
     labels: str | Sequence[str],
     *,
     profile: Path | str = "tiny",
-    precision: Precision | None = None,
     force: bool = False,
     rename: Mapping[str, str] | None = None,
     **arguments: Unpack[LanguageArguments],
@@ -105,8 +103,6 @@ def run_language_model(
 
     Args:
         profile: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
-        precision: The precision of matrix products if the profile's precision is ``auto``. By default it depends on the
-            device.
 
     Returns:
         One row per label, seed and logged step, with the training loss and the number of tokens so far. Rows of
@@ -114,7 +110,7 @@ def run_language_model(
     """
     check_is_not_imported()
     grid = _grid(labels, {**arguments, "profile": profile, "tasks": LANGUAGE_TASK})
-    _, results = _train(grid, arguments, Policy(redo=force), precision)
+    _, results = _train(grid, arguments, Policy(redo=force))
     suite = suite_of_task(LANGUAGE_TASK)
     return scoring_of(suite).curves(results.runs(suite))
 
@@ -187,9 +183,7 @@ def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
     return ExperimentOptions(data=CorpusOptions(**corpus), **field_values(ExperimentOptions, arguments))
 
 
-def _train(
-    grid: Grid, arguments: Mapping[str, Any], policy: Policy, precision: Precision | None = None
-) -> tuple[Experiment, Results]:
+def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Experiment, Results]:
     """Train the jobs of a grid. Return its plan and its results. Raises ``TrainingError`` if some of the jobs failed.
 
     ``arguments`` may have the options of :data:`EXECUTION`; ``policy`` has those of the function itself. During
@@ -204,7 +198,7 @@ def _train(
     options, device = machines.resolve(options, arguments.get("device", SharedOptions.device))
     planning = _experiment_options({**arguments, "device": device})
     trackers, naming = tracking.names, tracking.naming()
-    experiment = prepare(grid, replace(planning, precision=precision, is_remote=options.executor is not None))
+    experiment = prepare(grid, replace(planning, is_remote=options.executor is not None))
     console = Console(stderr=True)
     for note in experiment.notes_on_options(options, policy):
         console.print(note)

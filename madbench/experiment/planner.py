@@ -29,7 +29,7 @@ from madbench.experiment.notes import (
     notes_on_schedules,
 )
 from madbench.grid import prefix_errors
-from madbench.jobs import Budget, Fidelity, Precision
+from madbench.jobs import Budget, Fidelity
 from madbench.rows import Grid, SuiteRow
 from madbench.store.edited_code import notes_on_earlier_code
 from madbench.suites import Suite, suites
@@ -44,7 +44,6 @@ from madbench.suites.addressing import (
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
 from madbench.suites.planning import MOST_JOBS
-from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol
 from madbench.text.options import CorpusOptions
 
@@ -62,8 +61,6 @@ class ExperimentOptions:
     """Folder of the run store and of default corpora."""
     data: CorpusOptions = CorpusOptions()
     """Corpus of the language model. By default the profile's corpus, which is prepared on first use."""
-    precision: Precision | None = None
-    """Precision for profiles whose precision is ``auto``. If None, the device decides."""
     is_remote: bool = False
     """True if ``device``, ``cpu`` or ``cuda``, is a device of an executor's machines and not of this one.
 
@@ -190,20 +187,15 @@ class _Planner:
         return planned_rows
 
     def _protocol(self, suite: Suite, overrides: Sequence[Override], name: str) -> Protocol:
+        from madbench.training.devices import resolve_precision
+
         suite_overrides = own_overrides(overrides, suite, self.leading)
         profile = suite.Profile.load(name, suite_overrides)
         tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
-        shared = (fidelity, self.grid.budget, self._precision(profile), self.options.device)
+        precision = resolve_precision(profile.precision, self.options.device, is_here=not self.options.is_remote)
+        shared = (fidelity, self.grid.budget, precision, self.options.device)
         return Protocol(suite, profile, name, suite_overrides, tasks, *shared, suite.corpus_for(profile, self))
-
-    def _precision(self, profile: Profile) -> Precision:
-        from madbench.training.devices import resolve_precision
-
-        options = self.options
-        if options.precision is not None and profile.precision == "auto":
-            return options.precision
-        return resolve_precision(profile.precision, options.device, is_here=not options.is_remote)
 
     def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
         """The names of the profiles that are trained, by suite name, for a row with these changes.

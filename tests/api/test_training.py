@@ -281,7 +281,7 @@ def test_stored_scores_are_returned_from_a_read_only_folder(tmp_path, fake_execu
 def test_language_models_give_their_curves(tmp_path, fake_executor, corpus):
     curves = madbench.run_language_model(
         ["S-p", "S"],
-        overrides=["model.d_model=16", "precision=float32"],
+        overrides=["model.d_model=16", "precision=bfloat16"],
         corpus=corpus,
         tokenizer="none:64",
         seeds=[0, 1],
@@ -292,7 +292,8 @@ def test_language_models_give_their_curves(tmp_path, fake_executor, corpus):
     )
     assert fake_executor.train["threads"] == 5
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
-    assert {job.model.d_model for job in fake_executor.jobs} == {16} and fake_executor.train["micro_batch"] == 4
+    assert {(job.model.d_model, job.precision) for job in fake_executor.jobs} == {(16, "bfloat16")}
+    assert fake_executor.train["micro_batch"] == 4
     assert curves.protocol.str.contains("profile tiny model.d_model=16").all()
 
 

@@ -168,9 +168,8 @@ def test_precision_comes_from_the_profile_or_from_the_hardware(tmp_path, monkeyp
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has_units)
     hardware = "bfloat16" if has_units else "float32"
     assert plan_experiment(tmp_path).protocol.precision == "float32"
-    assert plan_experiment(tmp_path, precision="bfloat16").protocol.precision == "float32"
     assert plan_experiment(tmp_path, set={"precision": "auto"}).protocol.precision == hardware
-    assert plan_experiment(tmp_path, set={"precision": "auto"}, precision="float32").protocol.precision == "float32"
+    assert plan_experiment(tmp_path, set={"precision": "bfloat16"}).protocol.precision == "bfloat16"
     full = plan_experiment(tmp_path, profile="full", set={})
     assert {job.training.precision for job in full.jobs} == {full.protocol.precision} == {hardware}
 

@@ -8,11 +8,10 @@ from madbench.grid import load_grid
 TINY = {"model.d_model": 16}
 
 
-def plan_experiment(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
+def plan_experiment(tmp_path, labels=("S", "R"), *, device="cpu", **keys):
     """Plan an experiment of small models without training. ``keys`` are keys of a grid, such as ``seeds``.
 
     The task is ``compression`` by default. The results are in the folder ``results`` of ``tmp_path``.
     """
     keys = {"tasks": ["compression"], "set": TINY} | keys
-    how = {"device": device, "precision": precision, "results": tmp_path / "results"}
-    return prepare(load_grid(list(labels), keys), ExperimentOptions(**how))
+    return prepare(load_grid(list(labels), keys), ExperimentOptions(device=device, results=tmp_path / "results"))
