@@ -234,20 +234,36 @@ def make_folder(folder: Path) -> None:
         sync_folder(path.parent)
 
 
-def publish_folder(temporary: Path, folder: Path) -> None:
-    """Wait until all files in ``temporary`` are on disk, and rename it to ``folder``.
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A context that yields a temporary folder, which becomes ``folder`` when the context ends.
 
-    Because of the wait, no file in ``folder`` is empty after a power cut.
+    So ``folder``, which must not exist, appears with all of its files at once. After an error nothing remains. Raises
+    ``StoreError`` for an ``OSError``, such as a full disk.
     """
-    for path in temporary.rglob("*"):
+    with explain_os_errors(folder):
+        make_folder(folder.parent)
+        temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
+        try:
+            temporary.mkdir()
+            yield temporary
+            _sync_all(temporary)
+            os.rename(temporary, folder)
+            sync_folder(folder.parent)
+        except BaseException:
+            remove(temporary)
+            raise
+
+
+def _sync_all(folder: Path) -> None:
+    """Wait until all files in ``folder`` are on the disk, so that none of them is empty after a power cut."""
+    for path in folder.rglob("*"):
         if path.is_dir():
             sync_folder(path)
         else:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-    sync_folder(temporary)
-    os.rename(temporary, folder)
-    sync_folder(folder.parent)
+    sync_folder(folder)
 
 
 def names_in(folder: Path) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import require
-from madbench.files import explain_os_errors, make_folder, publish_folder, remove
+from madbench.files import new_folder
 from madbench.jobs import Job, Record
 from madbench.models.shapes import GPTConfig
 from madbench.store.archive import without_folder
@@ -43,18 +42,11 @@ def export(
     exported.model.load_state_dict(model.state_dict())
     unused = [*range(tokenizer.vocab_size, job.setting["vocab_size"])]
     exported.generation_config = transformers.GenerationConfig(suppress_tokens=unused or None, **ids)
-    with explain_os_errors(folder):
-        make_folder(folder.parent)
-        temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
-        try:
-            exported.save_pretrained(temporary)
-            fast_tokenizer(tokenizer).save_pretrained(temporary)
-            card = model_card(folder.name, job, tokenizer, record, pads=not exported.model.rows_depend_on_length)
-            (temporary / "README.md").write_text(card, encoding="utf-8")
-            publish_folder(temporary, folder)
-        except BaseException:
-            remove(temporary)
-            raise
+    with new_folder(folder) as temporary:
+        exported.save_pretrained(temporary)
+        fast_tokenizer(tokenizer).save_pretrained(temporary)
+        card = model_card(folder.name, job, tokenizer, record, pads=not exported.model.rows_depend_on_length)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> Any:

@@ -9,13 +9,12 @@ A value that a run does not have is null. Absolute paths of the machine are cut 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import require
-from madbench.files import explain_os_errors, make_folder, publish_folder, remove
+from madbench.files import new_folder
 from madbench.store.archive import public_record
 from madbench.store.index import Track
 from madbench.store.runs import Run, Store
@@ -40,17 +39,9 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
         tables["runs"].append(run_row(run))
         tables["curves"] += ({"id": job_id, **point} for point in run.record.curve)
         tables["measurements"] += _measurement_rows(store, job_id)
-    with explain_os_errors(folder):
-        make_folder(folder.parent)
-        temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
-        try:
-            temporary.mkdir()
-            for name, rows in tables.items():
-                parquet.write_table(arrow_table(rows), temporary / f"{name}.parquet")
-            publish_folder(temporary, folder)
-        except BaseException:
-            remove(temporary)
-            raise
+    with new_folder(folder) as temporary:
+        for name, rows in tables.items():
+            parquet.write_table(arrow_table(rows), temporary / f"{name}.parquet")
 
 
 def run_row(run: Run) -> dict[str, Any]:
