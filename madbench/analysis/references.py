@@ -52,12 +52,18 @@ class Reference:
         return self.margin_share * (first - second)
 
     def headroom(self, quantity: str) -> float:
-        """The distance from the heuristic's score to 100 in the column ``quantity``, at the task sizes of the paper.
+        """The :func:`headroom` in the column ``quantity`` at the task sizes of the paper."""
+        return headroom(quantity, self.heuristics)
 
-        For an average, it is the mean distance over the tasks. NaN if a score is unknown.
-        """
-        parts = parts_of(quantity) or (quantity,)
-        return float(np.mean([100.0 - self.heuristics.get(name, math.nan) for name in parts]))
+
+def headroom(quantity: str, heuristics: Mapping[str, float]) -> float:
+    """The distance from the heuristic's score to a perfect score in the column ``quantity``. NaN if it is unknown.
+
+    For an average, it is the mean distance over the tasks. ``heuristics`` has the score of the best answer that ignores
+    the context, by task.
+    """
+    parts = parts_of(quantity) or (quantity,)
+    return float(np.mean([column(name).limits[1] - heuristics.get(name, math.nan) for name in parts]))
 
 
 def gain_sign(quantity: str) -> float:

@@ -14,7 +14,8 @@ from madbench.analysis import inference
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
 from madbench.analysis.claims import Claim
 from madbench.analysis.claims.thresholds import claim_threshold
-from madbench.analysis.quantities import column, is_average, parts_of
+from madbench.analysis.quantities import column, is_average
+from madbench.analysis.references import headroom
 from madbench.analysis.scores import columns_of
 from madbench.jobs import Job, mapping_text
 from madbench.rows import TableRows
@@ -77,7 +78,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
         **{baseline.name: {**baseline_values(baseline, table.jobs, averages=False)} for baseline in BASELINES},
         "lines": {
             claim.name: {
-                name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, _headroom(name, heuristics)))
+                name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, headroom(name, heuristics)))
                 for name in columns_by_claim[claim.name]
             }
             for claim in frozen
@@ -104,17 +105,6 @@ def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) ->
         return f"{value:.10g}" if isinstance(value, float) else str(value)
 
     return [f"{name} {text(old_values, name)}, now {text(new_values, name)}" for name in names]
-
-
-def _headroom(quantity: str, heuristics: Mapping[str, float]) -> float:
-    """The distance from the heuristic's score to a perfect score in the column ``quantity``. NaN if it is unknown.
-
-    For an average, it is the mean distance over the tasks. ``heuristics`` has the score of the best answer that ignores
-    the context, by task.
-    """
-    names = parts_of(quantity) or (quantity,)
-    headrooms = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]
-    return sum(headrooms) / len(headrooms)
 
 
 def _suite(jobs: Mapping[str, Job]) -> Suite:
