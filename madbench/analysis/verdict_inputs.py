@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from madbench.analysis import inference
@@ -17,6 +17,7 @@ from madbench.analysis.claims.thresholds import claim_threshold
 from madbench.analysis.quantities import column, is_average
 from madbench.analysis.references import headroom
 from madbench.analysis.scores import columns_of
+from madbench.config import flatten
 from madbench.jobs import Job, mapping_text
 from madbench.rows import TableRows
 from madbench.suites import columns as suite_columns
@@ -97,7 +98,7 @@ def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) ->
 
     A nested value has a dotted name. A value that only one of the results has is called ``missing`` in the other.
     """
-    old_values, new_values = dict(_flat(registered)), dict(_flat(present))
+    old_values, new_values = flatten(registered), flatten(present)
     names = [name for name in {**old_values, **new_values} if old_values.get(name) != new_values.get(name)]
 
     def text(values: Mapping[str, Any], name: str) -> str:
@@ -113,12 +114,3 @@ def _suite(jobs: Mapping[str, Job]) -> Suite:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) for every value of nested mappings. A name begins with ``prefix``."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

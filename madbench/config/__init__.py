@@ -8,7 +8,7 @@ from madbench.config.overrides import Override, apply_override, override_text, s
 from madbench.config.paths import EXAMPLES, PAPERS, TASKS, VARIANTS
 from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
 from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
-from madbench.config.values import plain_values, short_repr
+from madbench.config.values import flatten, plain_values, short_repr
 from madbench.config.yaml_files import read_yaml
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "check_seeds",
     "convert",
     "field_docs",
+    "flatten",
     "from_mapping",
     "override_text",
     "parse_seeds",

@@ -22,6 +22,20 @@ def plain_values(value: Any) -> Any:
     return value
 
 
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings in one mapping, with names joined by dots, such as ``training.steps``.
+
+    All names begin with ``prefix``.
+    """
+    by_name: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            by_name |= flatten(value, f"{prefix}{name}.")
+        else:
+            by_name[f"{prefix}{name}"] = value
+    return by_name
+
+
 def short_repr(value: Any) -> str:
     """The ``repr`` of ``value`` for an error message, shortened in the middle to about 100 characters.
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from madbench.config import flatten
 from madbench.errors import require
 from madbench.files import new_folder
 from madbench.store.archive import public_record
@@ -52,15 +53,7 @@ def run_row(run: Run) -> dict[str, Any]:
     record = public_record(run.record)
     values = {"status": record.status, "error": record.error or None}
     nested_values = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
-    return {"id": run.job.id, **dict(_flat(nested_values)), **values}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    return {"id": run.job.id, **flatten(nested_values), **values}
 
 
 def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from madbench.config import short_repr
+from madbench.config import flatten, short_repr
 from madbench.errors import ConfigError, did_you_mean, require
 
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ class TensorboardTracker:
             settings = self.naming.settings(job)
             run.add_text("job", f"```\n{json.dumps(settings, indent=2)}\n```")
             run.add_text("status", f"{record.status} {record.error}".strip())
-            run.add_hparams(_flat(settings), dict(metrics), run_name=".")
+            plain = {
+                name: value if isinstance(value, int | float | str) else str(value)
+                for name, value in flatten(settings).items()
+            }
+            run.add_hparams(plain, dict(metrics), run_name=".")
         run.close()
 
 
@@ -301,13 +305,3 @@ def _numbers(values: Mapping[str, Any], prefix: str, left_out: tuple[str, ...] =
         for name, value in values.items()
         if name not in left_out and isinstance(value, (int, float)) and math.isfinite(value)
     }
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value if isinstance(value, (int, float, str)) else str(value)
-    return flat
