@@ -8,7 +8,7 @@ device.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from madbench.analysis.rendering import Listing
@@ -197,7 +197,7 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
     for row, of_row in times.items():
         if common:
             costs[row].values["step_ms"] = statistics.mean(statistics.mean(of_row[setting]) for setting in common)
-        peaks = [line["memory_bytes"] for run in by_row[row] for line in _curve(run) if "memory_bytes" in line]
+        peaks = [line["memory_bytes"] for run in by_row[row] for line in run.curve if "memory_bytes" in line]
         if peaks:
             costs[row].values["memory_mib"] = max(peaks) / MIB
     return f"Step: a training step of the whole model on {next(iter(kinds))}." if common else ""
@@ -230,10 +230,6 @@ def _kind(run: JobOutcome) -> str:
 
 def _setting(job: Job) -> str:
     return f"{job.task} {mapping_text(job.setting)}"
-
-
-def _curve(run: JobOutcome) -> Iterable[Mapping[str, float]]:
-    return run.record.curve if run.record else ()
 
 
 def _text(value: float | None, ratio: float | None, column: CostColumn) -> str:
