@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Self
 
 from madbench.execute.base import Event
-from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 
@@ -23,7 +23,7 @@ class NotebookProgress:
     """
 
     def __init__(self, jobs: Sequence[Job]):
-        self.state, self._began, self._shown = SweepState(tokens_by_job(jobs), jobs), time.monotonic(), -SECONDS
+        self.state, self._began, self._shown = SweepState(jobs), time.monotonic(), -SECONDS
         self._handle: Any = None
 
     def __enter__(self) -> Self:

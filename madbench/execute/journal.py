@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from madbench._version import __version__
 from madbench.execute.base import Event
-from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line
 from madbench.files import check_json, check_regular, make_folder, names_in, seal, sync_folder, unseal
 from madbench.jobs import Job
 from madbench.store.checks import check_type
@@ -65,7 +65,7 @@ class Journal:
             "pid": os.getpid(),
             "versions": {"madbench": __version__, "python": platform.python_version(), "torch": version("torch")},
         }
-        self.state = SweepState(tokens_by_job(jobs), jobs)
+        self.state = SweepState(jobs)
         self._began = self._written = time.monotonic()
         self._has_trained = self._is_warned = self._is_stale = False
         self._problem: OSError | None = None

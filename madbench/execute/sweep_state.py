@@ -43,11 +43,6 @@ def event_line(event: Event) -> dict[str, Any]:
     }
 
 
-def tokens_by_job(jobs: Iterable[Job]) -> dict[str, float]:
-    """The largest number of tokens on which each job can train, by job id."""
-    return {job.id: float(size_of(job).trained_tokens) for job in jobs}
-
-
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """A text per job, by job id: the settings that distinguish it from jobs with the same name, task and seed.
 
@@ -124,17 +119,12 @@ class RunningJob:
 class SweepState:
     """The progress of a sweep. Call :meth:`apply` with the line of each event to update it.
 
-    ``tokens_by_job`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of
-    labels, by job id.
+    ``jobs`` are the jobs of the sweep. ``names`` has names that are shown in place of labels, by job id.
     """
 
-    def __init__(
-        self,
-        tokens_by_job: Mapping[str, float],
-        jobs: Sequence[Job] = (),
-        names: Mapping[str, str] = MappingProxyType({}),
-    ):
-        self.tokens_by_job = tokens_by_job
+    def __init__(self, jobs: Sequence[Job], names: Mapping[str, str] = MappingProxyType({})):
+        self.tokens_by_job = {job.id: float(size_of(job).trained_tokens) for job in jobs}
+        """The largest number of tokens on which each job can train, by job id."""
         details = distinctions(jobs, names)
         self.jobs: dict[str, dict[str, Any]] = {
             job.id: {"id": job.id, "label": names.get(job.id, job.label), "task": job.task}
@@ -143,7 +133,7 @@ class SweepState:
             for job in jobs
         }
         """The displayed fields of each job, by job id."""
-        self.open = set(tokens_by_job)  # jobs that have not ended
+        self.open = set(self.tokens_by_job)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
         """The number of ended jobs by outcome: ``finished``, ``diverged``, ``failed``, and for jobs that were skipped
         ``stored``, ``failed before``, ``busy``.

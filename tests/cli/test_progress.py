@@ -14,7 +14,8 @@ from madbench.execute.base import Policy
 from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
-from madbench.suites.mad.suite import MAD
+from madbench.suites.mad.suite import MAD, TrainingConfig
+from sample_jobs import mad_job
 
 PROFILE = MAD.Profile.load("quick")
 JOBS = MAD.jobs(["R-cg-q-12o"], PROFILE, tasks=["fuzzy_in_context_recall"], seeds=range(300))
@@ -68,9 +69,9 @@ def test_job_names_include_the_settings_that_differ():
     ]
     for profile in (rates, MAD.Profile.load("full")):
         jobs = MAD.jobs(["S", "S-p"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
-        names = {job_name(job) for job in SweepState({}, jobs).jobs.values()}
+        names = {job_name(job) for job in SweepState(jobs).jobs.values()}
         assert len(names) == len(jobs)
-    assert job_name(SweepState({}, JOBS).jobs[JOBS[0].id]) == "R-cg-q-12o fuzzy_in_context_recall seed 0"
+    assert job_name(SweepState(JOBS).jobs[JOBS[0].id]) == "R-cg-q-12o fuzzy_in_context_recall seed 0"
 
 
 def test_progress_prints_nothing_without_a_terminal():
@@ -118,12 +119,13 @@ def test_a_live_screen_is_gone_when_the_sweep_ends():
 
 
 def test_the_whole_sweep_fits_one_line():
-    tally = SweepState({"a": 1.0, "b": 3.0})
-    tally.apply({"event": "started", "job": "a", "slot": 0}, 0.0)
-    tally.apply({"event": "failed", "job": "a", "slot": 0, "status": "failed", "error": "no"}, 6.0)
-    tally.apply({"event": "started", "job": "b", "slot": 0}, 6.0)
-    tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 0, "total_steps": 3}, 6.0)
-    tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 1, "total_steps": 3}, 60.0)
+    short, long = (mad_job(training=TrainingConfig(epochs=epochs)) for epochs in (1, 3))
+    tally = SweepState([short, long])
+    tally.apply({"event": "started", "job": short.id, "slot": 0}, 0.0)
+    tally.apply({"event": "failed", "job": short.id, "slot": 0, "status": "failed", "error": "no"}, 6.0)
+    tally.apply({"event": "started", "job": long.id, "slot": 0}, 6.0)
+    tally.apply({"event": "progress", "job": long.id, "slot": 0, "step": 0, "total_steps": 3}, 6.0)
+    tally.apply({"event": "progress", "job": long.id, "slot": 0, "step": 1, "total_steps": 3}, 60.0)
     out = console()
     out.print(sweep_view(tally.content(), 80, 1))
     assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"

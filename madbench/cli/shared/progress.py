@@ -20,7 +20,7 @@ from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, 
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.options import RunOptions
-from madbench.execute.sweep_state import SweepState, event_line, tokens_by_job
+from madbench.execute.sweep_state import SweepState, event_line
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
@@ -110,7 +110,7 @@ class RunScreen:
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
-        self.state = SweepState(tokens_by_job(jobs), jobs, names or {})
+        self.state = SweepState(jobs, names or {})
         self._count, self._began = len(jobs), time.monotonic()
         self._counts_printed: Counter[str] = Counter()
         self._is_announced = True  # False when the screen is on the console
