@@ -28,7 +28,6 @@ from madbench.analysis.inference.differences import (
 )
 from madbench.analysis.inference.many import Rank, holm, not_best, ranks, step_down
 from madbench.analysis.inference.sample import (
-    LEAST_SEEDS,
     LEVEL,
     SETTLING_SEEDS,
     TEST,
@@ -41,6 +40,7 @@ from madbench.analysis.inference.sample import (
     planned_terms,
     terms_of_mean,
 )
+from madbench.suites.planning import LEAST_SEEDS
 
 __all__ = [
     "BOTH_SOLVE",

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madbench.analysis.inference.sample import LEAST_SEEDS, Sample, VarianceTerms
+from madbench.analysis.inference.sample import Sample, VarianceTerms
+from madbench.suites.planning import LEAST_SEEDS
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 """The two reasons why labels with enough seeds are not tested."""

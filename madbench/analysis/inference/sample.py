@@ -28,8 +28,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import betaincinv, stdtr, stdtrit
 
-from madbench.suites.planning import LEAST_SEEDS
-
 TEST, VERSION = "moderated t", 1
 """Name and version of the test. A registration contains both.
 
@@ -339,19 +337,3 @@ def binomial_interval(solved: int, n: int) -> tuple[float, float]:
     low = betaincinv(solved, n - solved + 1, LEVEL / 2) if solved else 0.0
     high = betaincinv(solved + 1, n - solved, 1 - LEVEL / 2) if solved < n else 1.0
     return float(low), float(high)
-
-
-__all__ = [
-    "LEAST_SEEDS",
-    "LEVEL",
-    "SETTLING_SEEDS",
-    "TEST",
-    "UNLEARNED_SHARE",
-    "VERSION",
-    "Sample",
-    "Scale",
-    "VarianceTerms",
-    "binomial_interval",
-    "planned_terms",
-    "terms_of_mean",
-]
