@@ -174,12 +174,12 @@ def normal(spread: float, rival_spread: float | None = None) -> Draw:
     return draw
 
 
-def splitting(share: float, tasks: int = TASKS, low: float = 40.0, high: float = 90.0) -> Draw:
+def splitting(share: float, tasks: int = TASKS) -> Draw:
     """Draw seeds of which a ``share`` solves each of the first ``tasks`` tasks. In other tasks seeds are alike."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
         is_split = np.arange(shape[2])[:, None] < tasks
-        levels = np.where(is_split, np.where(rng.random(shape) < share, high, low), 60.0)
+        levels = np.where(is_split, np.where(rng.random(shape) < share, 90.0, 40.0), 60.0)
         return levels + 2 * rng.standard_normal(shape)
 
     return draw

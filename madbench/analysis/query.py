@@ -319,10 +319,10 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
     return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
 
 
-def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """The sorted, distinct labels as text. If there are more than ``most``, only the first ones and how many follow."""
+def first_labels(labels: Iterable[str]) -> str:
+    """The sorted, distinct labels as text. If there are more than four, only the first four and how many follow."""
     distinct = sorted(set(labels))
-    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
+    return ", ".join(distinct[:4]) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
 
 
 def plural(suite: Suite) -> str:

@@ -79,10 +79,8 @@ def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
 
-def paper_flops_per_token(
-    name: str, label: str, n_head: int, shape: ModelShape = GPT2_SMALL, qk_rank: int = 0
-) -> float:
-    """The FLOPs of a forward pass per token as counted in the paper's Table 5.
+def paper_flops_per_token(name: str, label: str, n_head: int, qk_rank: int = 0) -> float:
+    """The FLOPs of a forward pass per token as counted in the paper's Table 5, at its shape ``GPT2_SMALL``.
 
     The map to logits does not count. A pair of tokens counts only if it is computed outside of a fused kernel. The row
     ``name`` determines which these are:
@@ -93,6 +91,7 @@ def paper_flops_per_token(
 
     ``qk_rank`` replaces the rank r_qk that meets the budget, unless it is 0.
     """
+    shape = GPT2_SMALL
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
     if qk_rank:
         assert is_dataclass(mixer)
