@@ -16,7 +16,8 @@ from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.report.tables import result_page_table
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageProfile, LanguageTraining
-from protocols import language_protocol, language_protocol_id
+from madbench.suites.protocol import protocol_id
+from protocols import language_protocol
 from references import interval_of, loss_terms
 
 PAPER = {
@@ -165,7 +166,7 @@ def test_one_label_is_not_compared_at_equal_time(language_run, language_table):
 )
 def test_protocols_are_never_mixed(language_run, language_table, change):
     runs = [language_run("S"), language_run("R", **change)]
-    ids = [language_protocol_id(run.job) for run in runs]
+    ids = [protocol_id(LANGUAGE, run.job) for run in runs]
     assert len(set(ids)) == 2
     with pytest.raises(
         ConfigError, match="the runs of language models follow 2 protocols, which cannot be compared"
@@ -179,7 +180,7 @@ def test_labels_that_an_override_does_not_affect_share_the_table(language_run, l
     usual = language_run("S").job.mixer
     plain, changed = language_run("S"), language_run("R-12!", mixer=usual | {"mix_rank": 4})
     other = language_run("R-12!", mixer=usual)
-    assert language_protocol_id(plain.job) != language_protocol_id(changed.job)
+    assert protocol_id(LANGUAGE, plain.job) != protocol_id(LANGUAGE, changed.job)
     assert language_table([plain, changed]).rows == language_table([changed, plain]).rows
     with pytest.raises(ConfigError, match="the runs of language models follow 2 protocols") as refused:
         language_table([plain, changed, other])
@@ -189,7 +190,7 @@ def test_labels_that_an_override_does_not_affect_share_the_table(language_run, l
 
 def test_label_and_seed_are_not_part_of_a_protocol(language_run, language_table):
     runs = [language_run("S"), language_run("R", seed=7)]
-    assert len({language_protocol_id(run.job) for run in runs}) == 1
+    assert len({protocol_id(LANGUAGE, run.job) for run in runs}) == 1
 
 
 def test_no_run_is_an_error(language_table):
@@ -212,7 +213,7 @@ def test_a_protocol_is_named_by_the_nearest_profile_and_its_overrides(language_r
     assert not profile.changes(run.job) and LANGUAGE.Profile.load("tiny").changes(run.job)
     bfloat16 = language_run("S", model=run.job.model, training=profile.training_config("bfloat16"))
     assert language_protocol(bfloat16).overrides == protocol.overrides
-    assert language_protocol_id(bfloat16.job) != language_protocol_id(run.job)
+    assert protocol_id(LANGUAGE, bfloat16.job) != protocol_id(LANGUAGE, run.job)
 
 
 @pytest.mark.slow
