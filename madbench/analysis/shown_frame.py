@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import pandas as pd
@@ -13,21 +13,20 @@ from madbench.analysis.rendering import TextTable
 class ShownFrame(pd.DataFrame):
     """A data frame with the JSON rows of a table. A notebook shows the frame as this table, with marks and caption.
 
-    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are further tables: a notebook shows them
-    below ``shown``, and their records follow in the frame. Frames that are computed from this frame are plain data
-    frames.
+    ``shown`` is the table, for example for ``shown.to_latex()``. Frames that are computed from this frame are plain
+    data frames.
     """
 
-    _metadata = ["shown", "below", "html"]
+    _metadata = ["shown", "html"]
     shown: TextTable
-    below: Sequence[TextTable]
     html: str
 
     @classmethod
     def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:
+        """The frame of ``table``. A notebook shows ``tables_below`` below it, and their records follow in the frame."""
         tables = table, *tables_below
         frame = cls([json_row for shown_table in tables for json_row in shown_table.json_rows()])
-        frame.shown, frame.below = table, tables[1:]
+        frame.shown = table
         frame.html = "\n<br>\n".join(
             shown_table._repr_html_() for shown_table in tables
         )  # keeps the display names that apply now
@@ -40,7 +39,7 @@ class ShownFrame(pd.DataFrame):
     def with_columns(self, **columns: pd.Series) -> Self:
         """A copy of the frame with columns replaced or added. A notebook shows the table of the original frame."""
         frame = type(self)(self.assign(**columns))
-        frame.shown, frame.below, frame.html = self.shown, self.below, self.html
+        frame.shown, frame.html = self.shown, self.html
         return frame
 
     def _repr_html_(self) -> str:

@@ -71,7 +71,7 @@ def table(
     that the column ``unit`` names, and ``ratio`` its ratio to the cost of the label in the column ``baseline``.
 
     With ``full_square``, FLOPs count the pairs of each token with all tokens of the sequence, instead of those with the
-    token itself and earlier tokens. The attribute ``below`` of the frame has the tables of costs, one per suite.
+    token itself and earlier tokens.
     """
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
