@@ -132,7 +132,7 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         for key in fixed.keys() & axes.keys():
             raise ConfigError(f"{short_repr(key)} is both set and varied; only one can hold")
         if grid.rows and grid.mode != "list":
-            raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
+            raise no_effect("rows", f"in mode {grid.mode}; write mode: list")
         rows = {"list": _rows_as_given, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
         keys = list(dict.fromkeys(change.path for row in rows for change in row.changes))
         for key in keys:
@@ -205,7 +205,7 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[R
 def _rows_as_given(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     for key in ("labels", "vary"):
         if getattr(grid, key):
-            raise ConfigError(f"{key}: no effect in mode list, which takes rows")
+            raise no_effect(key, "in mode list, which takes rows")
     if not grid.rows:
         raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
     rows: dict[tuple[str, frozenset[Override]], Row] = {}

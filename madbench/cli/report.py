@@ -17,7 +17,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
 from madbench.cli.shared.printing import count_text, quantity
 from madbench.config.options import option
-from madbench.errors import ConfigError
+from madbench.errors import no_effect
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 
@@ -66,7 +66,7 @@ def report(
     """
     written_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if archive:
-        choices = {"labels": words, "--claims": claims is not None, "--baselines": baselines}
+        choices = {" ".join(words or ()): words, "--claims": claims is not None, "--baselines": baselines}
         path = output or Path("leaderboard.html")
         _write(
             path,
@@ -103,7 +103,7 @@ def _leaderboard(
     given_names = [name for name, value in choices.items() if value]
     given_names += [f"--{name}" for name in stored_options.given if name != "profile"]
     if given_names:
-        raise ConfigError(f"{given_names[0]}: no effect with --archive, which shows every run of the archives")
+        raise no_effect(given_names[0], "with --archive, which shows every run of the archives")
     with (
         tempfile.TemporaryDirectory(prefix="madbench-") as work,
         Console(stderr=True).status("reading the archives and making the tables"),

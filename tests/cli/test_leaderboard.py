@@ -92,7 +92,7 @@ def test_report_refuses_options_on_stored_runs_with_archives(main, fill, store):
     fill("S")
     path = archived(store, "all")
     for words in (("S",), ("--fidelity", "published"), ("--budget", "strict"), ("--results", "elsewhere")):
-        assert "no effect with --archive" in main("report", *words, "--archive", path).stderr
+        assert f"{words[0]} has no effect with --archive" in main("report", *words, "--archive", path).stderr
     assert "two archives are called 'all'" in main("report", "--archive", path, "--archive", path).stderr
 
 

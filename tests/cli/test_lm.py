@@ -337,7 +337,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
     assert wrong.code == 2 and "read as none:90001 in uint32, which --tokenizer and --dtype change" in wrong.stderr
     for options in ((), ("--dtype", "uint32")):
         without = main(*words, "--tokenizer", "none:90000", *options)
-        assert without.code == 2 and "no effect without --corpus" in without.stderr
+        assert without.code == 2 and "has no effect without --corpus, the folder" in without.stderr
     looked = main(
         "inspect", "s.safetensors", *where, "--no-figures", "--device", "cpu", "--results", "elsewhere", "-f", "json"
     )

@@ -50,6 +50,8 @@ from madbench.suites.addressing import qualified_tasks
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
+LAYOUT_FLAGS = "--width, --no-title or --no-caption"
+
 
 def paper(
     context: typer.Context,
@@ -92,7 +94,7 @@ def paper(
       madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
     """
     names, overrides = labels_and_overrides(words or [])
-    flag_values = {**choices.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
+    flag_values = {**choices.flags, LAYOUT_FLAGS: shape != LayoutOptions()}
     flag_values |= dict.fromkeys(map(str, overrides), True)
     flags = [flag for flag, value in flag_values.items() if value]
     if len(names) < 2:
@@ -104,10 +106,8 @@ def paper(
             print_papers(choices.results, print_options)
         return
     if (choices.output or shape != LayoutOptions()) and (choices.dry_run or not choices.figures):
-        given_layout = (
-            f"--output {choices.output}: has" if choices.output else "--width, --no-title and --no-caption have"
-        )
-        raise ConfigError(f"{given_layout} no effect with {'--dry-run' if choices.dry_run else '--no-figures'}")
+        given_option = f"--output {choices.output}" if choices.output else LAYOUT_FLAGS
+        raise no_effect(given_option, f"with {'--dry-run' if choices.dry_run else '--no-figures'}")
     name, item_id, *labels = names
     chosen_paper = load_paper(name)
     item = chosen_paper.item(item_id)

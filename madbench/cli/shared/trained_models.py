@@ -131,8 +131,9 @@ class TrainedModel:
                     problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
                 raise ConfigError(f"{corpus_options.corpus}: {problem}")
             return corpus
-        if useless := [f"--{name} {value}" for name, value in options.items() if value is not None]:
-            raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
+        for name, value in options.items():
+            if value is not None:
+                raise no_effect(f"--{name} {value}", "without --corpus, the folder of the files")
         recorded = [Path(description["folder"])] if "folder" in description else []  # not for imported runs
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
