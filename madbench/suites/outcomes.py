@@ -98,12 +98,15 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     ratios = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     rows_below = [f"{row_display_name(row)} {ratio:.2f}" for row, ratio in ratios.items() if ratio < LEAST_MATCHED]
     rules = dict.fromkeys(BUDGETS[outcome.job.budget] for outcome in outcomes)
-    counted = [
-        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label; mean over tasks."
-        if rule.quantity == "parameters"
-        else f"Budget is a mixer's {rule.name} over softmax attention's, at each run's longest input; mean over tasks."
-        for rule in rules
-    ]
+    sentences = []
+    for rule in rules:
+        is_parameters = rule.quantity == "parameters"
+        how = "both with the conv taps of the label" if is_parameters else "at the longest input of each run"
+        sentences.append(
+            f"Budget: {rule.name} of the mixer divided by those of softmax attention, {how}; mean over tasks."
+        )
     if any(rule.chooses_steps for rule in rules):
-        counted.append("Each label trains as many steps as have the training FLOPs of softmax attention.")
-    return [*counted, *([f"Not matched to it, and smaller: {', '.join(rows_below)}."] if rows_below else [])]
+        sentences.append("Each label trains as many steps as have the training FLOPs of softmax attention.")
+    if rows_below:
+        sentences.append(f"Smaller than softmax attention, not matched: {', '.join(rows_below)}.")
+    return sentences

@@ -351,6 +351,9 @@ def test_captions_name_rows_below_the_budget():
 
     matched, (counted, below) = budget_sentences([of("S", 1.0)]), budget_sentences([of("S", 1.0), of("S-c-q", 0.631)])
     assert matched == [counted]
+    assert counted.startswith(
+        "Budget: parameters of the mixer divided by those of softmax attention, both with the conv"
+    )
     assert "S-c-q 0.63" in below and "S 1" not in below
     with using_names(DisplayNames(by_user={"S-c-q": "compressed"})):
         assert "compressed 0.63" in budget_sentences([of("S-c-q", 0.631)])[1]
