@@ -42,7 +42,6 @@ from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
 from madbench.text.options import CorpusOptions
-from madbench.trackers import Tracking, open_trackers
 from madbench.trackers.options import TrackOptions
 
 LANGUAGE_TASK = "language_model"
@@ -189,15 +188,12 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
     ``arguments`` may have the options of :data:`EXECUTION`; ``policy`` has those of the function itself. During
     training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
-    from madbench.training.processes import is_first
-
     policy = replace(policy, **field_values(Policy, arguments))
     tracking = TrackOptions(**field_values(TrackOptions, arguments))
     machines = MachineOptions(**field_values(MachineOptions, arguments))
     options = RunOptions(**field_values(RunOptions, arguments))
     options, device = machines.resolve(options, arguments.get("device", SharedOptions.device))
     planning = _experiment_options({**arguments, "device": device})
-    trackers, naming = tracking.names, tracking.naming()
     experiment = prepare(grid, replace(planning, is_remote=options.executor is not None))
     console = Console(stderr=True)
     for note in experiment.notes_on_options(options, policy):
@@ -207,16 +203,12 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
         console.print(make_printable(f"warning: {text}"), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     with ExitStack() as stack:
-        observers: list[OnEvent] = []
-        if trackers and is_first():
-            naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
-            opened = open_trackers(trackers, experiment.results, naming)
-            observers.append(stack.enter_context(Tracking(opened, warn)).on_event)
-        observers.append(stack.enter_context(_progress(experiment, console)))
+        track = stack.enter_context(experiment.tracking(tracking, warn))
+        show = stack.enter_context(_progress(experiment, console))
 
         def on_event(event: Event) -> None:
-            for observer in observers:
-                observer(event)
+            track(event)
+            show(event)
 
         summary = experiment.execute(on_event, options, policy)
     store = Snapshot.open(experiment.results, create=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.config import settings_of
 from madbench.errors import no_effect
@@ -20,6 +21,8 @@ from madbench.store.html import html_table
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
+from madbench.trackers import Tracking, open_trackers
+from madbench.trackers.options import TrackOptions
 
 if TYPE_CHECKING:
     from madbench.training.options import LoopOptions
@@ -77,10 +80,22 @@ class Experiment(TableRows):
         """The name of the row of each job, by the job's id."""
         return {job.id: row.name for row in self.rows for job in row.jobs}
 
-    @property
-    def varied_settings(self) -> dict[str, dict[str, Any]]:
-        """The settings in which the row of each job differs from the other rows, by the job's id."""
-        return {job.id: settings_of(row.row.changes) for row in self.rows for job in row.jobs}
+    @contextmanager
+    def tracking(self, options: TrackOptions, warn: Callable[[str], None]) -> Iterator[OnEvent]:
+        """A context that yields a function, which passes the events of jobs to the tracking services of ``options``.
+
+        Under torchrun only the first process does. ``warn`` is called with a sentence if a service fails. Raises
+        ``MissingExtraError`` or ``ConfigError`` for a service that cannot be used.
+        """
+        from madbench.training.processes import is_first
+
+        if not options.names or not is_first():
+            yield ignore_event
+            return
+        varied = {job.id: settings_of(row.row.changes) for row in self.rows for job in row.jobs}
+        naming = replace(options.naming(), rows=self.row_names, varied=varied)
+        with Tracking(open_trackers(options.names, self.results, naming), warn) as tracking:
+            yield tracking.on_event
 
     @property
     def missing(self) -> list[Job]:

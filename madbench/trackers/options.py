@@ -40,6 +40,10 @@ class TrackOptions:
         ),
     ] = None
 
+    def __post_init__(self) -> None:
+        parse_names(self.track)
+        self.naming()
+
     @property
     def names(self) -> list[str]:
         """The names of the trackers. Raises ``ConfigError`` for unknown or repeated names."""

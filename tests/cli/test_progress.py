@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from madbench.cli.shared.progress import RunScreen, job_name, sweep_view, train_on_screen
-from madbench.execute.base import Policy
+from madbench.execute.base import Policy, ignore_event
 from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
@@ -32,6 +33,10 @@ def finish(job, slot=0, record=DONE):
         {"event": "started", "job": job, "slot": slot},
         {"event": event, "job": job, "slot": slot, "record": record},
     ]
+
+
+def untracked(options, warn):
+    return nullcontext(ignore_event)
 
 
 def shown(events, jobs=JOBS, **how) -> list[str]:
@@ -139,7 +144,9 @@ def test_an_unwritable_journal_warns_once_and_progress_continues(tmp_path):
         for event in finish(JOBS[0]):
             on_event(event)
 
-    experiment = SimpleNamespace(jobs=JOBS[:1], title="a title", results=tmp_path / "a file", execute=execute)
+    experiment = SimpleNamespace(
+        jobs=JOBS[:1], title="a title", results=tmp_path / "a file", execute=execute, tracking=untracked
+    )
     _, failures = train_on_screen(experiment, RunOptions(), Policy(), out, {})
     lines = out.file.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
@@ -154,7 +161,9 @@ def test_ctrl_c_says_which_partial_runs_are_kept(tmp_path):
         raise KeyboardInterrupt
 
     def stopped() -> list[str]:
-        experiment = SimpleNamespace(jobs=JOBS[:9], title="a title", results=tmp_path, execute=execute)
+        experiment = SimpleNamespace(
+            jobs=JOBS[:9], title="a title", results=tmp_path, execute=execute, tracking=untracked
+        )
         with pytest.raises(KeyboardInterrupt):
             train_on_screen(experiment, RunOptions(), Policy(), out, {})
         return out.file.getvalue().splitlines()

@@ -24,7 +24,7 @@ from madbench.execute.sweep_state import SweepState, event_line
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
-from madbench.trackers import Naming, Tracking, open_trackers
+from madbench.trackers.options import TrackOptions
 
 WIDE = 110  # columns from which on bars are longer and speeds are shown
 MOST_NAMED = 5  # the most partial runs that are named after Ctrl-C
@@ -194,15 +194,13 @@ def train_on_screen(
     policy: Policy,
     console: Console,
     names: Mapping[str, str],
-    track: Sequence[str] = (),
-    naming: Naming = Naming(),
+    tracking: TrackOptions = TrackOptions(),
 ) -> tuple[Summary, dict[str, str]]:
     """Train the missing jobs of an experiment. Return the summary, and the reasons of failed jobs by id.
 
     ``names`` has the name that the screen shows for each job, by id. The events of the executor also go to the journal
-    in the results folder and to the tracking services ``track``, with names from ``naming``. Under torchrun only the
-    first process writes these. Raises ``MissingExtraError`` or ``ConfigError`` for a tracking service that cannot be
-    used.
+    in the results folder and to the services that ``tracking`` names. Under torchrun only the first process writes
+    these. Raises ``MissingExtraError`` or ``ConfigError`` for a tracking service that cannot be used.
     """
     from madbench.training.processes import is_first
 
@@ -210,20 +208,18 @@ def train_on_screen(
         console.print(in_words(f"warning: {text}", console), **PLAIN)
 
     jobs, title, results = experiment.jobs, experiment.title, experiment.results
-    observers: list[Tracking | Journal] = []
     screen = RunScreen(jobs, title, console, names)
     try:
         with ExitStack() as stack:
+            observers = [stack.enter_context(experiment.tracking(tracking, warn))]
             if is_first():
-                if track:
-                    observers.append(stack.enter_context(Tracking(open_trackers(track, results, naming), warn)))
-                observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)))
-            stack.enter_context(screen)
+                observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)).on_event)
+            observers.append(stack.enter_context(screen).on_event)
 
             def on_event(event: Event) -> None:
                 screen.announce()
-                for observer in (*observers, screen):
-                    observer.on_event(event)
+                for observer in observers:
+                    observer(event)
 
             if options.executor:  # starting there takes a while
                 screen.announce()

@@ -94,7 +94,6 @@ def train_grid(
         raise no_effect("--costs", "with --dry-run; madbench explain --cost LABEL shows costs")
     if print_options.notes and options.dry_run:
         raise no_effect("--notes", "with --dry-run, which shows no results")
-    trackers, naming = options.tracking.names, options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
     experiment = _prepare(grid, options, device, execution.executor is not None, console)
     if print_options.format == "csv" and len(experiment.suites) > 1:
@@ -108,8 +107,8 @@ def train_grid(
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    naming = replace(naming, rows=experiment.row_names, varied=experiment.varied_settings)
-    summary, failed_now = train_on_screen(experiment, execution, policy, console, naming.rows, trackers, naming)
+    names = experiment.row_names
+    summary, failed_now = train_on_screen(experiment, execution, policy, console, names, options.tracking)
     if not is_first():
         return None
     from madbench.analysis.scores import Results
