@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
+TEXT_KEY = "text"
+"""The key or column that holds the text, unless the user names another."""
+
 
 class BadRowError(ConfigError):
     """Raised or yielded for a row without a text: invalid JSON, no object, no such key, or a value that is no text."""

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.config.options import EVERY_VERB, option
-from madbench.text.documents import TextLimits
+from madbench.text.documents import TEXT_KEY, TextLimits
+
+MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,19 @@ class PrepareOptions:
     validation: Annotated[
         float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")
     ] = 0.01
-    text_key: Annotated[str, option("Key or column that holds the text.")] = "text"
+    text_key: Annotated[str, option("Key or column that holds the text.")] = TEXT_KEY
     workers: Annotated[
         int | None, option("Threads that tokenize.", min=1, show_default="one per core; 1 for bytes")
     ] = None
-    max_line: Annotated[float, option("Longest line of JSON, in MB.", min=0, rare=EVERY_VERB)] = 32
+    max_line: Annotated[float, option("Longest line of JSON, in MB.", min=0, rare=EVERY_VERB)] = (
+        TextLimits.line // MEGABYTE
+    )
     max_document: Annotated[
         float, option("Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB)
-    ] = 256
-    max_total: Annotated[float, option("Limit of all text, in MB.", min=0, rare=EVERY_VERB)] = 100_000
+    ] = TextLimits.document // MEGABYTE
+    max_total: Annotated[float, option("Limit of all text, in MB.", min=0, rare=EVERY_VERB)] = (
+        TextLimits.total // MEGABYTE
+    )
     skip_bad: Annotated[bool, option("Leave out and count rows without a text, instead of an error.", "--skip-bad")] = (
         False
     )
@@ -65,4 +71,4 @@ class PrepareOptions:
     @property
     def limits(self) -> TextLimits:
         """The limits of lines, documents and all text, converted from megabytes to bytes."""
-        return TextLimits(*(int(1e6 * most) for most in (self.max_line, self.max_document, self.max_total)))
+        return TextLimits(*(int(MEGABYTE * most) for most in (self.max_line, self.max_document, self.max_total)))

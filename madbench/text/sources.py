@@ -15,12 +15,11 @@ from pathlib import Path
 
 from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean, no_effect, require
-from madbench.text.documents import BadRowError, Source, TextLimits, first_line
+from madbench.text.documents import TEXT_KEY, BadRowError, Source, TextLimits, first_line
 from madbench.text.files import TextFile
 
 HUB = "hf:"
 STDLIB = "stdlib"
-TEXT_KEY = "text"
 
 _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 
