@@ -213,7 +213,7 @@ def test_complete_benchmarks_rank_our_labels_and_give_a_verdict(request_of, with
     with_runs({label: 0.9 - place / 10 for label, place in LABELS.items()} | {"G-cg-q-12o": glu}, seeds=(0,))
     made = Table2().decide(request_of(profile="full"), None)
     assert made.verdicts["HyperGLU has the best Avg Rank at 340M"] == "not enough data"
-    monkeypatch.setattr(table2, "FEWEST_SEEDS", 1)
+    monkeypatch.setattr(table2, "LEAST_SEEDS", 1)
     made = Table2().decide(request_of(profile="full"), None)
     assert made.verdicts["HyperGLU has the best Avg Rank at 340M"] == verdict
     assert made.verdicts["HyperGLU has the best Avg Rank at 1.3B"] == "not enough data"

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from madbench.analysis.inference import Sample, Scale, difference
+from madbench.analysis.inference import LEVEL, Sample, Scale, difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
-from madbench.papers.making import ItemResult, Measure, Request, grid_of_one_task, require_results
+from madbench.papers.making import CONTRADICTED, ItemResult, Measure, Request, grid_of_one_task, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.rows import Grid
 from madbench.store.runs import Store
@@ -42,8 +42,7 @@ SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
 CHANGES = ("turned images", "renamed classes")
 RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
-SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "not enough data"
-LEVEL = 0.05
+SUPPORTED, OPEN = "supported", "not enough data"
 ADAPTED = MeasuredQuantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )

@@ -20,6 +20,7 @@ from madbench.papers.quantities import MeasuredQuantity, Values
 from madbench.papers.table_measure import TableMeasure
 from madbench.store.runs import Store
 from madbench.suites import suite_of
+from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.scoring import scoring_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ STRUCTURE = {
 """The structure of kernels that the paper predicts, by task: (name of the share, description, appendix)."""
 KERNELS = MeasuredQuantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
 """The stored measurement of a run: the share of each structure in every learned kernel."""
-LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
 """Bounds on the share of kernels in a run that have the predicted structure.
 

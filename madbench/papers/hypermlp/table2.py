@@ -19,10 +19,11 @@ from madbench.errors import MissingExtraError
 from madbench.labels import expand
 from madbench.mixers import solve
 from madbench.papers import Item
-from madbench.papers.making import ItemResult, Measure, Request, grid_of_one_task
+from madbench.papers.making import CONTRADICTED, REPRODUCED, ItemResult, Measure, Request, grid_of_one_task
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, TASK, LanguageJob, LanguageProfile
+from madbench.suites.planning import LEAST_SEEDS
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 BEST = "HyperGLU"
 """The model with the best Avg Rank according to the paper."""
-FEWEST_SEEDS = 3
-REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not enough data"
+OPEN = "not enough data"
 
 
 @dataclass(frozen=True)
@@ -279,15 +279,15 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
     """The verdict on the statement that :data:`BEST` has the best Avg Rank of our models at a scale, and a remark.
 
     ``group`` has the printed rows of the scale, and ``ours`` the stored benchmarks by label. Not decided if a model has
-    fewer than ``FEWEST_SEEDS`` runs or lacks a benchmark.
+    fewer than ``LEAST_SEEDS`` runs or lacks a benchmark.
     """
-    complete = {label: values for label, values in _complete_scores(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
+    complete = {label: values for label, values in _complete_scores(ours).items() if len(ours[label]) >= LEAST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
     lacking = [label for label in labels if label not in complete]
     if lacking:
         return OPEN, (
             f"{len(labels) - len(lacking)} of {len(labels)} models have all {len(COLUMNS)} benchmarks of "
-            f"{FEWEST_SEEDS} seeds here; {_command(ours, labels)}"
+            f"{LEAST_SEEDS} seeds here; {_command(ours, labels)}"
         )
     ranks = standings({label: complete[label] for label in labels})
     best = min(ranks, key=lambda label: ranks[label].average_rank)
