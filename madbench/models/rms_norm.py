@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from madbench.mixers.cache_blocks import cache_blocks
 from madbench.mixers.derivatives import gradients
-from madbench.mixers.tracing import has_data
-
-BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):
@@ -26,7 +23,7 @@ class NormaliseInBlocks(torch.autograd.Function):
         width = x.shape[-1]
         rows = x.reshape(-1, width)
         y, inverse = torch.empty_like(rows), rows.new_empty(len(rows), 1)
-        for block in _blocks(rows):
+        for block in cache_blocks(rows):
             of_rows, of_inverse = rows[block], inverse[block]
             of_inverse.copy_(torch.linalg.vector_norm(of_rows, dim=-1, keepdim=True))
             of_inverse.square_().div_(width).add_(eps).rsqrt_()
@@ -43,7 +40,7 @@ class NormaliseInBlocks(torch.autograd.Function):
             width = x.shape[-1]
             rows, grads = x.reshape(-1, width), grad.reshape(-1, width)
             of_x, of_gain = torch.empty_like(rows), torch.zeros_like(gain)
-            for block in _blocks(rows):
+            for block in cache_blocks(rows):
                 of_y, of_inverse = grads[block], inverse[block]
                 normalised = rows[block] * of_inverse
                 product = of_y * normalised
@@ -58,13 +55,3 @@ class NormaliseInBlocks(torch.autograd.Function):
 def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """RMSNorm in plain torch functions: x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,)."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
-
-
-def _blocks(rows: Tensor) -> Iterator[slice]:
-    """Yield slices that divide ``rows`` (N, D) into blocks.
-
-    If the tensor has no data, only the first slice is yielded: the pass then serves to measure memory, and all blocks
-    need equal memory.
-    """
-    count = max(1, BLOCK_NUMBERS // rows.shape[1])
-    return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from madbench.mixers import cache_blocks
 from madbench.models import rms_norm
 from madbench.models.blocks import RMSNorm
 
@@ -23,7 +24,7 @@ def make(width, eps=1e-6):
 @pytest.mark.parametrize("numbers", [1, 40, 2**17])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 7, 5)])
 def test_output_and_gradients_equal_the_equation_with_the_modules_eps(shape, numbers, eps, monkeypatch):
-    monkeypatch.setattr(rms_norm, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(cache_blocks, "BLOCK_NUMBERS", numbers)
     norm, x, cotangent = make(5, eps), draw(*shape).requires_grad_(), draw(*shape, seed=2)
     found = []
     for y in (norm(x), x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight):
@@ -53,7 +54,7 @@ def test_bfloat16_comes_out_in_the_precision_of_the_gain():
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers, eps", [(1, 0.1), (2**17, 1e-6)])
 def test_derivatives_of_second_and_third_order_are_right(numbers, eps, monkeypatch):
-    monkeypatch.setattr(rms_norm, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(cache_blocks, "BLOCK_NUMBERS", numbers)
     norm, x = make(4, eps), draw(2, 3, 4).requires_grad_()
     inputs = (x, norm.weight)
 

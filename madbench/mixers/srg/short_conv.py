@@ -5,17 +5,16 @@ On a CPU it is computed in blocks of sequences, so that the products of a block 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.cache_blocks import cache_blocks
 from madbench.mixers.derivatives import gradients
-from madbench.mixers.tracing import has_data, is_traced
-
-BLOCK_NUMBERS = 2**18
+from madbench.mixers.tracing import is_traced
 
 
 class ConvolveInBlocks(torch.autograd.Function):
@@ -29,7 +28,7 @@ class ConvolveInBlocks(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         y, (now, *earlier) = torch.empty_like(x), _newest_first(weight)
-        for block in _blocks(x):
+        for block in cache_blocks(x):
             of_x, of_y = x[block], y[block]
             torch.mul(of_x, now, out=of_y)
             for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
@@ -43,7 +42,7 @@ class ConvolveInBlocks(torch.autograd.Function):
         def by_hand(grad: Tensor) -> tuple[Tensor, Tensor]:
             now, *earlier = _newest_first(weight)
             of_x, of_taps = torch.empty_like(x), weight.new_zeros(weight.shape[1], weight.shape[0])
-            for block in _blocks(x):
+            for block in cache_blocks(x):
                 before, after, into = x[block], grad[block], of_x[block]
                 torch.mul(after, now, out=into)
                 work = before * after
@@ -91,12 +90,3 @@ def pad_before(x: Tensor, before: Tensor | None, count: int) -> Tensor:
 def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
     """The taps of a weight (D, taps) as vectors (D,), starting with the tap of the current token."""
     return weight.T.contiguous().flip(0).unbind()
-
-
-def _blocks(x: Tensor) -> Iterator[slice]:
-    """Slices of the first axis of x (B, T, D), each with so few sequences that their computation fits in the cache.
-
-    If x has no data, only memory is measured, and only the first slice is returned, because all need the same memory.
-    """
-    count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
-    return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

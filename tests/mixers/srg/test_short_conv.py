@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.mixers.srg import short_conv
+from madbench.mixers import cache_blocks
 from madbench.mixers.srg.parts import ShortConv
 
 
@@ -17,7 +17,7 @@ def by_equation(x, weight):
 @pytest.mark.parametrize("numbers", [1, 40, 2**17])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33])
 def test_output_and_gradients_equal_those_of_the_equation(length, numbers, monkeypatch, randn):
-    monkeypatch.setattr(short_conv, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(cache_blocks, "BLOCK_NUMBERS", numbers)
     conv, x, cotangent = ShortConv(5).double(), randn(3, length, 5).requires_grad_(), randn(3, length, 5, seed=2)
     conv.weight.data = randn(5, 4, seed=3)
     found = []

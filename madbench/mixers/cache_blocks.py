@@ -1,0 +1,23 @@
+"""Blocks of rows whose data stays in a processor's cache, for computations of several passes on a CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from madbench.mixers.tracing import has_data
+
+BLOCK_NUMBERS = 2**18
+"""The largest count of numbers in a block of more than one row."""
+
+
+def cache_blocks(x: Tensor) -> Iterator[slice]:
+    """The slices that divide the first axis of ``x`` into blocks, in order.
+
+    If the tensor has no data, only the first slice is returned: the pass then serves to measure memory, and all blocks
+    need equal memory.
+    """
+    count = max(1, BLOCK_NUMBERS // max(1, math.prod(x.shape[1:])))
+    return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))
