@@ -256,27 +256,26 @@ def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
-    """True if a module or class has a method that can be called as ``step(x, state)``.
-
-    A submodule of this name does not count.
-    """
-    step = inspect.getattr_static(module, "step", None)
-    if not isinstance(step, FunctionType | MethodType | classmethod | staticmethod):
-        return False
-    own = (module,) if isinstance(module, type) and isinstance(step, FunctionType) else ()
-    with suppress(TypeError, ValueError):
-        inspect.signature(cast(Any, module).step).bind(*own, None, None)
-        return True
-    return False
+    """True if a module or class has a method that can be called as ``step(x, state)``."""
+    return _has_method(module, "step", None, None)
 
 
 def states_cost(module: nn.Module, name: str) -> bool:
-    """True if a module has a method ``name`` that can be called with ``seq_len`` alone. A property does not count."""
-    method = inspect.getattr_static(module, name, None)
+    """True if a module has a method ``name`` that can be called with ``seq_len`` alone."""
+    return _has_method(module, name, seq_len=1)
+
+
+def _has_method(owner: Any, name: str, *positional: Any, **named: Any) -> bool:
+    """True if a module or class has a method ``name`` that accepts these arguments.
+
+    A property and a submodule of this name do not count.
+    """
+    method = inspect.getattr_static(owner, name, None)
     if not isinstance(method, FunctionType | MethodType | classmethod | staticmethod):
         return False
+    own = (owner,) if isinstance(owner, type) and isinstance(method, FunctionType) else ()
     with suppress(TypeError, ValueError):
-        inspect.signature(getattr(module, name)).bind(seq_len=1)
+        inspect.signature(getattr(owner, name)).bind(*own, *positional, **named)
         return True
     return False
 
