@@ -54,10 +54,8 @@ def may_import(path: str) -> bool:
         return True
     if not trust.trusts_entries():
         return False
-    try:
-        return dotted(path) in (SAMPLE | entries()).values()
-    except ConfigError:  # an invalid mixers.yaml, reported by the verbs that need it
-        return dotted(path) in (SAMPLE | _entries_of_packages()).values()
+    of_file, _ = _readable_entries_of_file()  # the verbs that need the file report that it is invalid
+    return dotted(path) in (SAMPLE | _entries_of_packages() | of_file).values()
 
 
 def _entries_of_packages() -> dict[str, str]:
@@ -78,12 +76,9 @@ def entry_sources() -> dict[str, tuple[str, str]]:
     The origin is ``mixers.yaml``, or the first part of the path for an installed package and for the built-in sample.
     An invalid ``mixers.yaml`` counts as empty.
     """
-    of_packages = _entries_of_packages()
-    try:
-        of_file = _entries_of_file(Path(FILE))
-    except ConfigError:
-        of_file = {}
-    from_packages = {name: (path, path.partition(".")[0]) for name, path in (SAMPLE | of_packages).items()}
+    of_file, _ = _readable_entries_of_file()
+    of_packages = SAMPLE | _entries_of_packages()
+    from_packages = {name: (path, path.partition(".")[0]) for name, path in of_packages.items()}
     return from_packages | {name: (path, FILE) for name, path in of_file.items()}
 
 
@@ -94,14 +89,12 @@ def broken_modules() -> dict[str, str]:
     an unpacked archive.
     """
     failed = dict(REGISTRY.refused)
-    try:
-        paths = entries()
-    except ConfigError as error:
-        failed[FILE] = str(error)
-        paths = _entries_of_packages()
+    of_file, problem = _readable_entries_of_file()
+    if problem:
+        failed[FILE] = problem
     if Path(FILE).is_file() and trust.is_data_folder(Path.cwd()):
         failed[FILE] = f"{FILE} lies in a results folder or an unpacked archive, from which madbench imports nothing"
-    for name, path in paths.items():
+    for name, path in (_entries_of_packages() | of_file).items():
         try:
             source(path)
         except MadbenchError as error:
@@ -122,6 +115,17 @@ def _entries_of_file(path: Path) -> dict[str, str]:
             )
         path_by_name[name] = _dotted(value)
     return path_by_name
+
+
+def _readable_entries_of_file() -> tuple[dict[str, str], str]:
+    """The entries of ``mixers.yaml`` in the working folder, and the reason why the file is invalid.
+
+    There are no entries if the file is invalid. The reason is empty if it is valid or does not exist.
+    """
+    try:
+        return _entries_of_file(Path(FILE)), ""
+    except ConfigError as error:
+        return {}, str(error)
 
 
 def fault_of_name(name: Any) -> str:
