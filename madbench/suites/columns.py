@@ -57,8 +57,6 @@ class Column:
     """Sentence on the column in captions; empty: none."""
     counts: str = ""
     """Explanation of ``[k/n]`` in captions: k of n seeds succeed."""
-    has_thresholds: bool = False
-    """True if the column counts steps to a threshold that the user may choose."""
 
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:

@@ -91,7 +91,6 @@ def steps_column(name: str) -> Column:
         unit="steps",
         difference="steps",
         is_steps=True,
-        has_thresholds=True,
         legend="to x: steps to a training loss below x",
         counts="[k/n] of steps: k of n seeds get there",
         **_DETAIL,
