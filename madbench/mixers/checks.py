@@ -85,26 +85,22 @@ def run_checks(
 def _run_checks(
     label: Label, further: Callable[[Label], Iterable[Check]], names: Collection[str] | None, of_loops: bool
 ) -> list[CheckResult]:
-    import torch
-
     from madbench.mixers.path_checks import LoopsCheck
+    from madbench.mixers.threads import torch_threads
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more threads are slower at these sizes
     outcomes = []
     try:
-        checks: Iterable[Check] = itertools.chain(family_of(label).checks(label), further(label))
-        if of_loops:
-            every = [*checks]
-            checks = [check for check in every if isinstance(check, LoopsCheck) and check.run] or every
-        for check in checks:
-            if names is None or check.name in names:
-                outcomes.append(run_check(check))
+        with torch_threads(1):  # more threads are slower at these sizes
+            checks: Iterable[Check] = itertools.chain(family_of(label).checks(label), further(label))
+            if of_loops:
+                every = [*checks]
+                checks = [check for check in every if isinstance(check, LoopsCheck) and check.run] or every
+            for check in checks:
+                if names is None or check.name in names:
+                    outcomes.append(run_check(check))
     except Exception as error:
         _raise_of_label(error)
         outcomes.append(CheckResult(_check_without_mixer(error), error=_error_text(error)))
-    finally:
-        torch.set_num_threads(threads)
     return outcomes
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +16,7 @@ from madbench.bench.timing import Timing, TimingLimits, peak_bytes, time_in_turn
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
+from madbench.mixers.threads import torch_threads
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, ItemResult, PlainMeasure, Request
 from madbench.training.devices import resolve_device
 
@@ -75,7 +75,7 @@ class ComplexityMeasure(PlainMeasure):
         from madbench.analysis.rendering import Listing
 
         device = resolve_device(request.device)
-        with one_thread():
+        with torch_threads(1):
             rows = [measure_case(case, device) for case in self.cases]
         verdicts, remarks = {}, {}
         for row in rows:
@@ -150,7 +150,7 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
     """
     with torch.inference_mode():
         if device == "cpu":
-            with one_thread():
+            with torch_threads(1):
                 rounds = [[own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
             return [min(times) for times in zip(*rounds[1:])]
         timings = time_in_turns(passes, TimingLimits(REPEATS), device)
@@ -160,17 +160,6 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
             raise TrainingError(f"{name} at {length} tokens: {timing}")
         seconds.append(timing.low)
     return seconds
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """A context in which PyTorch uses one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def own_seconds(run: Callable[[], Tensor]) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.jobs import BlocksSettings, Job, mapping_text
+from madbench.mixers.threads import torch_threads
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of
@@ -72,12 +73,8 @@ class ObservedSettings:
         """The result of the method ``name`` for a job. It is kept, so that equal jobs are observed once."""
         key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
         if (name, *key) not in self._values:
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)  # models see few tokens, so more threads are slower
-            try:
+            with torch_threads(1):  # models see few tokens, so more threads are slower
                 self._values[name, *key] = getattr(self, name)(job)
-            finally:
-                torch.set_num_threads(threads)
         return self._values[name, *key]
 
     def optimizer(self, job: Job) -> str:

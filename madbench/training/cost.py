@@ -29,6 +29,7 @@ from madbench.jobs import Job
 from madbench.labels import family_of
 from madbench.labels.patterns import part_texts
 from madbench.mixers.sequence import block_period
+from madbench.mixers.threads import torch_threads
 from madbench.models.blocks import autocast
 from madbench.suites import block_count, size_of, suite_of
 from madbench.suites.training import MICRO_BATCH_TOKENS
@@ -173,29 +174,26 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     batch = sequences_at_once(job)
     if is_cpu:  # on a CPU the time of a step is proportional to its batch
         batch = min(batch, math.ceil(CALIBRATION_FLOPS / flops))
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        network = _network(job).to(device)
-        inputs = suite_of(job).Trial.random_batch(job, batch, size.seq_len, device)
-        best = math.inf
-        for number in range(1 + CALIBRATION_PASSES):
-            if number > 1 and best > LONG_PASS:
-                break
-            started = time.perf_counter()
-            with autocast(device, job.training.precision):
-                loss = network(*inputs)
-            loss.backward()
-            network.zero_grad(set_to_none=True)
-            if not is_cpu:
-                torch.cuda.synchronize(device)
-            best = min(best, time.perf_counter() - started)
+        with torch_threads(threads):
+            network = _network(job).to(device)
+            inputs = suite_of(job).Trial.random_batch(job, batch, size.seq_len, device)
+            best = math.inf
+            for number in range(1 + CALIBRATION_PASSES):
+                if number > 1 and best > LONG_PASS:
+                    break
+                started = time.perf_counter()
+                with autocast(device, job.training.precision):
+                    loss = network(*inputs)
+                loss.backward()
+                network.zero_grad(set_to_none=True)
+                if not is_cpu:
+                    torch.cuda.synchronize(device)
+                best = min(best, time.perf_counter() - started)
     except RuntimeError as error:
         if "memory" not in str(error):
             raise
         raise TrainingError(f"{job.label} {job.task}: {device} has too little memory for one pass") from error
-    finally:
-        torch.set_num_threads(before)
     return best / (batch * flops)
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from madbench.errors import StoreError
 from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
+from madbench.mixers.threads import torch_threads
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
@@ -101,7 +100,7 @@ def train(
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = options.stacking != "never" and options.compile == "never" and world.size() == 1
-    with _threads(options.threads):
+    with torch_threads(options.threads):
         for group in groups_of(jobs, len(jobs) if can_stack else 1):
             members = [
                 GroupMember(
@@ -116,20 +115,9 @@ def train(
                 for job in group
             ]
             for same in _by_group(members):
-                with _threads(same[0].state.threads):
+                with torch_threads(same[0].state.threads):
                     train_group(same)
     return [records[job.id] for job in jobs]
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Set torch's number of CPU threads to ``count`` within a ``with`` block. None leaves the number unchanged."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:

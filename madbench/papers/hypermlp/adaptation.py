@@ -23,6 +23,7 @@ from madbench.analysis.inference import LEVEL, Sample, Scale, difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
+from madbench.mixers.threads import torch_threads
 from madbench.mixers.traits import mixers_in
 from madbench.papers.making import CONTRADICTED, ItemResult, Measure, Request, grid_of_one_task, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
@@ -179,15 +180,12 @@ class AdaptationMeasure(Measure):
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         trained = require_results(results)
-        store, threads = Store(trained.store.root), torch.get_num_threads()
+        store = Store(trained.store.root)
         rows: list[AdapterAccuracy] = []
         jobs: list[Job] = [job for row in trained.rows_of(SIGNALS) for job in row.jobs]
-        torch.set_num_threads(1)  # more threads are slower at these sizes
-        try:
+        with torch_threads(1):  # more threads are slower at these sizes
             for job in jobs:
                 rows += (AdapterAccuracy(**row) for row in ADAPTED.of_run(store, job, _measure).details["adapted"])
-        finally:
-            torch.set_num_threads(threads)
         verdicts, remarks = judge_sides(rows)
         table = _table(rows)
         return ItemResult([table], verdicts, {"cells": table.json_rows()}, (), remarks)

@@ -193,9 +193,8 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
     if ``madbench lm evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores
     threads wait for each other.
     """
-    import torch
-
     from madbench.jobs import WEIGHTS
+    from madbench.mixers.threads import torch_threads
     from madbench.store.benchmarks import answer, own_settings, value_of
     from madbench.text.corpus import Corpus
     from madbench.training.checkpoints import load_model
@@ -206,9 +205,7 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
     corpora_of_rows = (row.protocol.corpus for row in results.rows_of(LANGUAGE))
     corpora = {corpus.digest: corpus for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
     answers: dict[str, dict[str, list[float]]] = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if device == "cpu" else threads)
-    try:
+    with torch_threads(1 if device == "cpu" else None):
         for run in results.runs(LANGUAGE):
             if run.status != "finished":
                 continue
@@ -223,8 +220,6 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
                 answers.setdefault(run.row, {}).setdefault(task, []).append(value)
             for heading, value in _benchmarks(measured).items():
                 answers[run.row].setdefault(heading, []).append(value)
-    finally:
-        torch.set_num_threads(threads)
     return answers
 
 
