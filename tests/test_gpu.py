@@ -11,7 +11,7 @@ from madbench.mixers.srg.reference import reference
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import MAD, ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer
 from sample_jobs import language_job, mad_job, train_job
 from waiting import forbid_waiting
 
@@ -60,7 +60,7 @@ def test_a_prompt_and_steps_agree_with_the_reference_and_never_wait_for_the_devi
 
 def test_a_training_step_never_waits_for_the_device(job):
     model = MAD.Trial.build(job).cuda()
-    optimizer = make_adamw(model, job.training)
+    optimizer = make_optimizer(model, job.training)
     tokens = torch.randint(16, (32, 63), device="cuda")
 
     def step():

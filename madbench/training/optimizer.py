@@ -46,15 +46,11 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> AdamW:
-    """Make AdamW with the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``, a job's training settings.
+def _make_adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity) -> AdamW:
+    """Make AdamW for the parameters ``named`` of a model.
 
-    The optimizer has two parameter groups: the parameters with weight decay, and the parameters without.
+    It has two parameter groups: the parameters with weight decay, and the parameters without.
     """
-    return _adamw(model, list(model.named_parameters()), config, fidelity)
-
-
-def _adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity) -> AdamW:
     which = decaying_parameters(model, fidelity)
     groups = [
         {"params": [p for name, p in named if (name in which) is kind], "weight_decay": decay}
@@ -66,16 +62,20 @@ def _adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any,
 def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:
     """Make the optimizer that ``config``, a job's training settings, names: ``adamw``, or ``muon`` together with AdamW.
 
+    It has the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``. The parameters with weight decay and
+    those without are groups of their own.
+
     For Muon, raises ``TrainingError`` if this version of torch lacks it, or if no block of the model has a matrix.
     """
+    named = list(model.named_parameters())
     if config.optimizer == "adamw":
-        return make_adamw(model, config, fidelity)
+        return _make_adamw(model, named, config, fidelity)
     if not hasattr(torch.optim, "Muon"):
         raise TrainingError(
             f"training.optimizer=muon needs torch 2.9 or later, this is {torch.__version__}: upgrade torch, or train "
             "with training.optimizer=adamw"
         )
-    matrices, named = muon_parameters(model), list(model.named_parameters())
+    matrices = muon_parameters(model)
     if not matrices:
         raise TrainingError("training.optimizer=muon has no effect: no block of the model has a matrix; use adamw")
     muon = torch.optim.Muon(
@@ -84,7 +84,7 @@ def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "correcte
         weight_decay=config.weight_decay,
         adjust_lr_fn="match_rms_adamw",
     )
-    return MuonAndAdamW(muon, _adamw(model, [pair for pair in named if pair[0] not in matrices], config, fidelity))
+    return MuonAndAdamW(muon, _make_adamw(model, [pair for pair in named if pair[0] not in matrices], config, fidelity))
 
 
 class MuonAndAdamW(torch.optim.Optimizer):

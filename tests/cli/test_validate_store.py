@@ -25,7 +25,7 @@ from madbench.text.corpus import open_corpus
 from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 from madbench.training.checkpoints import NAME, TrainingState, load_model, save_checkpoint, save_weights
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer
 from sample_jobs import language_job
 from unprivileged import enforce_file_modes
 
@@ -55,7 +55,7 @@ def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> 
         store.measure(job.id, "evaluation", {"validation_loss": 2.5 + length}, {}, {"seq_len": length})
     unfinished = language_job(label="S", seed=8)
     (root / "work" / unfinished.id).mkdir()
-    optimizer = make_adamw(model, unfinished.training)
+    optimizer = make_optimizer(model, unfinished.training)
     save_checkpoint(root / "work" / unfinished.id, unfinished, TrialOf(model), optimizer, TrainingState("cpu"), 1.0)
     (tmp_path / "text.txt").write_text("a corpus of very few words. " * 200)
     corpus = prepare([str(tmp_path / "text.txt")], root / "corpora" / "text", PrepareOptions(validation=0.1))

@@ -14,7 +14,7 @@ from madbench.mixers import Traits, build
 from madbench.mixers.traits import attach, output_names, traits_of
 from madbench.models.blocks import Backbone, embedding
 from madbench.models.gpt import GPT
-from madbench.training.optimizer import decaying_parameters, make_adamw, parameter_groups
+from madbench.training.optimizer import decaying_parameters, make_optimizer, parameter_groups
 
 D, LAYERS = 12, 8
 LABELS = (
@@ -183,8 +183,8 @@ def test_a_matrix_of_any_name_decays_unless_its_family_excludes_it(traits, decay
         expected = decays or traits_of(mixer) != traits
         assert ("layers.0.mix1.p" in decaying_parameters(model)) is expected
         assert "layers.0.mix1.p" in decaying_parameters(model, "published")
-        config = SimpleNamespace(learning_rate=0.1, weight_decay=0.5, betas=(0.9, 0.99))
-        group = make_adamw(model, config).param_groups[0]["params"]
+        config = SimpleNamespace(optimizer="adamw", learning_rate=0.1, weight_decay=0.5, betas=(0.9, 0.99))
+        group = make_optimizer(model, config).param_groups[0]["params"]
         assert any(one is mixer.mix1["p"] for one in group) is expected
 
 

@@ -15,7 +15,7 @@ from madbench.jobs import StopTraining
 from madbench.suites.mad.suite import MAD
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model, save_weights
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_no_flipped_bit_of_a_checkpoint_is_resumed_from(make_job, train, tmp_pat
     path, random = tmp_path / NAME, Random(0)
     content = path.read_bytes()
     trial = MAD.Trial(job, "cpu", distributed)
-    optimizer, state = make_adamw(trial.model, job.training), TrainingState("cpu")
+    optimizer, state = make_optimizer(trial.model, job.training), TrainingState("cpu")
     initial = {name: tensor.clone() for name, tensor in trial.model.state_dict().items()}
     for _ in range(200):
         place, bit = random.randrange(len(content)), 1 << random.randrange(8)
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
         torch.save(content, tmp_path / NAME)
         saved = (tmp_path / NAME).read_bytes()
         (tmp_path / NAME).write_bytes(saved + hashlib.sha256(saved).digest())
-        optimizer = make_adamw(trial.model, job.training, job.fidelity)
+        optimizer = make_optimizer(trial.model, job.training, job.fidelity)
         assert not load_checkpoint(tmp_path, job, trial, optimizer, TrainingState("cpu"), "cpu")
 
     def refuse(content) -> None:

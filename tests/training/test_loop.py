@@ -18,7 +18,7 @@ from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT, TrainingConfig
 from madbench.training import loop
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer
 
 COUNTS = {"train": 56, "validation": 24, "test": 24}
 
@@ -275,7 +275,7 @@ def test_reports_count_steps_up_to_the_last_and_carry_the_last_accuracy(make_job
 
 def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not(make_job):
     model = token_trial.TokenTrial.build(make_job(label="R-cg-q-12o"))
-    decaying, kept = make_adamw(model, TrainingConfig(weight_decay=0.1)).param_groups
+    decaying, kept = make_optimizer(model, TrainingConfig(weight_decay=0.1)).param_groups
     assert (decaying["weight_decay"], kept["weight_decay"]) == (0.1, 0.0)
     names = {parameter: name for name, parameter in model.named_parameters()}
     decaying, kept = ({names[parameter] for parameter in group["params"]} for group in (decaying, kept))

@@ -18,7 +18,7 @@ from madbench.suites.token_trial import TokenTrial
 from madbench.training import loop
 from madbench.training.checkpoints import NAME
 from madbench.training.cost import peak_memory_bytes
-from madbench.training.optimizer import make_adamw, make_optimizer, muon_parameters
+from madbench.training.optimizer import make_optimizer, muon_parameters
 from madbench.training.options import LoopOptions
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -56,7 +56,8 @@ def test_a_step_is_momentum_newton_schulz_and_decay_and_adamw_steps_the_rest(mak
     optimizer = make_optimizer(model, config)
     wanted = {name: model.get_parameter(name).detach().double() for name in muon_parameters(model)}
     moments = {name: torch.zeros_like(each) for name, each in wanted.items()}
-    decaying = {id(each) for each in make_adamw(model, config).param_groups[0]["params"]}
+    adamw = make_optimizer(model, replace(config, optimizer="adamw"))
+    decaying = {id(each) for each in adamw.param_groups[0]["params"]}
     groups = [
         {"params": [other[name.replace(".", "-")] for name in rest if (id(rest[name]) in decaying) is kind]} | own
         for kind, own in ((True, {"weight_decay": 0.3}), (False, {"weight_decay": 0.0}))

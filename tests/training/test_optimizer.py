@@ -13,7 +13,7 @@ import torch
 import sample_jobs
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.language.trial import LanguageTrial
-from madbench.training.optimizer import AdamW, decaying_parameters, make_adamw, parameter_groups
+from madbench.training.optimizer import AdamW, decaying_parameters, make_optimizer, parameter_groups
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
@@ -42,7 +42,7 @@ def test_the_model_has_the_shape_of_the_job():
 
 def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
     model = LanguageTrial.build(replace(JOB, model=replace(MODEL, positions="learned")))
-    optimizer = make_adamw(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
+    optimizer = make_optimizer(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
     decaying_parameters, kept = optimizer.param_groups
     assert (decaying_parameters["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
     for group in (decaying_parameters, kept):

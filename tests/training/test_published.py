@@ -18,7 +18,7 @@ from madbench.models.blocks import Backbone, sinusoids
 from madbench.models.mad import MadModel, imitate_reference
 from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD, ModelConfig
-from madbench.training.optimizer import make_adamw, parameter_groups
+from madbench.training.optimizer import make_optimizer, parameter_groups
 
 build = token_trial.TokenTrial.build
 
@@ -38,7 +38,7 @@ def test_published_weight_decay_shrinks_every_parameter_and_corrected_only_some(
         for parameter in model.parameters():
             nn.init.ones_(parameter)
             parameter.grad = torch.zeros_like(parameter)
-        make_adamw(model, job.training, fidelity).step()
+        make_optimizer(model, job.training, fidelity).step()
         shrunk = [bool((parameter == 1 - 0.1 * 0.5).all()) for parameter in model.parameters()]
         assert any(shrunk) and all(shrunk) == all_shrink
         assert all(row["decays"] for row in parameter_groups(model, fidelity)) == all_shrink

@@ -16,7 +16,7 @@ from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.language.trial import LanguageTrial
 from madbench.training import distributed
 from madbench.training.checkpoints import TrainingState, load_model, save_checkpoint, save_weights
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=16, n_layer=1, seq_len=8, positions="learned")
@@ -40,7 +40,9 @@ def model():
 @pytest.fixture(params=["weights.safetensors", "checkpoint.pt"])
 def saved(request, model, tmp_path):
     if request.param.endswith(".pt"):
-        save_checkpoint(tmp_path, JOB, TrialOf(model), make_adamw(model, TRAINING), TrainingState("cpu"), seconds=1.0)
+        save_checkpoint(
+            tmp_path, JOB, TrialOf(model), make_optimizer(model, TRAINING), TrainingState("cpu"), seconds=1.0
+        )
     else:
         save_weights(tmp_path / request.param, model, JOB)
     return tmp_path / request.param
@@ -125,7 +127,7 @@ FORGED_JOBS = {
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
 def test_a_forged_job_is_refused_before_its_model_is_built(tmp_path, model, monkeypatch, name, kind):
     if name.endswith(".pt"):
-        optimizer = make_adamw(model, TRAINING)
+        optimizer = make_optimizer(model, TRAINING)
         save_checkpoint(tmp_path, FORGED_JOBS[kind], TrialOf(model), optimizer, TrainingState("cpu"), seconds=1.0)
     else:
         save_weights(tmp_path / name, model, FORGED_JOBS[kind])
