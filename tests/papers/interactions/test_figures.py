@@ -10,6 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
+from madbench.labels.names import DisplayNames, using_names
 from madbench.papers.interactions import measure
 from madbench.papers.interactions.figures import Matrices, devised_figure, error_figure
 from madbench.papers.interactions.rows import interaction_rows
@@ -20,28 +21,26 @@ from madbench.suites.protocol import Protocol
 from partial_stores import interaction_record
 
 
+def rows_with_records(status):
+    """Rows with three seeds of each label of every task. The first seed has the status."""
+    loaded, chance = InteractionProfile.load("quick"), random.Random(0)
+    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float64", "device": "cpu"}
+    protocol = Protocol(INTERACTIONS, loaded, "quick", (), list(TASKS), **shared)
+    by_row = {}
+    for job in INTERACTIONS.jobs((), loaded, seeds=(0, 1, 2)):
+        by_row.setdefault((job.task, job.label, str(job.setting), job.model.relu), []).append(job)
+    records = {
+        job.id: interaction_record(job, status if job.seed == 0 else "finished", chance)
+        for jobs in by_row.values()
+        for job in jobs
+    }
+    return interaction_rows([SuiteRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
+
+
 @pytest.fixture(scope="module")
 def draw_errors():
-    """``draw_errors(status, width)``: the figure of errors of three seeds of each label of every task.
-
-    The first seed has the status.
-    """
-
-    def rows(status):
-        loaded, chance = InteractionProfile.load("quick"), random.Random(0)
-        shared = {"fidelity": "corrected", "budget": "strict", "precision": "float64", "device": "cpu"}
-        protocol = Protocol(INTERACTIONS, loaded, "quick", (), list(TASKS), **shared)
-        by_row = {}
-        for job in INTERACTIONS.jobs((), loaded, seeds=(0, 1, 2)):
-            by_row.setdefault((job.task, job.label, str(job.setting), job.model.relu), []).append(job)
-        records = {
-            job.id: interaction_record(job, status if job.seed == 0 else "finished", chance)
-            for jobs in by_row.values()
-            for job in jobs
-        }
-        return interaction_rows([SuiteRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
-
-    return functools.cache(lambda status, width: error_figure(rows(status), Layout(width)))
+    """``draw_errors(status, width)``: the figure of errors of :func:`rows_with_records`."""
+    return functools.cache(lambda status, width: error_figure(rows_with_records(status), Layout(width)))
 
 
 def check(figure, width, has_titles=True):
@@ -85,6 +84,16 @@ def test_the_figure_of_the_devised_diagonal_fits_a_column(width):
         width,
         has_titles=False,
     )
+
+
+@pytest.mark.slow
+def test_rows_and_entries_of_the_legend_have_the_display_name_of_a_label():
+    colliding = [row for row in rows_with_records("finished") if row.task == "colliding"]
+    with using_names(DisplayNames(by_user={"hfa:C1": "coupled"})):
+        lines, figure = measure.error_table(colliding).lines, error_figure(colliding)
+    names = {row.name.replace("hfa:C1", "coupled") for row in colliding}
+    assert "coupled one-hot" in names <= {line[0] for line in lines}
+    assert names <= {text.get_text() for text in figure.findobj(Text)}
 
 
 @pytest.mark.slow
