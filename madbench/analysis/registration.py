@@ -28,6 +28,7 @@ from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
+from madbench.labels.names import display_name
 from madbench.rows import TableRows
 from madbench.store.edited_code import earlier_runs
 from madbench.store.runs import Snapshot
@@ -379,7 +380,7 @@ def registration_notes(registration: Registration, path: Path, results: Results)
     jobs = {job.id: job for job in results.jobs}
 
     def names_text(job_ids: Sequence[str]) -> str:
-        labels = ", ".join(dict.fromkeys(jobs[name].label for name in job_ids))
+        labels = ", ".join(map(display_name, dict.fromkeys(jobs[name].label for name in job_ids)))
         return f"{labels}; seeds {seed_list({jobs[name].seed for name in job_ids})}."
 
     lacking = lacking_runs(results)

@@ -13,6 +13,7 @@ from madbench.experiment import ExperimentOptions, prepare
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
+from madbench.labels.names import row_display_name
 from madbench.papers.claim_family import judge_item
 from madbench.papers.making import ItemResult, Measure, Request, grid_of, item_figures, require_results, row_of
 from madbench.rows import Grid, Row
@@ -100,7 +101,8 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
             for of_column, cell in zip(columns, ours):
                 json_row = {"label": row.name, "budget": budget, "column": of_column.name} | cell.numbers(of_column)
                 json_rows.append(json_row | {"published": theirs.get(of_column.name)})
-            name = f"{row.name}, {budget}" if len(parts) > 1 else row.name
+            shown = row_display_name(row.name)
+            name = f"{shown}, {budget}" if len(parts) > 1 else row.name
             lines.append([name, *(cell.text(c, seeds) for c, cell in zip(columns, ours)), str(seeds)])
         if theirs:
             numbers = [theirs.get(name, math.nan) for name in names]

@@ -10,6 +10,7 @@ from pathlib import Path
 from madbench.errors import StoreError
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
+from madbench.labels.names import display_name
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.code import listed_code
 from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, runs_of
@@ -24,7 +25,7 @@ class EarlierRuns:
     """
 
     subject: str
-    """The label, or the task in the form ``task NAME``."""
+    """The display name of the label, or the task in the form ``task NAME``."""
     file: str
     """Location of the changed file. Empty if unknown."""
     count: int
@@ -77,7 +78,7 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
         if record is None or record.status == "failed":
             continue
         is_of_mixer = job.family != other.family
-        subject = other.label if is_of_mixer else f"task {other.task}"
+        subject = display_name(other.label) if is_of_mixer else f"task {other.task}"
         files = listed_code(record.details, "mixer" if is_of_mixer else "task")
         key = (subject, code_state(files).file)
         counts[key] = counts.get(key, 0) + 1
