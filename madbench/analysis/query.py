@@ -145,11 +145,6 @@ class Query(Choice):
         """The labels of the stored runs that this package can show without loading other code (:meth:`is_known`)."""
         return known_labels(self.store)
 
-    @functools.cached_property
-    def stored_labels(self) -> frozenset[str]:
-        """The labels of :attr:`jobs`."""
-        return frozenset(job.label for job in self.jobs.values())
-
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
         """The ``labels`` that no installed family can read.
 

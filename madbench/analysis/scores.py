@@ -30,7 +30,7 @@ from madbench.suites.published import published_numbers
 from madbench.suites.scoring import Scoring, no_scores, scoring_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from madbench.jobs import Job, Record
     from madbench.store.columns import IndexEntry
@@ -51,8 +51,6 @@ class Results(TableRows):
     """The rows of a table with the results of their jobs, which are read once from ``store``."""
 
     store: Store
-    stored_labels: Container[str] | None = None
-    """The labels with stored runs. Jobs of other labels are not looked up in the store. None to look up all jobs."""
 
     @classmethod
     def from_rows(cls, table: TableRows, store: Store) -> Results:
@@ -65,21 +63,18 @@ class Results(TableRows):
         by_suite: dict[str, list[JobOutcome]] = {}
         for suite in self.suites:
             rows = self.rows_of(suite)
-            records = self._records(suite, {job.id for row in rows for job in row.jobs if self._may_have_run(job)})
+            records = self._records(suite, {job.id for row in rows for job in row.jobs})
             by_suite[suite.name] = [
                 JobOutcome(
                     row.name,
                     job,
-                    records.get(job.id) if self._may_have_run(job) else None,
+                    records.get(job.id),
                     self.untrained_scores.get(setting_key(job)),
                 )
                 for row in rows
                 for job in row.jobs
             ]
         return by_suite
-
-    def _may_have_run(self, job: Job) -> bool:
-        return self.stored_labels is None or job.label in self.stored_labels
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
         """The records of the runs with these ``ids``, by id. Failed runs and runs that are not stored are left out.
@@ -104,7 +99,7 @@ class Results(TableRows):
 
     def _index_entries(self, jobs: Iterable[Job]) -> Iterator[IndexEntry]:
         """The index entries of those ``jobs`` that have a stored run."""
-        return filter(None, (self.store.index_entries.get(job.id) for job in jobs if self._may_have_run(job)))
+        return filter(None, (self.store.index_entries.get(job.id) for job in jobs))
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
         """The outcome of every job of the suite, row by row. The outcome of a job without a result has no record."""

@@ -270,4 +270,4 @@ class Selection(Query):
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
         settings = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *settings)
-        return Results(grid, list(rows), self.store, self.stored_labels)
+        return Results(grid, list(rows), self.store)

@@ -272,8 +272,7 @@ def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
 
     The row of a requested label without a stored job is kept, with the seeds of the other rows.
     """
-    jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
-    pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
+    pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
     started_rows = []
     for row in rows:
