@@ -7,7 +7,6 @@ columns, such as ``value``, and ``done`` and ``expected``: the numbers of jobs t
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from madbench.suites.outcomes import JobOutcome, SettingKey, UntrainedScores, ou
 from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import Scoring, no_scores, scoring_of
+from madbench.suites.scoring import no_scores, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -123,7 +122,7 @@ class Results(TableRows):
         for suite in self.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows_of(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(scores_of_rows(scoring_of(suite), outcomes, thresholds))
+                frames.append(scoring_of(suite).frame(outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def has_result(self, suite: Suite) -> bool:
@@ -159,10 +158,7 @@ class Results(TableRows):
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has_result, suites)):
             return Origin()
-        counts = [
-            scoring_of(one_suite).choosing_seeds(without_alike_rows(self.outcomes(one_suite))[0])
-            for one_suite in suites
-        ]
+        counts = [scoring_of(one_suite).choosing_seeds(self.outcomes(one_suite)) for one_suite in suites]
         seeds = list(filter(None, counts))
         texts = [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows_of(one_suite)[0].protocol.profile for one_suite in suites]
@@ -255,61 +251,3 @@ def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
     of_tasks = scores[~scores.column.isin(averages)]
     ratios = of_tasks.groupby("label", sort=False).budget_ratio.mean().dropna()
     return {str(label): float(ratio) for label, ratio in ratios.items()}
-
-
-def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
-    """The frame of scores of ``outcomes``, which are those of one suite, row by row.
-
-    ``thresholds`` are the losses of the columns that count steps to a loss (:meth:`Scoring.frame`).
-    """
-    kept_outcomes, alike = without_alike_rows(outcomes)
-    scores = scoring.frame(kept_outcomes, thresholds)
-    return _repeat_scores(scores, alike) if len(kept_outcomes) < len(outcomes) else scores
-
-
-def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
-    """Keep only the first of successive rows that have no result and whose jobs differ only in the label.
-
-    The scores of such rows are the same. Return the outcomes of the rows that are kept, and for each of these rows the
-    names of the rows that it represents, including its own.
-    """
-    kept_outcomes: list[JobOutcome] = []
-    alike: dict[str, list[str]] = {}
-    first, last_jobs = "", None
-    for name, group in itertools.groupby(outcomes, lambda outcome: outcome.row):
-        row = list(group)
-        jobs = None if any(outcome.record for outcome in row) else [_but_label(outcome) for outcome in row]
-        if jobs is not None and jobs == last_jobs:
-            alike[first].append(name)
-            continue
-        first, last_jobs = name, jobs
-        kept_outcomes += row
-        alike[name] = [name]
-    return kept_outcomes, alike
-
-
-def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
-    """The parts of an outcome's job on which its scores depend if it has no result: all parts but the label.
-
-    Jobs of one plan share these objects, so comparing them is fast.
-    """
-    job = outcome.job
-    return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
-
-
-def _repeat_scores(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """A copy of the frame of scores that also has the rows that :func:`without_alike_rows` left out.
-
-    Such a row gets the scores of the row that represents it. ``alike`` has, by the name of each row in ``scores``, the
-    names of the rows that it represents, as :func:`without_alike_rows` returns them.
-    """
-    places: list[int] = []
-    labels: list[str] = []
-    numbered_labels = enumerate(scores.label)
-    for name, group in itertools.groupby(numbered_labels, lambda pair: pair[1]):
-        places_of_group = [place for place, _ in group]
-        for label in alike[name]:
-            places += places_of_group
-            labels += [label] * len(places_of_group)
-    repeated_scores = scores.take(places).reset_index(drop=True)
-    return repeated_scores.assign(label=pd.Series(labels, dtype=scores.label.dtype))

@@ -14,7 +14,7 @@ from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
-from madbench.analysis.scores import Results, budget_ratios, scores_of_rows
+from madbench.analysis.scores import Results, budget_ratios
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
 from madbench.labels.names import row_display_name
@@ -154,7 +154,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions, is_bri
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     scoring = scoring_of(suite)
-    frames = {key: scores_of_rows(scoring, outcomes, thresholds) for key, outcomes in groups.items()}
+    frames = {key: scoring.frame(outcomes, thresholds) for key, outcomes in groups.items()}
     of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
