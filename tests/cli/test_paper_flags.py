@@ -74,6 +74,7 @@ def test_options_of_a_paper_reach_the_training_of_a_grid(training_call, name):
 @pytest.mark.slow
 def test_the_option_device_reaches_the_training_of_a_grid(training_call, monkeypatch):
     """The machine has a GPU, which the device auto would choose."""
+    monkeypatch.setattr("madbench.training.devices.version", lambda package: "2.13.0")  # a build of torch for GPUs
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # computes on the GPU too
