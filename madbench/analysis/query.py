@@ -32,8 +32,9 @@ from madbench.tasks import is_built_in, task_problem
 class Query(Choice):
     """A choice of stored runs, and the store from which they are read.
 
-    Raises ``ConfigError`` if an option has an unknown value, has no effect on the requested tasks, or contradicts
-    ``--protocol``. The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
+    Raises ``ConfigError`` if an option has no effect on the requested tasks, or contradicts ``--protocol``. An unknown
+    fidelity or budget is refused where the user gives it. The leading suite is the suite that profile and overrides
+    belong to by default (:attr:`leading`).
     """
 
     given: Collection[str] = ()
