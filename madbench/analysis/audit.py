@@ -157,9 +157,12 @@ def audit(results: Results) -> list[ColumnAudit]:
 
 
 def audit_table(results: Results) -> Listing:
-    """The audit of ``results`` as a table with one row per column. Raises ``StoreError`` if no seed is complete.
+    """A table of how well each column of ``results`` ranks labels, one row per column.
 
-    A seed of a label is complete in a column if all its runs for this column are done.
+    A row has the agreement of the seeds (ICC), the shares of labels at the heuristic, that solve the task, and that
+    solve it in some seeds only. It also has the correlations with published numbers of the column, with those of its
+    outcome (:func:`outcome_column`) and with the nearest other column, the seconds per bit, and the number of seeds
+    needed. Raises ``StoreError`` if no label has a seed with all its runs done in a column.
     """
     rows, published = audit(results), published_columns(results)
     if not rows:

@@ -57,10 +57,11 @@ def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Return the offsets n = 1, -1, 2, -2, ..., and the share of each shift by n tokens in a kernel.
+    """Return the offsets n = 1, -1, 2, -2, ..., and for each of them how much of a kernel is a shift by n tokens.
 
-    The share is the sum of squares of the best multiple of the shift, divided by the sum of squares of the kernel, and
-    then by the largest share that a kernel of this rank can have.
+    A shift by n tokens has ones on the diagonal of offset n and zeros elsewhere. The kernel is approximated by the
+    nearest multiple of it. The sum of squares of this approximation, divided by that of the kernel, is at most
+    min(1, rank / (L - |n|)) for a kernel of this rank. The share is the quotient divided by this bound.
 
     Args:
         k: the kernel, (..., L, L).

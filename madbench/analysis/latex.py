@@ -67,7 +67,7 @@ class _Form(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """The space on both sides of a column in points."""
+        """The space on each side of a column, in points."""
         return 2.0 if self.is_broken else 3.0
 
     def points(self, headings: Sequence[str], lines: Lines, is_monospaced: bool) -> float:

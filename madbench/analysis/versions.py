@@ -38,9 +38,11 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if several versions of the job's code may be stored.
+        """True if runs of the job by several versions of its code may be stored.
 
-        This holds if the code is outside of this package, or is not imported to show stored runs.
+        This holds if code outside of this package defines the job's mixer or task. It also holds if stored runs of the
+        job's label are shown without importing its code, so that it is not known which version is installed
+        (:attr:`is_shown_as_stored`).
         """
         return job.has_outside_code or self.is_shown_as_stored(job.label)
 

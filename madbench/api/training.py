@@ -183,10 +183,14 @@ def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
 
 
 def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Experiment, Results]:
-    """Train the jobs of a grid. Return its plan and its results. Raises ``TrainingError`` if some of the jobs failed.
+    """Train the jobs of a grid. Return its experiment and its results.
 
-    ``arguments`` may have the options of :data:`EXECUTION`; ``policy`` has those of the function itself. During
-    training a terminal shows a progress bar. A notebook also shows the running jobs.
+    ``arguments`` are the keyword arguments of the public function that was called, such as :func:`run`. They may have
+    the options for planning an experiment and those of :data:`EXECUTION`. ``policy`` has the rules that this function
+    takes as parameters of its own, ``force`` and ``retry``; ``arguments`` may set its other fields. During training a
+    terminal shows a progress bar. A notebook also shows the running jobs.
+
+    Raises ``TrainingError`` if some of the jobs failed.
     """
     policy = replace(policy, **field_values(Policy, arguments))
     tracking = TrackOptions(**field_values(TrackOptions, arguments))

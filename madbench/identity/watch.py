@@ -130,9 +130,9 @@ def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def watch_files(what: str) -> Iterator[None]:
-    """A context in which files that users' code opens or runs are noted.
+    """A context that adds to :data:`notes` every file that users' code reads, or runs as a module, within it.
 
-    ``what`` is the name of the action in the block.
+    ``what`` is a name for what the block does. It is stored with each note (:attr:`FileNote.during`).
     """
     global _is_installed
     if not _is_installed:

@@ -33,8 +33,10 @@ class Measure:
     name: str
     """Name of the quantity in sentences, such as ``FLOPs per token``."""
     amount: Callable[[Allocation], float]
+    """A function that returns the quantity of an allocated mixer."""
     target: Callable[[Allocation], float]
-    """The limit: the quantity of the reference."""
+    """A function that returns the limit for an allocated mixer: the same quantity of softmax attention of the same
+    size. For a hybrid, it is the sum over its layers."""
 
 
 def softmax_flops(size: Size) -> float:

@@ -215,8 +215,8 @@ class Family(Generic[L, A]):
     """The required hardware, such as ``a CUDA GPU``, for messages that suggest labels of the family. Empty if the
     mixers run anywhere."""
     is_bidirectional: ClassVar[bool] = False
-    """True if mixers of the family can also see later tokens. ``build`` returns mixers that accept ``causal=False``,
-    and so does the ``flops_per_token`` of allocations."""
+    """True if mixers of the family can also see later tokens. Then the mixers from ``build`` and the
+    ``flops_per_token`` of allocations accept ``causal=False``."""
     names_code: ClassVar[bool] = False
     """True if a label names code outside the family. The code is imported when the label is solved or built
     (:mod:`madbench.labels.trust`)."""

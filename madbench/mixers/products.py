@@ -24,7 +24,10 @@ LEAST_INPUTS = 128
 LEAST_WEIGHTS = 128**2
 """Smallest number of elements of the weight for which oneDNN is used."""
 LEAST_COLUMNS = 256
-"""oneDNN computes the gradient of a weight if the larger side of the weight has at least this length."""
+"""Smallest length of the larger side of a weight for which oneDNN computes the gradient of the weight.
+
+Below it, MKL computes this gradient (:func:`weight_gradient`).
+"""
 LEAST_PRODUCTS = 2**22
 """Smallest number of multiplications in each product of a batch for which oneDNN, called once per product, is used."""
 

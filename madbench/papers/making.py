@@ -38,7 +38,10 @@ DIFFERS = "differs here"
 SMALL = "not at this size"
 """The state of an item if small models contradict it, while the paper is about larger ones."""
 PARTLY = "partly"
-"""The beginning of the state of an item if only its field ``part`` is reproduced."""
+"""The state of an item if only a part of the paper's statement is reproduced.
+
+The text of the item's field ``part`` follows it in parentheses, as in ``partly (PART)``.
+"""
 STATES = (REPRODUCED, CONTRADICTED, OPEN, PARTLY, SMALL, FAILS, DIFFERS)
 """The states of items with a verdict."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")

@@ -154,8 +154,8 @@ class IndexEntry:
     def published_under(self, profile: str, shows_always: bool = False) -> dict[str, float] | None:
         """The published numbers of the run's label to show in a table of ``profile``, by column of the table.
 
-        None if the index does not have them. ``shows_always`` is the argument of
-        :meth:`madbench.suites.published.PublishedNumbers.shown`.
+        If ``shows_always`` is True, they include numbers that name no profile even if ``profile`` is not comparable
+        with the paper (:meth:`madbench.suites.published.PublishedNumbers.shown`). None if the index does not have them.
         """
         numbers = json.loads(self.published).get(profile) if self.published else None
         return numbers and numbers[shows_always]
@@ -323,7 +323,10 @@ def stamp() -> str:
 
 
 def _file_lines(folder: Path | str) -> Iterator[str]:
-    """Yield one :func:`_file_line` per file in a folder and its subfolders. Hidden files and bytecode are skipped."""
+    """Yield one line per file in a folder and its subfolders, with the file's path, inode, size and times.
+
+    The lines are those of :func:`_file_line`. Hidden files and bytecode are skipped.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "__pycache__":
@@ -335,5 +338,5 @@ def _file_lines(folder: Path | str) -> Iterator[str]:
 
 
 def _file_line(file: Path | os.DirEntry[str]) -> str:
-    """A line with the path of a file and its size and times, so that the line changes with the file."""
+    """A line with the path of a file and its inode, size and times, so that the line changes with the file."""
     return f"{os.fspath(file)} {file_state(file.stat())}"

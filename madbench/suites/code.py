@@ -87,7 +87,9 @@ class RunCode:
     package (:class:`madbench.identity.listing.CodeState`).
     """
     what: str = ""
-    """The changed file, the absent file or package, or the parts of this package that differ. May be empty."""
+    """The subject of ``state``: the changed file, the absent file or package, or, for ``other``, the parts of this
+    package whose code differs from that of the run. Empty for ``same`` and ``unknown``.
+    """
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
@@ -173,7 +175,11 @@ def job_modules(job: Job) -> dict[str, Modules]:
 
 
 def _code_names(job: Job) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """The names of a job's suite, task and families, and of the modules of its label's own operators."""
+    """The arguments of :func:`package_modules` for a job.
+
+    They are the names of its suite, of its task and of the families of its mixers, and the modules that compute its
+    label but not every label of the family (:func:`madbench.labels.own_modules`).
+    """
     parts = part_texts(job.label)
     families = dict.fromkeys(map(family_name, parts))
     own = dict.fromkeys(name for part in parts for name in own_modules(part))

@@ -80,9 +80,9 @@ class Protocol:
         return self.suite.plan(labels, self.profile.loaded, **options)
 
     def plans(self, job: Job) -> bool:
-        """True if the job is in this protocol's plan for its label and seed.
+        """True if this protocol, planned for the label and seed of ``job``, has exactly this job (the same id).
 
-        The overrides of the protocol may include some without effect on the job's label.
+        False if the label cannot be planned under it. The protocol may change settings that the label does not use.
         """
         try:
             return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
@@ -249,9 +249,10 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
-    """True if ``job`` differs from ``other`` only in mixer settings that the label of ``job`` does not use.
+    """True if ``job`` agrees with ``other`` in all settings that the jobs of a table share.
 
-    The labels, seeds and tasks of the jobs may differ too.
+    They may differ in mixer settings that the label of ``job`` does not use. Their labels, seeds and tasks are not
+    compared.
     """
     if suite.shared_settings(job) != suite.shared_settings(other):
         return False

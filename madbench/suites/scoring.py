@@ -5,7 +5,8 @@ A frame of scores has one row per label, seed and column of a table. Its columns
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
 - ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN if there is none;
 - ``expected``, ``done``, ``diverged``: the number of jobs, of jobs with a result, and of diverged jobs;
-- ``budget_ratio``: a mixer's budget divided by that of softmax attention, averaged over the jobs;
+- ``budget_ratio``: the quantity of a mixer that its budget limits, such as its number of parameters, divided by the
+  budget; averaged over the jobs;
 - ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
 - ``heuristic``: the value of the best answer that ignores the context; NaN if it is not known;
 - ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
@@ -133,8 +134,10 @@ class Scoring:
         """A frame with one row per outcome, in order: the job's settings, its status and its numbers.
 
         Columns: id, suite, label (the name of the table's row), column (the job's task), setting (JSON), rate (learning
-        rate and decay), is_held (True if a first seed may choose rates for other seeds), chance, heuristic,
-        solved_share, seed, status (``missing`` without a record), value, selection, ceiling, budget_ratio,
+        rate and decay), is_held (False in the published fidelity, in which every seed chooses its own rate; otherwise
+        True, and the first seed of a label may choose the rates of its other seeds, see :meth:`choosing_rows`), chance,
+        heuristic, solved_share, seed, status (``missing`` without a record), value (the reported number), selection
+        (the number by which rates are chosen), ceiling (the record's upper bound of the metric), budget_ratio,
         mixer_parameters, device.
         """
         outcomes = list(outcomes)

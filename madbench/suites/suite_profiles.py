@@ -35,9 +35,11 @@ class SuiteProfiles(Generic[P, J]):
     default: ClassVar[str]
     """The name of the default profile."""
     file_key: ClassVar[str] = ""
-    """A YAML key by which the file of a profile is recognized, unless it has the key of an earlier suite.
+    """A key of YAML files. A file that has it is taken for a profile of this suite, unless the file is recognized
+    otherwise: by its key ``suite`` or ``like``, by its folder, or as a file of another kind.
 
-    If empty, the file has to name its suite.
+    If a file has the keys of several suites, the first suite by ``sort_order`` counts. If empty, no file is recognized
+    by a key.
     """
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
     """The note below the list of the suite's profiles. It explains a column of the list."""

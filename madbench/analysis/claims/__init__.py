@@ -95,7 +95,8 @@ class Claim:
     quantities: tuple[str, ...] = ()
     """The names of the columns that the claim is about, one verdict per column. Default: the columns of the file."""
     note: str = ""
-    """Conflicts between the paper's text and its table, and limits of the pairs."""
+    """A remark for readers: where the paper's text and its table disagree, and what the pairs of the claim cannot
+    show."""
     published_by: str = ""
     """The paper with the published numbers from which the threshold is computed. Default: the first paper that has
     numbers of all labels of the claim."""

@@ -31,7 +31,8 @@ from scipy.special import betaincinv, stdtr, stdtrit
 TEST, VERSION = "moderated t", 1
 """Name and version of the test. A registration contains both.
 
-The test has another version if the formula of the variance changes, or a constant from ``LEVEL`` to ``SPLIT_FREEDOM``.
+The version must be raised when the formula of the variance changes, or one of the constants of this module from
+``LEVEL`` down to ``SPLIT_FREEDOM``.
 """
 LEVEL = 0.05
 """A difference is significant if its adjusted p-value is at most this. Intervals have the confidence 1 - LEVEL."""

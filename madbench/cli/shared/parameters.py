@@ -1,4 +1,8 @@
-"""Commands of typer for verbs, whose options and arguments are declared by dataclasses and annotations."""
+"""Turn the functions of verbs into commands of typer. A verb is a command of ``madbench``, such as ``run``.
+
+Annotations of a function's parameters declare options and arguments. A parameter whose type is a dataclass declares one
+option per field.
+"""
 
 from __future__ import annotations
 

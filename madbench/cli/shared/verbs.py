@@ -89,7 +89,8 @@ class VerbGroup(TyperGroup):
     package: ClassVar[str]
     """The package of the verbs. Each verb is the function of its name in the module of its name."""
     commands: Any
-    """The commands by name. They are a ``dict`` in typer, and imported when they are looked up here."""
+    """The commands by name, a mapping that imports a verb only when it is looked up. Its type is ``Any`` because typer
+    declares a ``dict``."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)

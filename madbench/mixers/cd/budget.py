@@ -149,16 +149,18 @@ class CdAllocation(RankAllocation):
 def solve(label: CdLabel, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
     """Return the allocation of ``label``: the rank N of queries and keys, and the rank M of values and outputs.
 
-    Strict budget: the search starts at N = M = d_model. N is reduced first, down to d_model / 4, then M. Parameters
-    left over go to M, which may exceed d_model. With the letter ``v``, N and M change places. See
-    :meth:`CdAllocation.match_budget`. The budgets ``flops`` and ``state`` reduce ranks in the same order, from
-    :attr:`CdAllocation.full` on.
+    Budgets in parameters (``strict``, ``compute``): the search starts at N = M = d_model. Only as far as needed, N is
+    reduced to d_model / 4, then M to d_model / 2, then N to its smallest value. Parameters left over go to M, which may
+    exceed d_model. If the label has the letter ``v``, N and M change places. See :meth:`CdAllocation.match_budget`. The
+    budgets ``flops`` and ``state`` do the same, with :attr:`CdAllocation.full` in place of d_model.
 
     Budget ``paper``, and labels with ``!``: M is d_model, and N is ``qk_rank``, or d_model if ``qk_rank`` is 0. No
     budget is enforced.
 
-    Raises ``BudgetError`` for a size that no mixer can have, and if the smallest mixer exceeds an enforced budget.
-    Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.
+    If ``value_skip`` is true, the mixer has one more parameter per head (:attr:`CdAllocation.value_skip`).
+
+    Raises ``BudgetError`` for a size or ``qk_rank`` that no mixer can have, and if the smallest mixer exceeds an
+    enforced budget. Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.
     """
     d, heads = size.d_model, size.n_head
     unit = heads * (2 if label.rope else 1)

@@ -39,9 +39,11 @@ class Dynamics:
     """
 
     q: Tensor
-    """(B, H, T, n) qbar."""
+    """(B, H, T, n) qbar of eq. 4: the queries from which scores are computed, after unit length, RoPE and the feature
+    function psi, where the label has them."""
     k: Tensor
-    """(B, H, T, n) kbar."""
+    """(B, H, T, n) kbar of eq. 4: the keys from which scores are computed, after unit length, RoPE, the scale b and the
+    feature function psi, where the label has them."""
     v: Tensor
     """Shape (B, H, T, V)."""
     log_gate: Tensor | None
@@ -53,7 +55,8 @@ class Dynamics:
     length: Tensor | None = None
     """(B, H, T) length of kbar, if w is its direction."""
     row_log: Tensor | None = None
-    """(B, H, T) log of a factor that the scores of a row lack."""
+    """(B, H, T) logarithm of a factor that is kept apart from the scores of each row, so that they do not overflow. The
+    full scores of a row are its scores times e^row_log. None if the factor is 1."""
     log_norm: Tensor | None = None
     """(B, H, T) log eta of wx and pow."""
     own: Tensor | None = None

@@ -52,7 +52,8 @@ class SampleMixers:
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
         """A function that returns the smallest number in ``measure(mixer, x)`` over three seeds.
 
-        Checks that two results differ use it. NaN if any number is NaN.
+        It is for checks that require two results to differ, and :meth:`largest` for those that require equal results.
+        NaN if any number is NaN.
         """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 

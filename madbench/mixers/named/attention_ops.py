@@ -37,7 +37,7 @@ def future(z: Tensor, first: int) -> Tensor:
 
 
 def softmax(z: Tensor, first: int | None) -> Tensor:
-    """The softmax of scores z (..., M, N) over the N tokens that each row sees.
+    """The softmax of scores z (..., M, N) over those of the N tokens that each row sees.
 
     Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, every row sees all tokens.
     """

@@ -86,9 +86,10 @@ class NamedFamily(ListedFamily[NamedLabel, NamedAllocation]):
         return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
     def explain(self, label: NamedLabel) -> list[Explanation]:
-        """The explanation of a label: rows for its operator, its arguments, and the library that has the same layer.
+        """The explanation of a label: rows for its operator, its arguments, the letter ``!`` and the layer's library.
 
-        The row of the library says how its layer differs.
+        The row of the library names the class that has the same parameters, and says how the layer differs from it. A
+        last row names the ``cd:`` label with a recurrence of the same form, if there is one.
         """
         operator = label.operator
         rows = [Explanation(operator.name, operator.title, "", operator.equation, operator.source)]

@@ -1,4 +1,8 @@
-"""The layer (``nn.Module``) of named operators that compute their outputs themselves, with a state of fixed size."""
+"""The layer (``nn.Module``) of named operators that are neither attention nor a recurrence with a common form.
+
+Such an operator computes its outputs and its decoding state, of fixed size, in one method of its own
+(:mod:`madbench.mixers.named.self_contained`). The layer calls this method.
+"""
 
 from __future__ import annotations
 

@@ -306,7 +306,11 @@ class SrgLabel:
 
     @property
     def has_selection(self) -> bool:
-        """True if a row reads only the slots with positive scores. This holds for the bases R and G."""
+        """True if the activation sets to zero every slot whose hidden score is not positive.
+
+        This holds for the bases R and G. For G, the score is that of the gate. A slot is a place in a row of scores
+        (:mod:`madbench.mixers.srg.parts`).
+        """
         return self.base in ("R", "G")
 
     @property

@@ -66,9 +66,10 @@ class StepMixing:
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
-        """Multiply the rows of y (heads, B, W) by the matrix of each sequence, in the same shape.
+        """Multiply each row of y (heads, B, W) by the mixing matrix of its head and sequence.
 
-        ``s`` (B, heads * R) are the strengths of the current token of each sequence.
+        The product is y (Diag(gain) + into Diag(s) out_of). W is the number of slots, to which the tables are cut. The
+        result has the shape of y. ``s`` (B, heads * R) has the strengths of the current token of each sequence.
         """
         heads, length, rank = self.into.shape
         slots = y.shape[2]

@@ -97,9 +97,11 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
 
 
 def _offsets(rows: pd.DataFrame, remainders: Sequence[str]) -> pd.Series:
-    """The distance of each row's bar from the middle of its group, in widths of a bar.
+    """The distance of each row's bar from the middle of its group of bars, in widths of a bar.
 
-    The bars of a group are centered. Remainders without a bar in the group take no space.
+    ``rows`` are rows of one task from :func:`bar_frame`. A remainder is the rest of a label without the part that names
+    its group, and ``remainders`` has their order. The bars of a group are centered. Remainders without a bar in the
+    group take no space.
     """
     rank = rows.remainder.map(remainders.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2

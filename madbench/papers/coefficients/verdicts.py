@@ -1,4 +1,7 @@
-"""Verdicts on a principle from contrasts: differences of accuracy between two labels. One verdict per group."""
+"""Verdicts on a principle of the paper from contrasts: differences between two labels, such as those of accuracy.
+
+Contrasts with the same subject, such as a readout, decide one verdict together (:attr:`ExpectedContrast.group`).
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,11 @@ STRUCTURE = {
 }
 """The structure of kernels that the paper predicts, by task: (name of the share, description, appendix)."""
 KERNELS = MeasuredQuantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
-"""The stored measurement of a run: the share of each structure in every learned kernel."""
+"""The measurement of the learned mixing that is stored with a run.
+
+For each structure in ``STRUCTURE``, it is the share of the learned kernels that have more of the structure than 95% of
+random kernels. Its details (``kernels``) have the share of each structure in every kernel.
+"""
 MOST, BY_CHANCE = 0.5, 0.05
 """Bounds on the share of kernels in a run that have the predicted structure.
 

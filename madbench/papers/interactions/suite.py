@@ -55,12 +55,13 @@ class InteractionModelConfig:
         check_at_least(self, 1, "n_head")
 
     def cost(self, label: str, mixer: Allocation, tokens: int, width: int) -> Cost:
-        """The parameters and the FLOPs per token of the model with a mixer, on sequences of ``tokens`` tokens.
+        """The parameters and the FLOPs per token of the model with the mixer of ``label``, on ``tokens`` tokens.
 
-        The model is that of :mod:`madbench.papers.interactions.model`. ``mixer`` is the allocation of the mixer of
-        ``label``, and ``width`` is the width of the embedding. FLOPs are those of the bidirectional mixer. Parameters
-        are those of the mixer, except that the values of a full coupling have width 1 instead of ``width``. Any other
-        mixer is followed by a linear map to one number. A ReLU layer adds 4 parameters.
+        The model is that of :mod:`madbench.papers.interactions.model`. ``mixer`` is the allocation of its mixer, and
+        ``width`` is the width of its embedding, which is not trained. ``tokens`` is the length of a sequence. FLOPs are
+        those of the bidirectional mixer alone. A full coupling counts with values of width 1 instead of ``width``. Any
+        other mixer is followed by a linear map to one number, which adds ``width`` parameters. A ReLU layer adds 4
+        parameters.
         """
         has_couplings = getattr(parse(label), "base", "") == "C"
         parameters = mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width

@@ -123,9 +123,10 @@ class LanguageTrial(Trial[LanguageJob]):
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Return the metrics of the trained model.
 
-        ``loss_l5`` is the mean training loss of the last five evaluations, as in the paper. ``train_loss``,
-        ``validation_loss`` and, if it is known, ``validation_bits_per_byte`` are those of the last evaluation.
-        ``best_validation_loss`` is the lowest of all evaluations.
+        ``loss_l5`` is the mean training loss of the last five evaluations, or of all if there are fewer
+        (:func:`madbench.suites.columns.loss_l5`). ``train_loss``, ``validation_loss`` and, if it is known,
+        ``validation_bits_per_byte`` are those of the last evaluation. ``best_validation_loss`` is the lowest of all
+        evaluations.
         """
         rows = [row for row in curve if "evaluation" in row]
         names = ("train_loss", "validation_loss", "validation_bits_per_byte")

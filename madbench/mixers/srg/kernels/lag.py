@@ -1,17 +1,24 @@
 """S, R and G in the lag layout (slots count back from the row itself), without a T x T tensor in memory.
 
-In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with sums over the lags 0 <= l <= t::
+For one head and row t, with sums over the lags 0 <= l <= t::
 
     z_tl = q_t . k_(t-l)          c_t = sum_l z_tl A1_l          h_tl = (1 + p1_l) z_tl + (c_t * s1_t) . B1_l
     u_t = sum_l a_tl B2_l / n_t                                  w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) . A2_l
     o_t = sum_l w_tl v_(t-l)
 
-A tile has P rows, and P keys or P lags. For P rows from t and P keys from i, column n of row m has the lag
-t - i + m - n. Hence ``j = (m - n) mod P`` orders the columns of each row by lag. This is
-:func:`madbench.mixers.srg.kernels.lag_tile.skew`, which is its own inverse. Columns with n <= m have the lags from
-t - i, and the others the P lags before them. A block of lags is therefore skewed from two tiles of keys; a loop over
-lags computes one of them per step. Weights are converted back in the same way: a block of keys takes them from two
-blocks of lags.
+a_tl is the activation of the hidden scores h, and n_t is its norm: the L2 norm of row t of h (for G, of the gate), or
+for S the sum of the exponentials. A1, B1, p1 and s1 are the tables and strengths of R(1), and those with a 2 are of
+R(2) (:class:`madbench.mixers.srg.parts.SequenceMixing`).
+
+A tile has P rows, and P keys or P lags. Take P rows from position t and P keys from position i. In row m, column n is
+the key i + n, whose lag is (t - i) + (m - n). :func:`madbench.mixers.srg.kernels.lag_tile.skew` moves column n to
+``j = (m - n) mod P``, and is its own inverse. Columns with n <= m then hold the lags t - i + j, but columns with n > m
+hold the lags t - i + j - P.
+
+Hence a tile of P lags from t - i, in order, takes the columns n <= m from the tile of keys from i, and the columns
+n > m from the tile of the P keys before them. A loop over lags computes only the second of these tiles in each step and
+reuses it as the first one in the next step. For products with the values, weights are skewed back: a tile of keys takes
+its columns from two successive tiles of lags.
 
 c and u are sums over all lags and are computed first, in separate loops. They are saved with the norms, in
 O(B H T (r + 1)) numbers, so that every later tile is computed independently. ReLU depends on the sign of the hidden

@@ -131,9 +131,19 @@ def keys_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of k to DK and, if MIX1 is true, those of B1 and p1 per sequence to DB and DP.
+    """Write the gradient of k to DK and, if MIX1 is true, the gradients of B1 and p1 to DB and DP, one per sequence.
 
-    One program computes P keys of one head, and loops over the rows, S at a time.
+    One program computes P keys of one head, and loops over the rows, S at a time. Q, K, V, A1, P1, B2 and P2 are the
+    tensors of the equations. The other inputs are:
+
+    - GAMMA and B1 have c * s1 and B1 as pieces of WIDTH columns (``pieces_kernel``).
+    - DO, DC and DU are the gradients of o, c and u.
+    - DELTA has the dot product of o and its gradient for each row, and NORM the norms that ``forward`` saved.
+    - STATE has for each tile of P rows the sum of dc_t q_t^T over all rows t after the tile.
+
+    KW, VW and R are the widths of k and v and the rank. KP and RP are KW and R rounded up to the width of a tile. VA
+    and VR are the widths of the two tiles of v, and VR is 0 if one suffices. MIX1 and MIX2 say if R(1) and R(2) are
+    present. Tensors of an absent mixing are not read.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

@@ -247,12 +247,15 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between a slot's hidden score and the formula of Examples 2 and 3 in Appendix I.2.
+    """The relative difference between hidden scores of ``mixer`` and the formula of Examples 2 and 3 in Appendix I.2.
 
-    The formula is x b^T + sum_k phi(w_k x) x a_k^T, where x is the query of the newest token and phi the sigmoid. The
-    slot is that of the oldest token, whose key is b. The a_k are the keys of the other tokens, and the w_k are weights
-    of the gate of R(1). All of them are random and have two channels. A token has two channels that only its query
-    reads, and two others that only its key reads.
+    The formula is q b^T + sum_k phi(w_k . q) q a_k^T, where phi is the sigmoid. q is the query of the newest token, and
+    b is the key of the oldest token, whose slot has the score. The a_k are the keys of the other tokens, and the w_k
+    are rows of the weight of R(1)'s gate. The q, b, a_k and w_k are random, with two channels. Two channels of a token
+    are read by its query and the gate only, and two others by its key only.
+
+    All parameters of ``mixer`` are overwritten. ``x`` (B, T, D) gives only the dtype, the device, the width D and the
+    largest number of tokens T.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     assert mix is not None

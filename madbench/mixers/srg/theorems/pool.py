@@ -69,18 +69,21 @@ class Pool:
 
 @dataclass(frozen=True)
 class Reach:
-    """The bounds of Assumption D.1 for a set of pools. They define Omega_t, the set of admissible atoms (Lemma D.2)."""
+    """The bounds of Assumption D.1 for a set of pools. They define Omega_t, the set of admissible atoms (Lemma D.2).
+
+    Each norm is the largest over these pools.
+    """
 
     u: float
-    """Largest |u|, C_R1 B_X."""
+    """Bound of |u|: C_R1 B_X, the largest spectral norm of R(1) times the largest norm of a context X."""
     v: float
-    """Largest |v|, C_R2 B_X."""
+    """Bound of |v|: C_R2 B_X, the largest spectral norm of R(2) times the largest norm of a context X."""
     token: float
     """Largest norm of a token, B_x."""
     address: float
-    """Largest norm of L(1), C_L1."""
+    """Largest spectral norm of L(1), the matrix of the QK side, C_L1."""
     readout: float
-    """Largest norm of L(2), C_L2."""
+    """Largest spectral norm of L(2), the matrix of the VO side, C_L2."""
 
     @property
     def features(self) -> float:
@@ -150,9 +153,11 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the atom (u, v) of a context that is a single token x with (x, x) (Proposition C.9).
+    """Check that a context of a single token has the atom (u, v) = (token, token), so any vector is reachable.
 
-    Return the larger of the relative difference and the number of tokens whose atom equals that of another token.
+    This is Proposition C.9. The context of each token of x (B, T, D) has this token only. Return a residual, which is 0
+    if the proposition holds: the largest relative difference of the atoms of a head from (token, token) or, if it is
+    larger, the number of tokens of x minus the number of distinct atoms of a head.
     """
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):

@@ -24,7 +24,10 @@ GRID = 200_000  # number of quantiles of a normal score; even, so that 0 is not 
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of the lemmas and corollaries for the label of ``samples``, named V5, V6, V16 and V7 to V13."""
+    """Yield the checks of the paper's lemmas and corollaries for the label of ``samples``.
+
+    The names of the checks begin with V5, V6 and V16, then V7 to V13, in this order.
+    """
     yield from _linearity(samples)
     yield from _zeros(samples)
     yield from zero_sets.checks(samples.label)

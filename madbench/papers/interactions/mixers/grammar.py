@@ -67,7 +67,10 @@ class InteractionLabel:
     kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]
     """Match of the syntax -> the family's fields."""
     in_order: ClassVar[Callable[[str], str]]
-    """Letters -> those of ``kind``, in the order of a label."""
+    """Text with letters and digits in any order -> the :attr:`kind` that they spell, in the order of a label.
+
+    Letters that belong to other parts of a label are left out. It is used to suggest a label for an invalid text.
+    """
 
     def __post_init__(self) -> None:
         for name, options in {**COMMON, **self.own}.items():

@@ -20,7 +20,7 @@ Rows = Sequence[int] | None
 
 
 class CouplingMixer(Protocol):
-    """The members of :class:`madbench.papers.interactions.mixers.coupling.Coupling` that loops read."""
+    """The members of :class:`madbench.papers.interactions.mixers.coupling.Coupling` that this module's loops read."""
 
     c: Any
     w: Any
@@ -31,7 +31,7 @@ class CouplingMixer(Protocol):
 
 
 class ProjectingMixer(Protocol):
-    """The members of a :class:`madbench.papers.interactions.mixers.mixer.FactoredMixer` that loops read."""
+    """The members of :class:`madbench.papers.interactions.mixers.mixer.FactoredMixer` that this module's loops read."""
 
     linear: bool
     rope: bool
@@ -42,13 +42,17 @@ class ProjectingMixer(Protocol):
 
 
 class FeatureMixer(ProjectingMixer, Protocol):
-    """The members of HyperFeatureAttention that loops read."""
+    """The members of :class:`madbench.papers.interactions.mixers.hfa.operator.HyperFeatureAttention` that this module's
+    loops read.
+    """
 
     product: bool
 
 
 class TupleMixer(ProjectingMixer, Protocol):
-    """The members of HyperAttention that loops read."""
+    """The members of :class:`madbench.papers.interactions.mixers.ha.operator.HyperAttention` that this module's loops
+    read.
+    """
 
     degrees: tuple[int, ...]
     slots: tuple[int, ...]

@@ -76,10 +76,12 @@ def _couplings(f: Array) -> Array:
 
 
 def _error(is_distinct: bool) -> float:
-    """The largest error of linear attention for the values of agents in random samples.
+    """The largest absolute error of linear attention, against the values of agents in random samples.
 
-    A value is the sum of the effects of all agents. If ``is_distinct``, no two agents of a sample are equal, and the
-    sum is over the other agents.
+    The weights are computed from random effects f and random values w (:func:`_couplings`); nothing is trained. The
+    value of an agent is the sum over all agents of the sample, itself included, of their effect on it times their w. If
+    ``is_distinct``, no two agents of a sample are equal, the sum is over the other agents only, and f has no effect of
+    an agent on itself.
     """
     vectors, f, w = _world()
     if is_distinct:

@@ -32,7 +32,7 @@ class Plane(World):
     cells: int = 6
     """N, the number of cells per axis, even."""
     radius: int = 1
-    """R, the radius of a disc."""
+    """R, the radius of an agent, which is a disc, in cells. Agents collide if their y are at most 2 R apart."""
     near: int = 1
     """R2, the distance up to which a collision costs 10 instead of 1."""
 
