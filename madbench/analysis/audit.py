@@ -114,9 +114,10 @@ class ColumnAudit:
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """Return one :class:`ColumnAudit` per column of ``results`` for which ``is_attributed`` is true.
+    """Return one :class:`ColumnAudit` per column of ``results`` that factor effects use.
 
-    ``results`` must have one protocol per suite. An average comes after the tasks that it averages.
+    These columns have a true :attr:`madbench.suites.columns.Column.is_attributed`. ``results`` must have one protocol
+    per suite. An average comes after the tasks that it averages.
     """
     samples_by_column = samples_of(select_columns(results.scores, lambda column: column.is_attributed))
     means = {

@@ -47,7 +47,7 @@ class FileEvent:
     function.
     """
     during: str
-    """The name of the action in the block of :func:`watch_files`."""
+    """The argument ``what`` of the innermost :func:`watch_files`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FileNote:
     """The file and line of each frame, innermost first, up to the first frame of madbench. The line is 0 in a function.
     """
     during: str
-    """The name of the action in the block of :func:`watch_files`."""
+    """The argument ``what`` of the innermost :func:`watch_files`."""
 
 
 notes: list[FileNote] = []

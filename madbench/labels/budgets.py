@@ -130,7 +130,7 @@ BUDGETS: Mapping[Budget, BudgetRule] = {
 }
 """The rule of every budget by its name."""
 COUNTINGS: tuple[Budget, ...] = ("strict", "paper")
-"""The names of the budgets in parameters. The runs of a paper may use either."""
+"""The names of the budgets that limit parameters and nothing else. The runs of a paper may use either."""
 
 
 def budget_words(budget: Budget) -> list[str]:

@@ -370,9 +370,9 @@ class Family(Generic[L, A]):
         return ""
 
     def identity(self, label: L) -> str | None:
-        """A text for all else that affects the label's scores, such as a hash of a module's source.
+        """A text for everything besides ``version`` that affects the label's scores. It enters the ids of runs.
 
-        It enters the ids of runs. None if ``version`` covers everything.
+        An example is a hash of a module's source. None if ``version`` covers everything.
         """
         return None
 

@@ -140,7 +140,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """The gradient of a linear map's weight, grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
 
     oneDNN computes this product or its transpose x^T grad, whichever has more columns, because this is faster. If
-    neither has many columns, MKL computes it.
+    neither has ``LEAST_COLUMNS`` columns, MKL computes it.
     """
     wider = max(grad.shape[1], x.shape[1])
     if wider < LEAST_COLUMNS:

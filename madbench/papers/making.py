@@ -161,7 +161,10 @@ def require_results(results: Results | None) -> Results:
 
 
 class PlainMeasure(Measure):
-    """The base class of measures that train nothing."""
+    """The base class of measures that train nothing.
+
+    :meth:`plan` raises ``ConfigError`` if the request has an option of training (:func:`refuse_choices`).
+    """
 
     def plan(self, request: Request) -> Grid | Experiment | None:
         refuse_choices(request, request.item.id)

@@ -59,7 +59,7 @@ PUBLISHED_FIDELITY = "published"
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
 """The details of a record that are columns of a frame of runs."""
 COUNTS = ("done", "expected", "diverged")
-"""The columns that count jobs: finished or diverged ones, planned ones, and diverged ones."""
+"""The columns that count jobs: those with a result, all planned jobs, and diverged jobs."""
 _SUMS = {name: (name, "sum") for name in COUNTS}
 """The arguments of ``agg`` that sum :data:`COUNTS` when rows are aggregated."""
 

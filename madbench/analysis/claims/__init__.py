@@ -154,7 +154,7 @@ class Claim:
         return self._both_ways(gains, quantity)
 
     def _both_ways(self, gains: dict[str, WeightedLabels], quantity: str) -> dict[str, WeightedLabels]:
-        """``gains``. If the claim expects "equal" in ``quantity``, also each gain negated, named with "(reversed)"."""
+        """Return ``gains``. If the claim expects "equal" in ``quantity``, add each gain negated, named "(reversed)"."""
         if self.expectation(quantity) != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}

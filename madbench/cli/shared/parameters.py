@@ -29,7 +29,7 @@ def output_option(help: str, **settings: Any) -> Parameter:
 
 
 VERBS_THAT_TRAIN = ("run", "sweep", "train")
-"""The verbs that may import code of labels in files of labels that the user names."""
+"""The verbs that may import the code of labels in the sets and files of labels that the user names."""
 
 
 def with_groups(verb: Callable[..., None]) -> Callable[..., None]:

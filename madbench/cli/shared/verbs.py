@@ -85,7 +85,7 @@ class VerbGroup(TyperGroup):
     """A group of verbs, such as ``madbench`` or ``madbench lm``. Its help does not import the verbs."""
 
     headings: ClassVar[Mapping[str, str]]
-    """The names of the verbs by heading of the help text."""
+    """The names of the verbs by heading of the help text. Spaces separate the names of one heading."""
     package: ClassVar[str]
     """The package of the verbs. Each verb is the function of its name in the module of its name."""
     commands: Any

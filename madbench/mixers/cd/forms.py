@@ -47,18 +47,19 @@ class Dynamics:
     v: Tensor
     """Shape (B, H, T, V)."""
     log_gate: Tensor | None
-    """(B or 1, H or 1, T, 1 or n) log lambda."""
+    """(B or 1, H or 1, T, 1 or n) log lambda. None without a gate."""
     w: Tensor | None
-    """(B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors."""
+    """(B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors. None if the state is
+    not reduced."""
     beta: Tensor | None
-    """(B, H, T) strengths of the mirrors."""
+    """(B, H, T) strengths of the mirrors. None if ``w`` is None."""
     length: Tensor | None = None
-    """(B, H, T) length of kbar, if w is its direction."""
+    """(B, H, T) length of kbar, if w is its direction, otherwise None."""
     row_log: Tensor | None = None
     """(B, H, T) logarithm of a factor that is kept apart from the scores of each row, so that they do not overflow. The
     full scores of a row are its scores times e^row_log. None if the factor is 1."""
     log_norm: Tensor | None = None
-    """(B, H, T) log eta of wx and pow."""
+    """(B, H, T) logarithm of eta, the divisor of each row's coefficients, for the label norms ``wx`` and ``pow``."""
     own: Tensor | None = None
     """(B, H, T) score of a row with its own key, if it is not q . k; without mirrors only."""
     read: Tensor | None = None
@@ -66,7 +67,7 @@ class Dynamics:
     reads_before_decay: bool = False
     """True if r reads the state before the decay of its row."""
     least_log_gate: float | None = None
-    """Lower bound of a log_gate per channel, with mirrors only."""
+    """A lower bound of ``log_gate``. None if no bound is known. Only for gates per channel together with mirrors."""
 
     @property
     def reading(self) -> Tensor:
@@ -88,9 +89,11 @@ class Blocks:
     keys: Tensor
     """(B, H, Z, C, n) keys at the end of the block."""
     log_decay: Tensor | None
-    """(B, H, Z, 1 or n) decay of a state, in double precision."""
+    """(B, H, Z, 1 or n) logarithm of the decay of a state over the block, in double precision. None without gates, and
+    with mirrors."""
     transition: Tensor | None
-    """(B, H, Z, n, n) map of a state with mirrors, including decay."""
+    """(B, H, Z, n, n) map from the state that enters the block to what remains of it after the block, including the
+    decay. None without mirrors."""
 
 
 def scores(d: Dynamics) -> Tensor:

@@ -29,7 +29,8 @@ class SampleMixers:
     ) -> tuple[CoefficientMixer, Tensor]:
         """A mixer in float64 with weights drawn from ``seed``, and an input (batch, length, 32).
 
-        ``chunk`` is the mixer's number of rows per block. If it is 0, the mixer keeps its default.
+        ``qk_rank`` is the family's setting of this name, and ``path`` is the path of the mixer. ``chunk`` is the
+        mixer's number of rows per block. If it is 0, the mixer keeps its default.
         """
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with kept_random_state(), torch.no_grad():

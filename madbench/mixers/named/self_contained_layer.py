@@ -21,7 +21,7 @@ class Cache:
     """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
     carried: Mapping[str, Tensor]
-    """(B, ...) each, as the operator names them."""
+    """The tensors (B, ...) that the operator needs for the next token, by the operator's names."""
 
 
 class SelfContainedLayer(NamedLayer):

@@ -25,7 +25,7 @@ BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
 """Columns and types of the data of a bar figure. A row is the mean of a bar or the accuracy of one seed, in percent.
 
 ``mark`` is ``mean`` or ``seed``. ``state`` is ``diverged`` in the row of a mean if every seed diverged, otherwise
-empty.
+empty. In the row of a mean, ``low`` and ``high`` are the ends of its 95% interval, and ``n`` is the number of seeds.
 """
 POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(
     ("x", "y"), float
@@ -140,8 +140,9 @@ def point_figure(
     """Draw the points or lines of each series in panels.
 
     ``frame`` has the columns :data:`POINT_COLUMNS`. ``axes_of`` maps each panel that is drawn to Matplotlib's settings
-    of its axes. ``bands`` maps some panels to a distance. Such a panel has lines, and a shaded band of y from -distance
-    to +distance. Its y axis is linear in the band and logarithmic beyond.
+    of its axes. ``notes`` are sentences below the figure. If ``is_line`` is true, every panel has lines instead of
+    points. ``bands`` maps some panels to a distance. Such a panel has lines, and a shaded band of y from -distance to
+    +distance. Its y axis is linear in the band and logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

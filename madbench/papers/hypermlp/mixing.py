@@ -108,7 +108,7 @@ def _measure(weights: Path, job: Job) -> Values:
 def shares_verdict(shares: list[float]) -> str:
     """The verdict on a predicted structure of kernels.
 
-    ``shares`` has one number per seed: the share of kernels that have more of the structure than random tables have.
+    ``shares`` has one number per seed: the share of kernels that have more of the structure than 95% of random kernels.
     Reproduced if all are above ``MOST``, contradicted if all are at most ``BY_CHANCE``. Otherwise, and with fewer than
     three seeds, not decided.
     """

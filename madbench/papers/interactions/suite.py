@@ -109,7 +109,7 @@ class InteractionTask:
     heads: dict[str, int] = field(default_factory=dict)
     """Heads by label; 1 for labels that are not listed."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Training settings."""
+    """Training settings of the task. They replace those of the profile."""
     learning_rates: dict[str, float] = field(default_factory=dict)
     """Learning rates by embedding, if they differ."""
     variants: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class InteractionProfile(Profile[InteractionModelConfig]):
     stays_comparable = ("embeddings", "controls")
 
     precision: Literal["float32", "float64"] = "float64"  # type: ignore[assignment]  # no bfloat16
-    """Arithmetic of everything."""
+    """Dtype of the whole computation."""
     embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
     """Embeddings of colliding agents' positions that are trained."""
     controls: tuple[Literal["without_itself", "distinct"], ...] = CONTROLS

@@ -39,7 +39,9 @@ def queries_kernel(
 ):  # fmt: skip
     """Write the gradient of q to DQ and, if MIX1 is true, the gradient of gamma = c * s1 to DGAMMA.
 
-    One program computes P rows of one head, and loops over the keys, S at a time.
+    One program computes P rows of one head, and loops over the keys, S at a time. S1 has the strengths s1. STATE has
+    for each tile of P rows the sum of A1_i k_i^T over all rows i before the tile. The other arguments are as for
+    ``keys_kernel``.
     """
     tiles = tl.num_programs(0)
     tile, bh = tiles - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -204,10 +206,13 @@ def values_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of v to DV and, if MIX2 is true, those of B2 and p2 per sequence to DB and DP.
+    """Write the gradient of v to DV and, if MIX2 is true, the gradients of B2 and p2 to DB and DP, one per sequence.
 
     One program computes P keys of one head and VA + VR columns of v, and loops over the rows, S at a time. The gradient
     of p2 is a sum over columns. DP gets one partial sum over VA columns and, if VR is not 0, one over VR columns.
+
+    MU has u * s2. STATE has for each tile of P rows the sum of mu_t do_t^T over all rows t after the tile. The other
+    arguments are as for ``keys_kernel``.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

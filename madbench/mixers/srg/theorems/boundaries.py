@@ -2,6 +2,8 @@
 
 The boundary of a slot is the set of tokens at which its hidden score is zero. Its normal is the gradient of the hidden
 score with respect to the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
+
+Most functions that take a mixer change its weights.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ def freeze_gates(mixer: DynamicMLP) -> None:
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
     """The normals B(X) (H_q, free, S) of all slots: the map from free channels of the last token to its hidden scores.
 
-    ``free`` is the number of channels that no key reads (:func:`free_channels`), and S the number of slots. All other
-    channels, and the other tokens of x (T, D), are constant.
+    ``free`` is the number of channels that keys are made to ignore (:func:`free_channels`), and S the number of slots.
+    All other channels, and the other tokens of x (T, D), are constant. The map is linear only if gates do not depend on
+    the token (:func:`freeze_gates`).
     """
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
@@ -307,7 +310,7 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
 
     The columns of the table A are kernels over lags, with which keys and values are convolved by FFT. For R(1),
     z_t A = q_t (A^T K_(t:1))^T is computed from the convolved keys A^T K_(t:1). For R(2), (a_t B) Diag(s) A^T V_(t:1)
-    is computed from the convolved values A^T V_(t:1).
+    is computed from the convolved values A^T V_(t:1). The two mixers are equal only if the label has the lag layout.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores

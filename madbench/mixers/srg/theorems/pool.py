@@ -64,6 +64,7 @@ class Pool:
 
     @property
     def norm(self) -> Tensor:
+        """The norm of the hidden scores of the pool's row, by which the head's output is divided."""
         return (self.coefficients(self.u).square().sum() + EPS).sqrt()
 
 

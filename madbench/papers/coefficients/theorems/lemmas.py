@@ -288,9 +288,9 @@ def _has_other_variance(label: CdLabel) -> str:
 
 
 def _boundedness(samples: SampleMixers) -> Check:
-    """The check V11 bounded (Lemma 6, Remark 5): as a sequence grows, the first token's coefficient grows or does not.
+    """The check V11 bounded (Lemma 6, Remark 5): for equal keys, the first token's coefficient grows or stays bounded.
 
-    The label decides which of the two is expected.
+    The label decides which of the two is expected as the sequence becomes longer.
     """
     label, name, source = samples.label, "V11 bounded", "Principle 6, Lemma 6, Remark 5"
     log_lambda = math.log(1.05) if label.gate == "se" else math.log(float(label.gate)) if label.is_constant else 0.0

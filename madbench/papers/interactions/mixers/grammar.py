@@ -53,7 +53,7 @@ class InteractionLabel:
     prefix: ClassVar[str]
     """Name of the family and a colon."""
     kind: ClassVar[str]
-    """The letters between the base and the first hyphen."""
+    """The text between the base and the first hyphen: the numbers of the parts, and letters of the family."""
     numbers: ClassVar[str]
     """Field with one number per part of the heads; ``parts`` in ``syntax``."""
     own: ClassVar[Mapping[str, Sequence[Any]]]

@@ -54,7 +54,8 @@ def _world() -> tuple[Array, Array, Array]:
 def _effects(f: Array) -> Array:
     """The effects (S, S) of every pair of symbols, from effects f (policies, policies, N, N) by policies and shift.
 
-    A symbol is a policy and a cell (x, y). A shift is the difference of two cells, modulo N.
+    Entry (i, j) is the effect of symbol j on symbol i. A symbol is a policy and a cell (x, y). A shift is the
+    difference of two cells, modulo N.
     """
     policy, x, y = cast("tuple[Array, ...]", np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS)))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))

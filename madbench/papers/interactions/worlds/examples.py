@@ -21,10 +21,11 @@ class Plane(World):
 
         V_i = - sum_j [ ring(y_i, y_j) <= 2 R ] (1 + 9 [ dist(i, j) <= R2 ])
 
-    V_i is the value of agent i. A symbol is a cell (x, y) of a torus, and dist is the larger of the distances along x
-    and y. The agent counts itself, as in :class:`madbench.papers.interactions.worlds.agents.Colliding`. The text of
-    B.1.3 puts the large penalty on distant agents, its equation on near agents; this class follows the equation. The
-    embedding is the Kronecker product of the sinusoids of x and of y, N^2 wide.
+    V_i is the value of agent i. A symbol is a cell (x, y) of a torus. ring is the distance along y around the torus,
+    and dist is the larger of the distances along x and y. The agent counts itself, as in
+    :class:`madbench.papers.interactions.worlds.agents.Colliding`. The text of B.1.3 puts the large penalty on distant
+    agents, its equation on near agents; this class follows the equation. The embedding is the Kronecker product of the
+    sinusoids of x and of y, N^2 wide.
     """
 
     title = "Both coordinates"
@@ -98,7 +99,8 @@ class Genotype(World):
     relations: int = 0
     """Seed of the activation relations."""
     fewest: int = 0
-    """The smallest number of alleles of a training sample; the largest is L*. With 0, all training samples have L*."""
+    """The smallest number of alleles of a training sample. The largest is ``length``, L*. If 0, all training samples
+    have ``length`` alleles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
