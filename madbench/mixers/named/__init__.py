@@ -15,7 +15,7 @@ their names start with the operator's name. The files in this folder are shared 
   - ``recurrent`` and ``recurrent_layer``: a recurrence of one matrix per head;
   - ``self_contained`` and ``self_contained_layer``: the operator computes its outputs and its state itself;
 
-- ``layer`` has the base class of these layers, and ``built`` the type of a layer for annotations;
+- ``layer`` has the base class of these layers;
 - parts of several operators: ``delta_rule``, ``bounded_decay`` and ``chosen_blocks``;
 - operations in torch: ``ops`` for all kinds, ``attention_ops``, ``recurrent_ops`` and ``rotations``;
 - ``loops`` has functions of the reference loops, which share no code with the layers.
