@@ -134,15 +134,19 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
 
     def runs_per_label(self, profile: P) -> int:
         """The number of runs of a profile per label and seed."""
-        return len(self.plan(["S"], profile, seeds=(0,)).jobs)
+        return len(self._jobs_of_label(profile))
 
     def check_profile(self, profile: P) -> tuple[str, set[int]]:
         """Check a profile. Return a description of its runs and the distinct lengths of their inputs in tokens.
 
         Raises ``ConfigError`` if the profile or one of its tasks is not valid.
         """
-        lengths = {self.size(job).seq_len for job in self.plan(["S"], profile, seeds=(0,)).jobs}
-        return f"{self.runs_per_label(profile)} runs per label", lengths
+        jobs = self._jobs_of_label(profile)
+        return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}
+
+    def _jobs_of_label(self, profile: P) -> Sequence[J]:
+        """The jobs of a profile for one label and one seed."""
+        return self.plan(["S"], profile, seeds=(0,)).jobs
 
     # Training
 
