@@ -10,8 +10,9 @@ from typing import Any
 
 from madbench.analysis.query import Query, first_labels
 from madbench.errors import StoreError
-from madbench.jobs import Job
-from madbench.labels.budgets import budget_words
+from madbench.experiment.commands import option_words
+from madbench.jobs import Budget, Job
+from madbench.rows import Grid
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
@@ -39,16 +40,24 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
     reason = f"none of its {len(stored_jobs)} runs belongs to {terms}; "
-    hint = f"madbench run LABEL --profile {name} makes some"
+    choice_words = _choice_words(suite, name, fidelity, budget)
+    hint = f"{shlex.join(['madbench', 'run', 'LABEL', *choice_words])} makes some"
     if query.labels:
         words = [*query.labels, *map(str, overrides), *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
-        words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), *budget_words(budget)]
-        command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
+        words += [*choice_words, *option_words({"--results": str(query.results)})]
+        command = shlex.join(["madbench", "run", *words])
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
     protocols = protocol_list(suite, query.runs_of(stored_jobs), query.results)
     error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{protocols}")
     error.reason = f"{query.results}: {reason}{hint}".strip()
     return error
+
+
+def _choice_words(suite: Suite, profile: str, fidelity: str, budget: Budget) -> list[str]:
+    """The options that choose these of the suite, without those that are at their defaults."""
+    profile_option = {} if profile == suite.default else {"--profile": profile}
+    is_usual = fidelity == suite.fidelity_of(Grid.fidelity)
+    return option_words({**profile_option, **({} if is_usual else {"--fidelity": fidelity})}, budget)
 
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = RESULTS) -> str:
@@ -88,14 +97,16 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     for jobs in alike.values():
         job = jobs[0]
         name, changes = suite.nearest(job)
+        profile, precision = suite.shipped().get(name), job.training.precision
         profile_words = name if name != OWN_PROFILE else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
         others = [str(change) for change in changes if not is_rate_change(change)]
-        others += [f"precision={job.training.precision}", "--profile", profile_words]
-        others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
-        words = (*others, *budget_words(job.budget), *(["-t", tasks] if suite is not main_suite() else []))
+        if profile is None or profile.precision != precision:  # "auto" depends on the machine
+            others.append(f"precision={precision}")
+        others += _choice_words(suite, profile_words, job.fidelity, job.budget)
+        words = (*others, *(["-t", tasks] if suite is not main_suite() else []))
         for label in {one_job.label for one_job in jobs}:
-            rates_by_row[words][label].add(job, suite.shipped().get(name))
-    where = ["--results", str(results)] if results != RESULTS else []
+            rates_by_row[words][label].add(job, profile)
+    where = option_words({"--results": str(results)})
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for words, of_label in rates_by_row.items():
         for label, rates in of_label.items():

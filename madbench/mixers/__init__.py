@@ -68,9 +68,7 @@ def build(
         trust.allow_typed(label)
     label, family, own = _resolve(label, settings)
     if not (causal or family.is_bidirectional):
-        raise ConfigError(
-            f"{label} is causal: a row sees no later token; labels that can see all tokens: {families_that_see_all()}"
-        )
+        raise ConfigError(f"{label} is causal: a row sees no later token; {families_that_see_all()} can see all tokens")
     allocation = _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
     build_mixer: Callable[..., nn.Module] = family.build  # only a bidirectional family accepts ``causal``
     mixer = build_mixer(allocation, own, path, **({} if causal else {"causal": False}))
@@ -78,12 +76,12 @@ def build(
 
 
 def families_that_see_all() -> str:
-    """A text for messages with the label prefixes of all families that accept ``causal=False``, separated by commas.
+    """A text for messages: ``labels ...`` with all families that accept ``causal=False``, such as ``labels of S/R/G``.
 
-    ``no prefix`` stands for the S/R/G family. The text is ``no family`` if no family accepts it.
+    The text is ``labels of no family`` if no family accepts it.
     """
     able = (name for name, family in loaded_families().items() if family.is_bidirectional)
-    return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
+    return f"labels of {' and '.join(f'{name}:' if name else 'S/R/G' for name in able) or 'no family'}"
 
 
 def solve(

@@ -73,6 +73,16 @@ class StoreBusyError(StoreError):
     """Raised if a job is already locked: another process, or this one, works on it."""
 
 
+def no_results_folder(results: Path) -> StoreError:
+    """The error of a results folder that does not exist, with a command that makes it."""
+    return StoreError(f"{results}: there is no such results folder; {_training_command(results)} makes it")
+
+
+def _training_command(results: Path) -> str:
+    where = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
+    return f"madbench run LABEL{where}"
+
+
 @dataclass(frozen=True)
 class Run:
     """A stored run: its job and its record."""
@@ -126,12 +136,13 @@ class Store:
                     probe.flush()
                     os.fsync(probe.fileno())
         elif not store.root.exists():
-            raise StoreError(f"{store.root}: there is no such results folder")
+            raise no_results_folder(store.root)
         elif not store.root.is_dir():
             raise StoreError(f"{store.root}: is a file, not a results folder")
         elif not store._runs.is_dir():
-            where = "" if store.root == RESULTS else f" --results {shlex.quote(str(store.root))}"
-            raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
+            raise StoreError(
+                f"{store.root}: no runs yet (no folder 'runs'); {_training_command(store.root)} makes some"
+            )
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
         if not any(_has_present_schema(store._runs / name) for name in first):

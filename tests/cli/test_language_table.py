@@ -137,7 +137,7 @@ def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
         "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some; its MAD tasks "
         "are in madbench table -t compression"
     )
-    assert refuse(table, *LANGUAGE_ONLY, "--results", "nowhere") == "nowhere: there is no such results folder"
+    assert refuse(table, *LANGUAGE_ONLY, "--results", "nowhere").startswith("nowhere: there is no such results folder;")
 
 
 def test_a_failed_run_is_no_result(fill, store, row_words):

@@ -98,7 +98,10 @@ def test_two_batches_that_hold_all_examples_are_not_two_jobs():
 
 
 def test_a_causal_label_is_refused_unless_the_model_is_causal():
-    with pytest.raises(LabelError, match="cd:id-dg sees only earlier tokens; labels of no prefix, .*model.causal=true"):
+    with pytest.raises(
+        LabelError,
+        match="cd:id-dg sees only earlier tokens, .*; labels of S/R/G and .* can see all .*model.causal=true",
+    ):
         jobs("cd:gla", tasks=["digits"])
     assert jobs("cd:gla", tasks=["digits"], more=["model.causal=true"])[0].model.causal
 

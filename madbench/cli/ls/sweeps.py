@@ -14,9 +14,10 @@ from rich.text import Text
 from madbench.cli.ls.listings import MOST_ENDED
 from madbench.cli.shared.printing import count_text, duration, first_of, print_json
 from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
-from madbench.errors import StoreError, no_effect
+from madbench.errors import no_effect
 from madbench.execute.journal import read_sweeps
 from madbench.files import names_in
+from madbench.store.runs import no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
@@ -36,7 +37,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
     if watch and not console.is_terminal:
         raise no_effect("--watch", "where the output is no terminal")
     if not results.exists():
-        raise StoreError(f"{results}: there is no such results folder")
+        raise no_results_folder(results)
     sweeps = read_sweeps(results, MOST_ENDED)
     if as_json:
         hidden = ("open", "silent_seconds")

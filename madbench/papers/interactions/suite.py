@@ -372,7 +372,7 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
         family = family_of(label)
         if not profile.can_train(family):
             able = families_that_see_all()
-            raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
+            raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as {able} can")
         model = profile.model_of(task, label, relu)
         mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
         job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)

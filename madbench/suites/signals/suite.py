@@ -111,9 +111,9 @@ class SignalProfile(Profile[SignalModelConfig]):
 
 def _check_sees_all(label: str) -> None:
     if not getattr(family_of(label), "is_bidirectional", False):
-        able = families_that_see_all()
         raise LabelError(
-            f"{label} sees only earlier tokens; labels of {able} see all; model.causal=true trains it causally"
+            f"{label} sees only earlier tokens, but these tasks show all tokens to a mixer; {families_that_see_all()}"
+            " can see all tokens; model.causal=true trains the label causally"
         )
 
 
