@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from madbench.analysis.rendering import Listing
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, MadbenchError
-from madbench.jobs import Job, mapping_text
+from madbench.jobs import Job, Precision, mapping_text
 from madbench.labels import family_of, label_identity, trust
 from madbench.labels.names import display_name, row_display_name, with_typed_labels
 from madbench.labels.patterns import part_texts
@@ -25,7 +25,7 @@ from madbench.suites.outcomes import JobOutcome
 MOST_REASONS = 3
 NOT_NAMED = "name it in the command to count its code"
 MIB = 2**20
-NUMBER_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+NUMBER_BYTES: Mapping[Precision, int] = {"bfloat16": 2, "float32": 4, "float64": 8}
 """Bytes per number of a decoding state, by the precision of a run."""
 
 

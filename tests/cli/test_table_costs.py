@@ -8,12 +8,16 @@ import json
 import re
 import sys
 from html import unescape
+from typing import get_args
 
 import pytest
+import torch
 
 import madbench
 from installed import forget_installed
+from madbench.analysis.cost_table import NUMBER_BYTES
 from madbench.errors import ConfigError
+from madbench.jobs import Precision
 from madbench.labels import trust
 from madbench.mixers import solve
 
@@ -54,6 +58,10 @@ def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny)
     fill("S-p", precision="bfloat16")
     cells, _ = costs_of(main, "-p", tiny, "precision=bfloat16")
     assert cells["S-p", "state_bytes"]["mean"] == 2 * cells["S-p", "state"]["mean"]
+
+
+def test_every_precision_of_a_run_has_its_bytes_per_number():
+    assert {name: getattr(torch, name).itemsize for name in get_args(Precision)} == NUMBER_BYTES
 
 
 @pytest.mark.slow
