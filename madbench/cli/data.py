@@ -82,8 +82,12 @@ def data(
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
         suite = suite_of_task(task)
+        if not issubclass(suite.Profile, TokenProfile):
+            raise ConfigError(
+                f"{task} is a task of the suite {suite.name}, but madbench data shows only generated sequences of"
+                f" tokens; madbench data lists their tasks, and madbench ls tasks describes {task}"
+            )
         chosen_profile = suite.Profile.load(profile or suite.default)
-        assert isinstance(chosen_profile, TokenProfile)
         choices = chosen_profile.settings(task)
         if overrides:
             choices = [{**choices[0], **settings_of(overrides)}]

@@ -50,6 +50,16 @@ def test_data_shows_the_heuristic_and_chance_of_a_task(invoke, profile, heuristi
     assert f"  {rows['in_context_recall']['heuristic']:.1%} without context, " in listed
 
 
+@pytest.mark.parametrize(
+    "task, suite", [("digits", "signals"), ("hunters", "interactions"), ("language_model", "language")]
+)
+def test_a_task_without_generated_tokens_is_refused(refuse, task, suite):
+    for words in ([], ["--check"], ["--profile", "quick"], ["-f", "json"]):
+        message = refuse(data, task, *words)
+        assert message.startswith(f"{task} is a task of the suite {suite}, but madbench data shows only generated")
+        assert "madbench data lists their tasks" in message and f"madbench ls tasks describes {task}" in message
+
+
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_data_in_json_equals_that_of_a_run_with_the_seed(invoke, split):
     content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "-f", "json").output)
