@@ -36,11 +36,11 @@ from madbench.analysis.inference import (
     Sample,
     holm,
 )
-from madbench.analysis.quantities import column, p_text, signed_text, suite_of_known
+from madbench.analysis.quantities import column, p_text, signed_text, suite_of_known, with_averages
 from madbench.analysis.references import gain_sign
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
-from madbench.suites import main_suite, suites
+from madbench.suites import main_suite
 
 Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
@@ -204,11 +204,8 @@ def findings(
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
-        by_suite = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
-        stored_columns = {*scores.column, *(column.name for columns in by_suite for column in columns)}
-        quantities = (
-            stored_columns.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
-        )
+        claimed = itertools.chain.from_iterable(claim.quantities for claim in claims)
+        quantities = with_averages(scores.column).intersection(claimed) or None
     questions = [
         _Question(claim, x, samples.get(x, {}), thresholds.get(claim.name, {}).get(x))
         for claim in claims

@@ -5,6 +5,7 @@ A quantity is the name of a column, such as ``in_context_recall`` or ``loss_l5``
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -48,6 +49,13 @@ def parts_of(name: str) -> tuple[str, ...]:
 def averages_of(name: str) -> list[str]:
     """The names of the averages that include the task ``name``. Empty if there are none."""
     return [key for suite in suites().values() for key, average in suite.averages.items() if name in average.tasks]
+
+
+def with_averages(names: Iterable[str]) -> set[str]:
+    """The columns ``names``, and the averages of suites whose tasks are all among them."""
+    found = set(names)
+    averages = itertools.chain.from_iterable(suite.averages.items() for suite in suites().values())
+    return found | {name for name, average in averages if found.issuperset(average.tasks)}
 
 
 def suite_of_column(name: str) -> Suite | None:

@@ -40,12 +40,14 @@ def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict
     """
     from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings
+    from madbench.analysis.quantities import with_averages
 
     item = request.item
     if not item.claims:
         return {}, {}, ""
     assert request.paper.claims_file is not None  # checked when the paper is loaded
-    claims, trained_ids, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
+    claims, trained_ids = load_claims(request.paper.claims_file), _job_ids(results)
+    quantities = with_averages(results.scores.column)
     for words, selection in _selections(request, results):
         with suppress(MadbenchError):  # the suite is not stored, or the protocol is ambiguous
             rows, _ = selection.available()
@@ -98,12 +100,3 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
 def _job_ids(results: Results) -> set[str]:
     """The ids of the jobs that have a result."""
     return {run.job.id for suite in results.suites_with_result for run in results.runs(suite)}
-
-
-def _quantities(results: Results) -> set[str]:
-    """The names of the columns of the results, including averages."""
-    scores = results.scores
-    names = set(scores.column)
-    for suite in results.suites_with_result:
-        names |= {column.name for column in suite.columns(scores.column[scores.suite == suite.name].unique())}
-    return names

@@ -146,13 +146,13 @@ class SuiteColumns(abc.ABC):
         return self.task_column(name) if name in self.tasks() else None
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of the tasks, in the order of ``tasks``.
+        """The columns of the tasks, each once, in the order of ``tasks``. A name without a column is skipped.
 
         The column of an average follows the last of its tasks. It is included if all its tasks are given.
         """
-        names = list(tasks)
+        names = list(dict.fromkeys(tasks))
         for name, average in self.averages.items():
-            if set(average.tasks) <= set(names):
+            if set(average.tasks) <= set(names) and name not in names:
                 names.insert(1 + max(map(names.index, average.tasks)), name)
         return [column for name in names if (column := self.column(name))]
 

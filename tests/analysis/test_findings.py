@@ -47,6 +47,14 @@ def test_a_claim_is_tested_as_a_difference_against_its_threshold():
     assert lag.command == "madbench run R-12o! R-12! --seeds 0-4"
 
 
+def test_scores_of_a_suite_with_two_columns_per_task_change_no_verdict():
+    scores = scores_with_average(COLLAPSE)
+    agents = frame_of_scores({"hfa:C3": [-2.0, -1.9]}, ("hunters", "hunters_elsewhere"), suite="interactions")
+    expected = [(one.claim, one.quantity, one.verdict, one.reason) for one in findings(scores)]
+    found = findings(pd.concat([scores, agents], ignore_index=True))
+    assert [(one.claim, one.quantity, one.verdict, one.reason) for one in found] == expected
+
+
 def test_an_adjusted_p_value_equal_to_the_level_is_significant(monkeypatch):
     p = of(findings(scores_with_average(COLLAPSE)), "lag").p_holm
     for level, verdict in ((p, "supported"), (math.nextafter(p, 0), "not enough data")):

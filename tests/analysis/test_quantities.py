@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.analysis.quantities import in_order, title
+from madbench.analysis.quantities import in_order, title, with_averages
 from madbench.suites.mad.suite import MAD_TASKS
 
 
@@ -14,3 +14,9 @@ def test_tables_and_figures_have_the_average_after_its_tasks_and_losses_last():
 
 def test_a_task_that_is_not_installed_has_its_name_as_title():
     assert title("a_not_installed") == "a_not_installed"
+
+
+def test_an_average_is_added_if_all_of_its_tasks_are_named():
+    others = {"hunters_elsewhere", "loss_l5"}
+    assert with_averages({*others, *MAD_TASKS}) == {*others, *MAD_TASKS, "mad_average"}
+    assert with_averages(MAD_TASKS[1:]) == set(MAD_TASKS[1:])

@@ -18,3 +18,11 @@ def test_every_column_says_which_is_better_and_what_a_difference_is():
     for suite in suites().values():
         for column in suite.columns(suite.tasks()):
             assert column.better and column.words and column.difference, column.name
+
+
+def test_the_columns_of_tasks_are_named_once_and_other_names_are_skipped():
+    for suite in suites().values():
+        columns = suite.columns(suite.tasks())
+        names = [column.name for column in columns]
+        assert len(set(names)) == len(names)
+        assert suite.columns([*suite.tasks(), *names, "no_column"]) == columns, suite.name

@@ -436,7 +436,7 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
         )
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        return [cast(Column, self.column(name)) for task in tasks for name in (task, task + ELSEWHERE)]
+        return super().columns(name for task in tasks for name in (task, task + ELSEWHERE))
 
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         return tuple(tasks[:1])
