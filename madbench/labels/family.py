@@ -269,9 +269,9 @@ class Family(Generic[L, A]):
         """Build the causal mixer (B, T, D) -> (B, T, D) of an allocation, with ``allocation.total`` parameters.
 
         T is at most ``allocation.size.max_len``. ``settings`` is an instance of :attr:`Settings`. The mixer rejects
-        input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the family's
-        ``is_bidirectional`` is true, ``forward`` also accepts ``causal=False``: then every output depends on all
-        tokens.
+        input that is no batch of sequences of its width (:func:`madbench.mixers.inputs.check_sequences`). If the
+        family's ``is_bidirectional`` is true, ``forward`` also accepts ``causal=False``: then every output depends on
+        all tokens.
 
         Optional members of the mixer:
 

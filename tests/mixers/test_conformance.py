@@ -236,6 +236,17 @@ def test_inputs_of_another_rank_or_of_integers_are_refused(label):
             mixer(x)
 
 
+@every_label
+def test_inputs_of_another_width_are_refused_by_every_call(label):
+    mixer, wrong = build_mixer(label, 5), WIDTH + 1
+    calls = [(mixer, torch.ones(2, 5, wrong))]
+    calls += [(mixer.prefill, torch.ones(2, 5, wrong))] if hasattr(mixer, "prefill") else []
+    calls += [(mixer.step, torch.ones(2, wrong))] if hasattr(mixer, "step") else []
+    for call, x in calls:
+        with pytest.raises(TrainingError, match=f"tokens of width {wrong}, but the mixer was built for width {WIDTH}$"):
+            call(x)
+
+
 @pytest.mark.slow
 @every_label
 def test_torch_func_gradients_equal_backward(label):

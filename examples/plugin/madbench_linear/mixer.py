@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 
 FEATURES = {"elu": lambda x: F.elu(x) + 1, "relu": F.relu, "id": lambda x: x}
 
@@ -35,13 +35,14 @@ class LinearMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.allocation.size.d_model)
         q, k, v = self._project(x)
         weights = (q @ k.transpose(-1, -2)).tril()
         return self._read_out(weights @ v, weights.sum(-1, keepdim=True, dtype=self._wide(x)), x)
 
     def step(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None, slide: bool = False):
         """x (B, D) -> (B, D), and the cache: the sums of k v^T and of k so far. ``slide`` has no effect on sums."""
+        check_tokens(x, self.allocation.label, self.allocation.size.d_model)
         row = x[:, None]
         q, k, v = self._project(row)
         products, keys = k.transpose(-1, -2) @ v, k

@@ -19,7 +19,7 @@ from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.derivatives import refuse_second
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.linear_maps import call, check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
@@ -102,7 +102,7 @@ class CoefficientMixer(Projections):
 
         Raises ``TrainingError`` if x has another shape, is not in floating point, or has no tokens.
         """
-        check_sequences(x, self.label)
+        check_sequences(x, self.label, self.allocation.size.d_model)
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
             return self.reference(x).to(x.dtype)
@@ -135,7 +135,7 @@ class CoefficientMixer(Projections):
         and keep its last state. Other readouts keep all keys, as they are after the last row. With ``slide``, other
         readouts decode tokens beyond ``max_len`` one by one.
         """
-        check_sequences(x, self.label)
+        check_sequences(x, self.label, self.allocation.size.d_model)
         whole = x[:, : self.max_len] if slide and not self.label.is_recurrent else x
         length = whole.shape[1]
         size = min(self.chunks_per_prompt_block * self.chunk, length)
@@ -162,9 +162,7 @@ class CoefficientMixer(Projections):
         and kernel readouts, time and cache are O(1). Other readouts keep every key, or with ``slide`` the newest
         ``max_len`` keys.
         """
-        if x.dim() != 2:
-            shape = tuple(x.shape)
-            raise TrainingError(f"{self.label}: a step takes one token of each sequence, (B, D), not {shape}")
+        check_tokens(x, self.label, self.allocation.size.d_model)
         row = x[:, None]
         d, (maximum, inputs) = self.dynamics(row, cache)
         position = cache.position + 1 if cache else 1

@@ -16,7 +16,7 @@ from madbench.errors import BudgetError, TrainingError
 from madbench.labels.budgets import softmax_flops, softmax_state
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.my.arguments import arguments_of, dotted, written
 from madbench.mixers.my.sources import source, working_folder_on_path
 
@@ -51,7 +51,7 @@ class ModuleMixer(nn.Module):
 
         Raises ``TrainingError`` if the input is invalid, or the output has another shape.
         """
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.allocation.size.d_model)
         y = self.module(x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             raise TrainingError(f"{self.allocation.label}: {wrong_output(y, x)}")
@@ -64,6 +64,7 @@ class ModuleMixer(nn.Module):
         state is None. Otherwise the cache is all inputs so far, or the last ``max_len`` inputs if ``slide`` is true,
         and the output is the last row of :meth:`forward` for these.
         """
+        check_tokens(x, self.allocation.label, self.allocation.size.d_model)
         if self.has_own_step:
             answer = cast(Any, self.module).step(x, cache)
             if not isinstance(answer, tuple) or len(answer) != 2:

@@ -14,7 +14,7 @@ from torch import Tensor
 from madbench.mixers import softmax
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.derivatives import refuse_second
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.precision import without_autocast
@@ -67,7 +67,7 @@ class AttentionLayer(NamedLayer):
         The result equals that of T calls of :meth:`step`. With ``slide``, only the first ``max_len`` tokens are
         computed at once, and each later token takes a step.
         """
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.dims.d)
         whole = x[:, : self.max_len] if slide else x
         path = self.resolve_path(*whole.shape[:2])
         tokens = self.operator.tokens(self, whole, 0, None)
@@ -83,7 +83,7 @@ class AttentionLayer(NamedLayer):
         The output equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. The cache keeps
         every token, or with ``slide`` the newest ``max_len`` tokens.
         """
-        self.check_token(x)
+        check_tokens(x, self.allocation.label, self.dims.d)
         row, position = x[:, None], cache.position if cache else 0
         tokens = self.operator.tokens(self, row, position, cache.carried if cache else None)
         with without_autocast(x):

@@ -138,7 +138,7 @@ class NamedLayer(nn.Module):
 
         Raises ``TrainingError`` if x has another shape, is not in floating point, or has no tokens.
         """
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.dims.d)
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
             return self.reference(x, shared=shared).to(x.dtype)
@@ -178,14 +178,6 @@ class NamedLayer(nn.Module):
         sharing.join(shared, of_each, dim=0)
         y = torch.stack(outputs) if outputs else x.double()
         return y if rows is None else y[:, list(rows)]
-
-    def check_token(self, x: Tensor) -> None:
-        """Raise ``TrainingError`` unless x has the shape (B, D), one token of each sequence."""
-        if x.dim() != 2:
-            shape = tuple(x.shape)
-            raise TrainingError(
-                f"{self.allocation.label}: a step takes one token of each sequence, (B, D), not {shape}"
-            )
 
 
 def _module(part: Part) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from madbench.mixers.cd import forms, library
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.precision import without_autocast
@@ -76,7 +76,7 @@ class RecurrentLayer(NamedLayer):
         The result equals that of T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         ``shared`` is that of :meth:`forward`.
         """
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.dims.d)
         rows = self.operator.rows(self, x, None, *self.handed(shared))
         d = rows.dynamics
         with without_autocast(x):
@@ -92,7 +92,7 @@ class RecurrentLayer(NamedLayer):
         ``cache`` is None for the first token. ``slide`` has no effect, because the cache has a fixed size. ``shared``
         is that of :meth:`forward`.
         """
-        self.check_token(x)
+        check_tokens(x, self.allocation.label, self.dims.d)
         row = x[:, None]
         rows = self.operator.rows(self, row, cache.carried if cache else None, *self.handed(shared))
         state = cache.state if cache else None

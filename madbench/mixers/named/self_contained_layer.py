@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.named.self_contained import SelfContained
 
@@ -37,7 +37,7 @@ class SelfContainedLayer(NamedLayer):
 
         The result equals that of T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         """
-        check_sequences(x, self.allocation.label)
+        check_sequences(x, self.allocation.label, self.dims.d)
         y, carried = self.operator.outputs(self, x, None)
         return y, Cache(carried)
 
@@ -46,7 +46,7 @@ class SelfContainedLayer(NamedLayer):
 
         ``cache`` is None for the first token. ``slide`` has no effect, because the cache has a fixed size.
         """
-        self.check_token(x)
+        check_tokens(x, self.allocation.label, self.dims.d)
         y, carried = self.operator.outputs(self, x[:, None], cache.carried if cache else None)
         return y[:, 0], Cache(carried)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.decoding import decode_rest
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.ranks import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
@@ -100,8 +101,7 @@ def prefill(mixer: DynamicMLP, x: Tensor, slide: bool = False) -> tuple[Tensor, 
     See :meth:`DynamicMLP.prefill`.
     """
     _check_causal(mixer)
-    if x.dim() != 3:
-        raise TrainingError(f"{mixer.label}: a prompt is (B, T, D), not {tuple(x.shape)}")
+    check_sequences(x, mixer.label, mixer.allocation.size.d_model)
     whole = x[:, : mixer.max_len] if slide else x  # each later row sees another window, and takes a step of its own
     projected = mixer.project(whole, 0)
     rows = mixer(whole, projected)
@@ -117,8 +117,7 @@ def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool =
     See :meth:`DynamicMLP.step`.
     """
     _check_causal(mixer)
-    if x.dim() != 2:
-        raise TrainingError(f"{mixer.label}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
+    check_tokens(x, mixer.label, mixer.allocation.size.d_model)
     if cache and len(x) != len(cache.storage.k):
         raise TrainingError(f"{mixer.label}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
     cache = _with_weights(_with_angles(cache or _empty_cache(mixer, x[:, None]), mixer), mixer)

@@ -225,7 +225,7 @@ class DynamicMLP(nn.Module):
         ``projected`` is the result of :meth:`project` for x, if it is already computed. Raises ``TrainingError`` for
         an x of another shape or of integers, and if T is 0 or too long.
         """
-        check_sequences(x, self.label)
+        check_sequences(x, self.label, self.allocation.size.d_model)
         self.check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":

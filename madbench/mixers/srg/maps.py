@@ -47,7 +47,7 @@ def maps(mixer: DynamicMLP, x: Tensor, position: int = 0) -> Maps:
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
     """
-    check_sequences(x, mixer.label)
+    check_sequences(x, mixer.label, mixer.allocation.size.d_model)
     mixer.check_length(x.shape[1])
     p = mixer.for_each_head(mixer.project(x, position))
     if exceeds_float16(mixer, p):

@@ -215,7 +215,7 @@ def test_empty_prompts_wrong_shapes_and_other_batches_are_refused(make_mixer, ra
     mixer = make_mixer("G-cg-q-12o", max_len=4)
     with pytest.raises(TrainingError, match="0 tokens; a sequence has at least one"):
         mixer.prefill(randn(2, 0, 16))
-    with pytest.raises(TrainingError, match=r"a prompt is \(B, T, D\), not \(2, 16\)"):
+    with pytest.raises(TrainingError, match=r"expected \(B, T, D\) of floating-point numbers, got \(2, 16\)"):
         mixer.prefill(randn(2, 16))
     with pytest.raises(TrainingError, match="5 tokens, but .* max_len = 4"):
         mixer.prefill(randn(2, 5, 16))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.decoding import decode_rest
-from madbench.mixers.inputs import check_sequences
+from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import recompute
@@ -92,7 +92,7 @@ class InteractionMixer(nn.Module):
         Raises ``TrainingError`` if x has another shape, an integer dtype or no tokens, and if there is too little
         memory.
         """
-        check_sequences(x, self.name())
+        check_sequences(x, self.name(), self.width)
         return self._rows(x)[0]
 
     def _rows(self, x: Tensor, projected: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
@@ -130,7 +130,7 @@ class InteractionMixer(nn.Module):
         The result equals that of T calls of :meth:`step`. With ``slide``, only the newest ``max_len`` tokens are kept,
         and each token beyond ``max_len`` takes one step.
         """
-        check_sequences(x, self.name())
+        check_sequences(x, self.name(), self.width)
         self._check_causal()
         batch, length, _ = x.shape
         if self.linear:
@@ -156,8 +156,7 @@ class InteractionMixer(nn.Module):
         ``max_len`` tokens are kept. Running sums cannot forget a token: ``slide`` raises ``TrainingError`` for a linear
         label with more tokens.
         """
-        if x.dim() != 2:
-            raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
+        check_tokens(x, self.name(), self.width)
         self._check_causal()
         position, *before = cache or (0,)
         q, *seen = self.project(x[:, None])
@@ -237,6 +236,7 @@ class InteractionMixer(nn.Module):
         return (self.rotate_query(q, first_q), self.rotate_key(k, first_k), *v) if self.rope else (q, k, *v)
 
     # defined by each operator
+    width: int  # width d of a token
     name: Callable[[], str]  # name in messages
     project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k, v or others, (B, H, T, ..)
     attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
@@ -275,7 +275,7 @@ class FactoredMixer(InteractionMixer):
 
     def __init__(self, d_model: int, n_head: int, widths: tuple[int, int, int, int], **options: Any):
         super().__init__(**options)
-        self.d_model, self.n_head = d_model, n_head
+        self.width, self.n_head = d_model, n_head
         q, k, v, o = widths
         self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
         self.o = nn.Linear(o, d_model, bias=False)

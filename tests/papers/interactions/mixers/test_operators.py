@@ -101,7 +101,7 @@ def assert_every_path_is(mixer, written_out, tokens):
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.normal_(std=0.5, generator=generator)
-    x = torch.randn(tokens, mixer.d_model, generator=generator, dtype=torch.float64).requires_grad_()
+    x = torch.randn(tokens, mixer.width, generator=generator, dtype=torch.float64).requires_grad_()
     expected, variables = written_out(mixer, x), (x, *mixer.parameters())
     expected_gradients = gradients_of(expected, variables)
     largest = max(float(gradient.abs().max()) for gradient in expected_gradients)
