@@ -35,7 +35,7 @@ def test_a_quantity_has_one_decimal_and_a_prefix(value, text):
 
 
 def test_messages_wrap_on_a_terminal_but_commands_do_not():
-    message = "no run of S or R belongs to profile evening; this trains it:\n  madbench run S R --results"
+    message = "no run of S or R belongs to profile evening; this trains it:\n  madbench run S R --profile evening"
     broken = in_words(message, Console(file=io.StringIO(), force_terminal=True, width=30), indent=2)
     assert broken.splitlines() == [
         "  no run of S or R belongs to", "  profile evening; this trains", "  it:",
