@@ -38,11 +38,29 @@ def texts_of(values: Any) -> tuple[str, ...]:
 
 
 def as_label(value: Any) -> Label:
-    """Return the parsed label of a text or of a user's module class.
+    """Return the parsed label of a text or of a user's module class. A parsed label is returned unchanged.
 
-    Any other value is taken for a parsed label and returned unchanged.
+    Raises ``LabelError`` for any other value.
     """
-    return parse(value) if isinstance(value, str) or callable(value) else value
+    return value if _is_parsed(value) else parse(value)
+
+
+_LABEL_CLASSES: set[type] = set()
+"""The classes of the labels that were parsed in this process. A label of one of them needs no second parsing."""
+
+
+def _is_parsed(value: Any) -> bool:
+    """True if ``value`` is a parsed label: an object of the class that its family makes of its text."""
+    if isinstance(value, str) or callable(value):
+        return False
+    if type(value) in _LABEL_CLASSES:
+        return True
+    try:
+        return type(parse(str(value))) is type(value)
+    except FamilyError:
+        raise
+    except LabelError:
+        return False
 
 
 def parse(text: str) -> Label:
@@ -55,13 +73,15 @@ def parse(text: str) -> Label:
     """
     text = text_of(text)
     try:
-        return family_of(text).parse(text)
+        label = family_of(text).parse(text)
     except FamilyError:
         raise
     except LabelError:
         if problem := message_with_suggestion(text):
             raise LabelError(problem) from None
         raise
+    _LABEL_CLASSES.add(type(label))
+    return label
 
 
 def reading_problem(label: str) -> str:
@@ -180,10 +200,11 @@ def label_identity(label: str | Label) -> str:
     a result is, for example, a hash of a user's module. For a hybrid, :func:`family_identity` is followed by the
     identities of the labels of its layers. Raises ``LabelError`` if the code is not available here.
     """
+    label = as_label(label)
     family = family_of(label)
     if is_pattern(str(label)):
         return f"{family_identity(family)} of {' and '.join(map(label_identity, part_texts(str(label))))}"
-    of_label = family.identity(as_label(label))
+    of_label = family.identity(label)
     return family_identity(family) if of_label is None else f"{family_identity(family)}+{of_label}"
 
 

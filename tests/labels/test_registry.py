@@ -22,6 +22,7 @@ from madbench.labels import (
     reading_problem,
     registry,
 )
+from madbench.labels.parsing import as_label
 
 SOURCE = '''
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ def test_the_prefix_chooses_the_family(install_numbers_family):
 def test_a_family_label_is_written_canonically(install_numbers_family):
     assert str(parse("num:007")) == "num:7" and parse("num:007") == parse("num:7")
     assert expand(["S", "num:{1,02,2}"]) == ["S", "num:1", "num:2"]
+
+
+def test_an_object_of_the_family_is_a_label_before_any_text_was_parsed(install_numbers_family):
+    label = family_of("num:7").neighbours(family_of("num:7").parse("num:7"))[0]
+    assert str(label) == "num:8" and as_label(label) is label
 
 
 def test_the_family_defines_the_neighbourhood_of_a_label(install_numbers_family):
