@@ -6,7 +6,7 @@ A protocol is known from a plan, or is recognized from stored jobs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +126,7 @@ def changed_settings(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
 
 
-def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Any) -> dict[str, list[T]]:
+def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Callable[[T], Job]) -> dict[str, list[T]]:
     """Group stored items of one suite, such as runs, by protocol. Keys are ids of protocols.
 
     The items of a group keep their order. ``job_of`` returns the job of an item. An item can be in several groups, by

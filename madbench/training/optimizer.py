@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from madbench.errors import TrainingError
-from madbench.jobs import Fidelity
+from madbench.jobs import Fidelity, TrainingSettings
 from madbench.mixers.traits import has_name, mixers_in
 
 
@@ -46,7 +46,9 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def _make_adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity) -> AdamW:
+def _make_adamw(
+    model: nn.Module, named: list[tuple[str, nn.Parameter]], config: TrainingSettings, fidelity: Fidelity
+) -> AdamW:
     """Make AdamW for the parameters ``named`` of a model.
 
     It has two parameter groups: the parameters with weight decay, and the parameters without.
@@ -59,7 +61,9 @@ def _make_adamw(model: nn.Module, named: list[tuple[str, nn.Parameter]], config:
     return AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
-def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, config: TrainingSettings, fidelity: Fidelity = "corrected"
+) -> torch.optim.Optimizer:
     """Make the optimizer that ``config``, a job's training settings, names: ``adamw``, or ``muon`` together with AdamW.
 
     It has the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``. The parameters with weight decay and
@@ -134,7 +138,7 @@ def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> d
     return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}
 
 
-def optimizer_details(model: nn.Module, config: Any) -> dict[str, Any]:
+def optimizer_details(model: nn.Module, config: TrainingSettings) -> dict[str, Any]:
     """The detail ``optimizer`` of a run's record: which parameters Muon trains, and which AdamW trains, by name.
 
     Empty if AdamW trains all parameters.
