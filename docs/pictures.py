@@ -16,7 +16,7 @@ from madbench.errors import LabelError  # noqa: E402
 from madbench.labels import parse  # noqa: E402
 from madbench.mixers.srg.grammar import LETTERS, SrgLabel  # noqa: E402
 
-COLOURS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
+COLORS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
 WHAT = {
     "G": "GLU: one set of heads selects, another weighs",
     "c": "short causal convolution on K and V",
@@ -45,21 +45,21 @@ def label_picture(label: str) -> str:
         f'<rect width="{WIDTH}" height="{baseline + 24}" rx="8" fill="#ffffff" stroke="#d5d9de"/>',
     ]
     for i, letter in enumerate(label):
-        colour = COLOURS[segments[letter]] if letter in segments else "#8a929a"
+        color = COLORS[segments[letter]] if letter in segments else "#8a929a"
         parts.append(
             f'<text x="{LEFT + LETTER * i + LETTER / 2}" y="{baseline}" font-family="ui-monospace, DejaVu Sans Mono,'
-            f' monospace" font-size="34" font-weight="600" text-anchor="middle" fill="{colour}">{escape(letter)}</text>'
+            f' monospace" font-size="34" font-weight="600" text-anchor="middle" fill="{color}">{escape(letter)}</text>'
         )
     for row, (i, letter) in enumerate(letters):
         what = WHAT.get(letter, names[letter])
         segment, x, y = segments[letter], LEFT + LETTER * i + LETTER / 2, TOP + ROW * row + ROW / 2
-        colour = COLOURS[segment]
+        color = COLORS[segment]
         parts.append(
-            f'<path d="M{x} {baseline - 32}V{y}H{text_left - 8}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+            f'<path d="M{x} {baseline - 32}V{y}H{text_left - 8}" fill="none" stroke="{color}" stroke-width="1.6"/>'
         )
         parts.append(
             f'<text x="{text_left}" y="{y + 5}" font-family="system-ui, DejaVu Sans, sans-serif" font-size="15"'
-            f' fill="#1d232a"><tspan fill="{colour}" font-weight="600">{segment}</tspan>  {escape(what)}</text>'
+            f' fill="#1d232a"><tspan fill="{color}" font-weight="600">{segment}</tspan>  {escape(what)}</text>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 

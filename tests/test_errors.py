@@ -26,7 +26,7 @@ def test_the_only_option_with_the_beginning_of_the_word_is_suggested():
     assert [suggestion(word, tasks) for word in ("nois", "me", "recall", "")] == [""] * 4, "two options, or too little"
 
 
-def test_a_misspelt_beginning_suggests_the_only_option_with_such_a_beginning():
+def test_a_misspelled_beginning_suggests_the_only_option_with_such_a_beginning():
     tasks = ["compression", "memorization", "noisy_recall", "noisy_copy", "genotype"]
     for word in ("memry", "mmory", "memmory", "meomry"):
         assert suggestion(word, tasks) == "; did you mean 'memorization'?", word

@@ -157,7 +157,7 @@ def test_a_rate_must_be_a_finite_number_of_at_least_zero(name, value):
         TrainingConfig(**{name: value})
 
 
-def test_a_decay_of_the_optimiser_is_below_one():
+def test_a_decay_of_the_optimizer_is_below_one():
     assert TrainingConfig(beta2=0.98).betas == (0.9, 0.98)
     with pytest.raises(ConfigError, match="beta2 must be a number from 0 to below 1"):
         TrainingConfig(beta2=1.0)

@@ -201,7 +201,7 @@ def test_no_file_outside_papers_names_a_paper():
 
 
 NAMES_A_FAMILY = {
-    "analysis/figures/style.py": "the colours of S/R/G labels",
+    "analysis/figures/style.py": "the colors of S/R/G labels",
     "bench/language.py": "the rows of bench table5",
     "bench/mixer.py": "the core pass of the fused kernel",
     "cli/validate/machine.py": "the paths and kernels that validate --machine proves",

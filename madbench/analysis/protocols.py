@@ -16,7 +16,7 @@ from madbench.rows import Grid
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
-from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognise_protocol
+from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognize_protocol
 
 
 class NothingStored(StoreError):
@@ -74,7 +74,7 @@ def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = RESULTS) ->
 def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
     lines = []
     for name, of_protocol in by_protocol(suite, runs, lambda run: run.job).items():
-        protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in of_protocol])
+        protocol = recognize_protocol(suite, [(run.job, run.record.details) for run in of_protocol])
         corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
         terms = f"{corpus}{protocol.profile.noun} {protocol.name}, {protocol.precision}, budget {protocol.budget}"
         lines.append(f"  {name}  {terms}: {first_labels(run.job.label for run in of_protocol)}")

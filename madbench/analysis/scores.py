@@ -24,7 +24,7 @@ from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome, SettingKey, UntrainedScores, outcome_sentences, setting_key
 from madbench.suites.planning import choosing_advice, choosing_note
-from madbench.suites.protocol import Protocol, recognise_protocol
+from madbench.suites.protocol import Protocol, recognize_protocol
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import no_scores, scoring_of
 
@@ -138,7 +138,7 @@ class Results(TableRows):
         """The protocol of the suite's rows: its profile, the changes that all rows share, and the recorded corpus."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
-            return recognise_protocol(suite, [(run.job, run.details) for run in runs])
+            return recognize_protocol(suite, [(run.job, run.details) for run in runs])
         return self.rows_of(suite)[0].shared_protocol
 
     @property

@@ -27,7 +27,7 @@ from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
 from madbench.suites.profile import Profile, ProfileFacts
-from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
+from madbench.suites.protocol import Protocol, by_protocol, recognize_protocol
 
 
 class SeveralProtocols(StoreError, ConfigError):
@@ -324,7 +324,7 @@ def _rows_of_protocol(
     for label in query.labels if len(query.requested_tasks or ()) == 1 else ():
         if label not in jobs:
             query.warn(f"no run of {label} is as asked")
-    protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen_runs])
+    protocol = recognize_protocol(suite, [(run.job, run.record.details) for run in chosen_runs])
     labels = query.labels or in_grammar_order(jobs)
     return [SuiteRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 

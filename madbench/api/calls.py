@@ -27,7 +27,7 @@ Changes = str | Sequence[str] | Mapping[str, Any]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_LABELLED = ("label", "row", "baseline")
+_LABELED = ("label", "row", "baseline")
 """Columns of a frame whose values are labels, or begin with a label."""
 TRAINING = ("run", "plan", "run_language_model")
 """The functions that plan or train labels; :func:`madbench.sweep` takes a grid (:func:`madbench.grid.load_grid`)."""
@@ -63,7 +63,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             with named_as_arguments(signature.parameters):
                 result = verb(*plain, **plain_settings)
             if rename and isinstance(result, pd.DataFrame):
-                label_columns = {name: result[name] for name in _LABELLED if name in result}
+                label_columns = {name: result[name] for name in _LABELED if name in result}
                 columns = {
                     name: column.map(row_display_name, na_action="ignore") for name, column in label_columns.items()
                 }

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, ArtistOptions, style
+from madbench.analysis.figures.style import GRAY, MARKERS, PALETTE, ArtistOptions, style
 from madbench.bench.parts import PEER, BenchPart, BenchRow, Curve
 
 
@@ -28,7 +28,7 @@ def draw(part: BenchPart, rows: Sequence[BenchRow], where: str) -> Figure | None
     colors = distinct_colors(PALETTE, len(series))
     looks: dict[str, ArtistOptions] = {
         name: {
-            "color": GREY if name == PEER else colors[i],
+            "color": GRAY if name == PEER else colors[i],
             "marker": MARKERS[i % len(MARKERS)],
             "markersize": 4,
         }

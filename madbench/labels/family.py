@@ -185,6 +185,13 @@ class Family(Generic[L, A]):
 
     # The class has no metaclass ABCMeta. The error for a missing member then names the package and a similar member.
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let ``neighbours``, the name of 0.1, be another name of ``neighbors``: for packages and for callers."""
+        super().__init_subclass__(**settings)
+        for name, other in (("neighbours", "neighbors"), ("neighbors", "neighbours")):
+            if name in vars(cls):
+                setattr(cls, other, vars(cls)[name])
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -250,7 +257,7 @@ class Family(Generic[L, A]):
         """
 
     @abstractmethod
-    def neighbours(self, label: L) -> Sequence[L]:
+    def neighbors(self, label: L) -> Sequence[L]:
         """All labels of the family that differ from ``label`` in exactly one factor."""
 
     @abstractmethod
@@ -404,13 +411,13 @@ LoadedFamily: TypeAlias = Family[Label, Allocation]
 
 
 class ListedFamily(Family[L, A]):
-    """The base class of families that can list all their labels. ``neighbours`` searches this list."""
+    """The base class of families that can list all their labels. ``neighbors`` searches this list."""
 
     @abstractmethod
     def labels(self) -> Sequence[L]:
         """All labels of the family, parsed."""
 
-    def neighbours(self, label: L) -> tuple[L, ...]:
+    def neighbors(self, label: L) -> tuple[L, ...]:
         """All labels that differ from ``label`` in exactly one factor, by factor and then as in :meth:`labels`."""
         others = ((other, self.factors(other)) for other in self.labels())
         return one_factor_apart(self.factors(label), others)
@@ -422,9 +429,9 @@ def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[
     ``mine`` has the factors of one label. ``others`` are pairs of another label and its factors. Factors that only one
     of the two labels has are ignored.
     """
-    neighbours_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
+    neighbors_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
     for other, theirs in others:
         differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
         if len(differing) == 1:
-            neighbours_by_factor[differing[0]][other] = None
-    return tuple(other for of_factor in neighbours_by_factor.values() for other in of_factor)
+            neighbors_by_factor[differing[0]][other] = None
+    return tuple(other for of_factor in neighbors_by_factor.values() for other in of_factor)

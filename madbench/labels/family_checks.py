@@ -80,7 +80,7 @@ def _unless_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     name: lambda answer: answer for name, member in MEMBERS.items() if inspect.isfunction(member)
 } | {
-    "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
+    "factors": _texts_by_name, "neighbors": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
     "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _unless_none(_text),
     "preset_spelling": _text, "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple,
     "block_period": int, "takes_layer": bool, "may_import": bool, "own_modules": tuple,

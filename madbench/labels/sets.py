@@ -109,9 +109,9 @@ def _labels_of(spec: str, folder: Path, collector: _NameCollector, outer_files: 
             if text.startswith("@"):
                 labels += _labels_in(find_set(text[1:], folder), collector, outer_files)
             elif text.startswith("~"):
-                centre = parse(text[1:])
-                collector.add_spelling(str(centre), text[1:])
-                labels += map(str, (centre, *family_of(centre).neighbours(centre)))
+                center = parse(text[1:])
+                collector.add_spelling(str(center), text[1:])
+                labels += map(str, (center, *family_of(center).neighbors(center)))
             else:
                 labels.append(str(parse(text)))
                 collector.add_spelling(labels[-1], text)

@@ -13,7 +13,7 @@ from madbench.jobs import Fidelity
 from madbench.mixers.linear_maps import call
 from madbench.mixers.sharing import Shared, mix
 from madbench.mixers.tracing import is_traced
-from madbench.models.rms_norm import NormaliseInBlocks
+from madbench.models.rms_norm import NormalizeInBlocks
 from madbench.models.shapes import swiglu_width
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RMSNorm(nn.RMSNorm):
         """Map x (..., D) to the normalized x (..., D), in the dtype of the gain."""
         x = x.to(self.weight.dtype)
         if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not is_traced():
-            y: Tensor = NormaliseInBlocks.apply(x, self.weight, self.eps)
+            y: Tensor = NormalizeInBlocks.apply(x, self.weight, self.eps)
             return y
         return super().forward(x)
 

@@ -12,10 +12,10 @@ from madbench.mixers.cache_blocks import cache_blocks
 from madbench.mixers.derivatives import gradients
 
 
-class NormaliseInBlocks(torch.autograd.Function):
+class NormalizeInBlocks(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,) of the same dtype. The result is (..., D).
 
-    Second and higher derivatives are those of :func:`normalise`.
+    Second and higher derivatives are those of :func:`normalize`.
     """
 
     @staticmethod
@@ -42,16 +42,16 @@ class NormaliseInBlocks(torch.autograd.Function):
             of_x, of_gain = torch.empty_like(rows), torch.zeros_like(gain)
             for block in cache_blocks(rows):
                 of_y, of_inverse = grads[block], inverse[block]
-                normalised = rows[block] * of_inverse
-                product = of_y * normalised
+                normalized = rows[block] * of_inverse
+                product = of_y * normalized
                 of_gain += product.sum(0)
                 along = (product @ gain[:, None]).div_(-width)
-                torch.mul(of_y, gain, out=of_x[block]).addcmul_(normalised, along).mul_(of_inverse)
+                torch.mul(of_y, gain, out=of_x[block]).addcmul_(normalized, along).mul_(of_inverse)
             return of_x.view(x.shape), of_gain
 
-        return *gradients(by_hand, functools.partial(normalise, eps=ctx.eps), grad, (x, gain)), None
+        return *gradients(by_hand, functools.partial(normalize, eps=ctx.eps), grad, (x, gain)), None
 
 
-def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+def normalize(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """RMSNorm in plain torch functions: x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,)."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain

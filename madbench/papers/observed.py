@@ -188,7 +188,7 @@ class ObservedSettings:
         """The text ``SwiGLU`` if the first gated MLP is ``down(silu(gate x) * up x)``, else ``gated by FUNCTION``."""
         mlp = self._mlps(job)[0]
         x = torch.linspace(-40, 40, 3 * mlp.gate.in_features).view(3, -1)
-        name = _recognised(lambda f: mlp.down(f(mlp.gate(x)) * mlp.up(x)), mlp(x))
+        name = _recognized(lambda f: mlp.down(f(mlp.gate(x)) * mlp.up(x)), mlp(x))
         return "SwiGLU" if name == "SiLU" else f"gated by {name}"
 
     @torch.no_grad()
@@ -206,11 +206,11 @@ class ObservedSettings:
             return torch.unflatten(mixer.q(x) * f(gate), -1, (heads, width)).transpose(1, 2)
 
         read = torch.ones(1, mixer.n_head, TOKENS, mixer.v.weight.shape[0] // mixer.n_head)
-        names = {_recognised(gated_queries, p.q)}
-        names.add(_recognised(lambda f: mixer.o(f(mixer.vo_gate(x))), mixer.read_out(read, x)))
+        names = {_recognized(gated_queries, p.q)}
+        names.add(_recognized(lambda f: mixer.o(f(mixer.vo_gate(x))), mixer.read_out(read, x)))
         for mixing, strengths in ((mixer.mix1, p.s1), (mixer.mix2, p.s2)):
             flat = strengths.transpose(1, 2).flatten(-2)
-            names.add(_recognised(functools.partial(_gated, mixing.gate(x)), flat))
+            names.add(_recognized(functools.partial(_gated, mixing.gate(x)), flat))
         return sorted(names)
 
     @torch.no_grad()
@@ -300,7 +300,7 @@ def _repeated(job: Job) -> Tensor:
     return torch.ones(1, TOKENS, dtype=torch.long)
 
 
-def _recognised(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
+def _recognized(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
     """The name in ``FUNCTIONS`` of the function f for which ``gated(f)`` equals ``measured``.
 
     ``CLOSE`` is the largest difference, relative to the largest value. The text ``another function`` if no function

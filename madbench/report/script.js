@@ -64,14 +64,14 @@ function sort(table, column, direction) {
 // Filtering by label
 
 const filter = document.getElementById("filter-text");
-const labelled = [...document.querySelectorAll("tbody[data-label]")];
-if (labelled.length) {
+const labeled = [...document.querySelectorAll("tbody[data-label]")];
+if (labeled.length) {
   document.getElementById("filter").hidden = false;
   filter.addEventListener("input", () => {
     const words = filter.value.split(/[\s,]+/).filter(Boolean);
     const labels = new Set();
     const shown = new Set();
-    for (const body of labelled) {
+    for (const body of labeled) {
       const label = body.dataset.label;
       body.hidden = words.length > 0 && !words.some((word) => label.includes(word));
       labels.add(label);

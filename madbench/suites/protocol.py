@@ -90,7 +90,7 @@ class Protocol:
             return False
 
 
-def recognise_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
+def recognize_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
     ``stored`` has pairs of a job and the details of its record. The learning rates and weight decays are those of all
@@ -269,5 +269,5 @@ __all__ = [
     "changed_settings",
     "protocol_id",
     "rate_changes",
-    "recognise_protocol",
+    "recognize_protocol",
 ]

@@ -53,8 +53,8 @@ def expected_terms(values, scale: Scale):
 def test_a_difference_is_the_formula_of_the_method_page(scale, n, other):
     rng = np.random.default_rng(n)
     for spread in (0.01, 0.5, 4.0, 20.0) if scale is ACCURACY else (0.002, 0.05):
-        centre = 60.0 if scale is ACCURACY else 2.0
-        first, second = rng.normal(centre, spread, n), rng.normal(centre * 1.1, spread / 3, other)
+        center = 60.0 if scale is ACCURACY else 2.0
+        first, second = rng.normal(center, spread, n), rng.normal(center * 1.1, spread / 3, other)
         found = difference(of(*first, scale=scale), of(*second, scale=scale))
         gap, both = first.mean() - second.mean(), [expected_terms(first, scale), expected_terms(second, scale)]
         assert found.p == pytest.approx(p_of(gap, both))
@@ -65,7 +65,7 @@ def test_a_difference_is_the_formula_of_the_method_page(scale, n, other):
 
 def test_a_weighted_sum_is_the_formula_of_the_method_page_with_squared_weights():
     rng = np.random.default_rng(0)
-    values = [rng.normal(centre, 3.0, 4) for centre in (60.0, 50.0, 40.0)]
+    values = [rng.normal(center, 3.0, 4) for center in (60.0, 50.0, 40.0)]
     weights = (0.5, 0.5, -1.0)
     found = combination([(weight, of(*each)) for weight, each in zip(weights, values)])
     every = [terms(each, weight) for weight, each in zip(weights, values)]
@@ -230,8 +230,8 @@ def test_marks_of_two_labels_agree_with_the_verdict_of_compare():
         means = {label: dict(zip(MAD_TASKS, rng.uniform(50, 70, 6))) for label in ("S", "R")}
         frame = frame_of_scores({label: [0.0] * 3 for label in means}, MAD_TASKS)
         tasks = frame[frame.column.isin(MAD_TASKS)]
-        centres = [means[label][task] for label, task in zip(tasks.label, tasks.column)]
-        tasks = tasks.assign(value=np.clip(rng.normal(centres, rng.choice([0.5, 5, 15])), 0, 100))
+        centers = [means[label][task] for label, task in zip(tasks.label, tasks.column)]
+        tasks = tasks.assign(value=np.clip(rng.normal(centers, rng.choice([0.5, 5, 15])), 0, 100))
         frame = pd.concat([tasks, mean_over(tasks, MAD_TASKS, AVERAGE)], ignore_index=True)
         cells = with_marks(columns, cells_of(frame, columns), ["S", "R"])
         for row in comparison_table("S", ["R"], frame).rows:

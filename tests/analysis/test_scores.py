@@ -248,7 +248,7 @@ def test_no_seed_counts_until_the_seed_that_chooses_the_rate_is_complete():
 
 
 @pytest.mark.slow
-def test_choosing_the_rate_on_a_held_out_seed_does_not_favour_noisy_labels():
+def test_choosing_the_rate_on_a_held_out_seed_does_not_favor_noisy_labels():
     rng = np.random.default_rng(0)
     gaps = {"held": [], "own": []}
     for _ in range(20):

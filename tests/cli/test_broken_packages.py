@@ -31,7 +31,7 @@ BROKEN_MODULES = {
     "an error that is none": ("class Stop(BaseException): pass\nraise Stop('now')\n", "Stop: now"),
     "a label of its own": ("import madbench\nmadbench.parse('S-zzz')\n", "S-zzz"),
     "an attribute that fails": (
-        "class Family:\n    @property\n    def name(self): raise OSError('no licence')\nFAMILY = Task = Family()\n",
+        "class Family:\n    @property\n    def name(self): raise OSError('no license')\nFAMILY = Task = Family()\n",
         "",
     ),
 }
@@ -120,7 +120,7 @@ class Family(mixers.Family):
     def parse(self, text):
         raise ValueError("no label")
 
-    factors = neighbours = explain = solve = build = checks = parse
+    factors = neighbors = explain = solve = build = checks = parse
 
 
 FAMILY = Family()
@@ -133,8 +133,8 @@ SETTINGS = "@dataclasses.dataclass(frozen=True)\nclass Settings:\n    "
     [
         (f"{SETTINGS}size: 'NoSuchType' = 1\n", "NameError"),
         (
-            f"{SETTINGS}size: int = 1\n    def __post_init__(self):\n        raise RuntimeError('no licence')\n",
-            "no licence",
+            f"{SETTINGS}size: int = 1\n    def __post_init__(self):\n        raise RuntimeError('no license')\n",
+            "no license",
         ),
         (f"{SETTINGS}size: int\n", "'size'"),
         ("Settings = 3\n", "Settings"),

@@ -46,7 +46,7 @@ def test_labels_are_completed_part_by_part(complete):
         assert str(parse(word)) == word and word in every_label()
 
 
-def test_sets_neighbourhoods_and_families_are_completed(complete):
+def test_sets_neighborhoods_and_families_are_completed(complete):
     assert complete("madbench table @tab") == ["@table1"]
     assert {f"@{name}" for name in available_sets()} <= set(complete("madbench run "))
     assert "~R-c" in complete("madbench run ~R-c") and "cd:" in complete("madbench verify c")

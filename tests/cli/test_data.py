@@ -78,7 +78,7 @@ def test_data_in_json_equals_that_of_a_run_with_the_seed(invoke, split):
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
 @pytest.mark.parametrize("task", MAD_TASKS)
-def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, task, columns):
+def test_the_screen_shows_every_token_role_and_target_without_color(invoke, task, columns):
     words = (task, "--examples", 1)
     text = invoke(data, *words, columns=columns).output
     assert max(map(len, text.splitlines())) <= columns and "\x1b" not in text

@@ -10,7 +10,7 @@ import pytest
 from installed import forget_installed
 
 METHODS = (
-    "parse", "labels", "factors", "explain", "traits", "solve", "build", "neighbours", "effective", "preset_spelling",
+    "parse", "labels", "factors", "explain", "traits", "solve", "build", "neighbors", "effective", "preset_spelling",
     "levels", "checks",
 )  # fmt: skip
 FAMILY = '''
@@ -56,7 +56,7 @@ FAMILY = type("Failing", (Family,), {name: failing(name) for name in METHODS})()
 EXCEPTIONS = {"a division": "ZeroDivisionError", "an exit": "SystemExit: mend me", "nothing": "None"}
 COMMANDS_BY_METHOD = {  # verbs that cannot do without the method, of a label of the family
     "parse": ["explain", "explain --cost", "verify", "run --dry-run", "ls labels"],
-    "neighbours": ["ls labels ~"],
+    "neighbors": ["ls labels ~"],
     "explain": ["explain"],
     "traits": ["run --dry-run"],
     "solve": ["explain --cost", "run --dry-run", "verify"],

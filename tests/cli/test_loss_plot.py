@@ -56,7 +56,7 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn_paths, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colours(fill_language, drawn_paths, monkeypatch):
+def test_a_loss_figure_drawn_from_its_csv_has_equal_lines_and_colors(fill_language, drawn_paths, monkeypatch):
     figures = []
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: figures.append(figure) or [])
     for i, label in enumerate(expand(["@table1"])[:10]):

@@ -26,7 +26,7 @@ def shipped(tmp_path_factory) -> Path:
     return results
 
 
-def judgements_of(item: str, results: Path) -> Iterator[tuple[str, str, str, str]]:
+def judgments_of(item: str, results: Path) -> Iterator[tuple[str, str, str, str]]:
     """Statement, verdict, reason and command of each claim of an item."""
     paper = load_paper("hypermlp")
     request = Request(paper, paper.item(item), seeds="0-2", results=results)
@@ -39,7 +39,7 @@ def judgements_of(item: str, results: Path) -> Iterator[tuple[str, str, str, str
 def test_items_quote_the_verdicts_and_p_values_of_findings(main, shipped):
     said: dict[str, set[tuple[str, str]]] = {}
     for item in ("table1", "quick"):
-        for statement, verdict, remark, command in judgements_of(item, shipped):
+        for statement, verdict, remark, command in judgments_of(item, shipped):
             assert command == "madbench findings --claims hypermlp"
             said.setdefault(statement, set()).add((verdict, remark))
     assert len(said) > 3 and {len(each) for each in said.values()} == {1}
@@ -53,7 +53,7 @@ def test_items_quote_the_verdicts_and_p_values_of_findings(main, shipped):
 @pytest.mark.slow
 @pytest.mark.parametrize("item", ["table1_language", "table1_language_long_decay"])
 def test_an_item_under_another_protocol_names_its_own_findings_command(main, shipped, item):
-    lines = [*judgements_of(item, shipped)]
+    lines = [*judgments_of(item, shipped)]
     (command,) = {command for *_, command in lines}
     assert "-t language_model -p tiny" in command
     found = json.loads(main(*command.split()[1:], "--results", shipped, "-f", "json").stdout)

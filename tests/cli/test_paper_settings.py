@@ -86,7 +86,7 @@ def with_dropout(mlp, x):
 
 FAULTS = {
     "Gates": (HYPERMLP, {"table": ("Appendix L",)}, (torch, "sigmoid"), torch.tanh),
-    "Stabiliser of the norm": (HYPERMLP, {"source": ("code",)}, "madbench.mixers.srg.parts.EPS", 1e-6),
+    "Stabilizer of the norm": (HYPERMLP, {"source": ("code",)}, "madbench.mixers.srg.parts.EPS", 1e-6),
     "Optimizer": (COEFFICIENTS, {"table": ("Table 4",)}, "madbench.training.member.make_optimizer", adamax),
     "Learning Rate Schedule": (
         COEFFICIENTS,

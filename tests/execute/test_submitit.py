@@ -207,17 +207,17 @@ def test_a_preempted_group_is_requeued_and_resumes_from_its_checkpoints(fake, sl
     pids, marker = tmp_path / "pids", tmp_path / "preempted"
     setting = {"steps": 30, "pause": 0.01, "pids": str(pids), "held_at": 20, "marker": str(marker)}
     pair = [fake.make_job(seed, **setting) for seed in range(2)]
-    signalled, first_steps = [], []
+    signaled, first_steps = [], []
 
     def preempt(event):
         if "pid" in event.get("progress", {}):
             first_steps.append(event["progress"]["step"])
             wait_until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
             pid = event["progress"]["pid"]
-            if not signalled:
+            if not signaled:
                 os.kill(pid, signal.SIGUSR2)
-                signalled.append(pid)
-            elif pid != signalled[0]:
+                signaled.append(pid)
+            elif pid != signaled[0]:
                 marker.touch()
 
     assert slurm_executor()([pair], store, fake.train, on_event=preempt) == Summary(finished=2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.protocol import Protocol, recognise_protocol
+from madbench.suites.protocol import Protocol, recognize_protocol
 
 
 def language_protocol(*runs) -> Protocol:
     """The protocol that all ``runs``, stored runs of language models, follow."""
-    return recognise_protocol(LANGUAGE, [(run.job, run.record.details) for run in runs])
+    return recognize_protocol(LANGUAGE, [(run.job, run.record.details) for run in runs])

@@ -59,7 +59,7 @@ class Family(mixers.Family):
     def factors(self, label):
         return {"parity": "odd" if label.value % 2 else "even", "budget": "matched"}
 
-    def neighbours(self, label):
+    def neighbors(self, label):
         return [Number(label.value + 1)]
 
 
@@ -111,12 +111,16 @@ def test_a_family_label_is_written_canonically(install_numbers_family):
 
 
 def test_an_object_of_the_family_is_a_label_before_any_text_was_parsed(install_numbers_family):
-    label = family_of("num:7").neighbours(family_of("num:7").parse("num:7"))[0]
+    label = family_of("num:7").neighbors(family_of("num:7").parse("num:7"))[0]
     assert str(label) == "num:8" and as_label(label) is label
 
 
-def test_the_family_defines_the_neighbourhood_of_a_label(install_numbers_family):
+@pytest.mark.parametrize("name", ["neighbors", "neighbours"])
+def test_the_family_defines_the_neighborhood_of_a_label_also_under_the_former_name(install_numbers_family, name):
+    source = install_numbers_family / "numbers_family" / "family.py"
+    source.write_text(source.read_text().replace("def neighbors", f"def {name}"))
     assert expand(["~num:1"]) == ["num:1", "num:2"]
+    assert [*map(str, family_of("num:1").neighbours(parse("num:1")))] == ["num:2"]
 
 
 def test_labels_of_two_families_also_differ_in_the_factor_family(install_numbers_family):
@@ -148,29 +152,25 @@ def test_an_error_names_the_reason_that_a_family_cannot_be_loaded(install_number
 @pytest.mark.parametrize(
     ("line", "instead", "fault"),
     [
-        (
-            "def neighbours",
-            "def neighbors",
-            "it has no 'neighbours', which every family needs; did you mean 'neighbors'",
-        ),
+        ("def neighbors", "def neigbors", "it has no 'neighbors', which every family needs; did you mean 'neigbors'"),
         (", Settings = ", ", Options = ", "it has no 'Settings', which every family needs"),
         ("= checks =", "=", "it has no 'checks', which every family needs"),
         ("(mixers.Family)", "", "its class must derive from madbench.mixers.Family"),
         ('"3", Settings', "3, Settings", "its 'version' must be a text, got 3"),
-        ("def neighbours", "traits = 4\n    def neighbours", "its 'traits' must be a method, got 4"),
-        ("def neighbours", "example = 4\n    def neighbours", "its 'example' must be a text, got 4"),
-        ("def neighbours", "mixers = ['x']\n    def neighbours", "its 'mixers' must be texts by name, got"),
-        ("def neighbours", "factor_order = None\n    def neighbours", "its 'factor_order' must be names, got None"),
-        ("def neighbours", "level_order = 'abc'\n    def neighbours", "its 'level_order' must be names, got 'abc'"),
+        ("def neighbors", "traits = 4\n    def neighbors", "its 'traits' must be a method, got 4"),
+        ("def neighbors", "example = 4\n    def neighbors", "its 'example' must be a text, got 4"),
+        ("def neighbors", "mixers = ['x']\n    def neighbors", "its 'mixers' must be texts by name, got"),
+        ("def neighbors", "factor_order = None\n    def neighbors", "its 'factor_order' must be names, got None"),
+        ("def neighbors", "level_order = 'abc'\n    def neighbors", "its 'level_order' must be names, got 'abc'"),
         (
-            "def neighbours",
-            "factor_names = {1: 'x'}\n    def neighbours",
+            "def neighbors",
+            "factor_names = {1: 'x'}\n    def neighbors",
             "its 'factor_names' must be texts by name, got",
         ),
-        ("def neighbours", "factor_order = property(lambda _: 1 / 0)\n    def neighbours", "its 'factor_order' cannot"),
-        ("def neighbours", "mixers = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
-        ("def neighbours", "example = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
-        ("def neighbours", "is_bidirectional = 1\n    def neighbours", "'is_bidirectional' must be true or false"),
+        ("def neighbors", "factor_order = property(lambda _: 1 / 0)\n    def neighbors", "its 'factor_order' cannot"),
+        ("def neighbors", "mixers = property(lambda _: 1 / 0)\n    def neighbors", "ZeroDivisionError"),
+        ("def neighbors", "example = property(lambda _: 1 / 0)\n    def neighbors", "ZeroDivisionError"),
+        ("def neighbors", "is_bidirectional = 1\n    def neighbors", "'is_bidirectional' must be true or false"),
         ("@dataclass(frozen=True)\nclass Settings", "class Settings", "its 'Settings' must be a frozen dataclass"),
         ('"3", Settings', '"", Settings', "its 'version' must be a text of one line that is not empty, got ''"),
         ('"3", Settings', '"3\\n", Settings', "its 'version' must be a text of one line"),
@@ -203,7 +203,7 @@ def test_explain_returning_wrong_types_is_an_error(install_numbers_family, rows)
     source = install_numbers_family / "numbers_family" / "family.py"
     text = source.read_text().replace("explain = solve", "solve")
     source.write_text(
-        text.replace("def neighbours", f"def explain(self, label):\n        return {rows}\n\n    def neighbours")
+        text.replace("def neighbors", f"def explain(self, label):\n        return {rows}\n\n    def neighbors")
     )
     with pytest.raises(FamilyError, match=r"family 'num' .*: explain.*expected rows of madbench.mixers.Explanation"):
         explain(parse("num:1"))

@@ -1,4 +1,4 @@
-"""Sets of labels: braces, files and neighbourhoods."""
+"""Sets of labels: braces, files and neighborhoods."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_expand_accepts_a_single_pattern():
     assert expand("{S,R}") == ["S", "R"]
 
 
-def test_a_neighbourhood_starts_with_its_label():
+def test_a_neighborhood_starts_with_its_label():
     assert expand(["~HyperGLU"]) == [
         "G-cg-q-12o",
-        *map(str, family_of("HyperGLU").neighbours(parse("HyperGLU"))),
+        *map(str, family_of("HyperGLU").neighbors(parse("HyperGLU"))),
     ]
 
 

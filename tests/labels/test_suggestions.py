@@ -55,7 +55,7 @@ HYBRIDS += ["cd:gdn|S-p", "[S-p,R-c]", "(S-p)(R)", "2*S-p+R", "3xcd:mamba2-cg,S-
 
 
 @pytest.mark.parametrize("text", HYBRIDS)
-def test_misspelt_hybrids_are_answered_with_the_separator_and_a_suggestion(text):
+def test_misspelled_hybrids_are_answered_with_the_separator_and_a_suggestion(text):
     with pytest.raises(LabelError, match="layers of a hybrid are separated by '/'") as caught:
         parse(text)
     first, second = str(caught.value).splitlines()
@@ -107,7 +107,7 @@ def test_an_error_on_a_layer_of_the_library_suggests_its_label(name, exclamation
 
 
 @pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "my:os"])
-def test_a_misspelt_label_is_answered_by_its_own_family(text):
+def test_a_misspelled_label_is_answered_by_its_own_family(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     assert "madbench ls operators" not in str(caught.value)

@@ -57,7 +57,7 @@ class Family(mixers.Family):
     def factors(self, label):
         return {"parts": str(label)}
 
-    def neighbours(self, label):
+    def neighbors(self, label):
         return []
 
     def explain(self, label):

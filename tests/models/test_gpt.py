@@ -42,8 +42,8 @@ def tokens(length=8, batch=3, vocab_size=11):
 
 
 def layer_norm(x, gain):
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * gain
+    centered = x - x.mean(-1, keepdim=True)
+    return centered / torch.sqrt(centered.square().mean(-1, keepdim=True) + 1e-5) * gain
 
 
 @pytest.mark.parametrize("positions", ["none", "learned"])

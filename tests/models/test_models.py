@@ -61,7 +61,7 @@ def encode(model, ids):
     return x
 
 
-def test_the_language_model_is_pre_norm_residual_layers_and_a_normalised_linear_readout():
+def test_the_language_model_is_pre_norm_residual_layers_and_a_normalized_linear_readout():
     model, ids = widen(make(MadModel, "R-g-q-12o")), tokens()
     w = model.state_dict()
     expected = rms_norm(encode(model, ids), w["norm.weight"]) @ w["head.weight"].T + w["head.bias"]

@@ -59,8 +59,8 @@ def test_derivatives_of_second_and_third_order_are_right(numbers, eps, monkeypat
     inputs = (x, norm.weight)
 
     def gradient(x, gain):
-        y = rms_norm.NormaliseInBlocks.apply(x, gain, eps)
+        y = rms_norm.NormalizeInBlocks.apply(x, gain, eps)
         return torch.autograd.grad(y.square().sum(), (x, gain), create_graph=True)
 
-    assert torch.autograd.gradgradcheck(lambda x, gain: rms_norm.NormaliseInBlocks.apply(x, gain, eps), inputs)
+    assert torch.autograd.gradgradcheck(lambda x, gain: rms_norm.NormalizeInBlocks.apply(x, gain, eps), inputs)
     assert torch.autograd.gradgradcheck(gradient, inputs)

@@ -100,14 +100,14 @@ def test_an_extension_that_raises_anything_when_it_is_loaded_fails_alone(monkeyp
     class Meta(type):
         @property
         def heading(cls):
-            raise RuntimeError("no licence")
+            raise RuntimeError("no license")
 
     def load(name, value):
         assert hasattr(Meta("Task", (), {}), "heading")
 
     monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
     registry = Registry("madbench.things", "thing", fault_of_name=lambda name: "", load=load)
-    assert registry.broken() == {"mine": "thing 'mine' (other:X): cannot be loaded: RuntimeError: no licence"}
+    assert registry.broken() == {"mine": "thing 'mine' (other:X): cannot be loaded: RuntimeError: no license"}
 
 
 def test_a_shipped_package_cannot_take_a_name_of_the_core(monkeypatch, tmp_path):

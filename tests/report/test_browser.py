@@ -235,7 +235,7 @@ def test_all_text_has_enough_contrast(show, color_scheme):
 
 
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
-def test_figures_have_the_colours_of_the_page(show, color_scheme):
+def test_figures_have_the_colors_of_the_page(show, color_scheme):
     page = show(color_scheme=color_scheme)
     wrong = page.evaluate(
         """() => {

@@ -126,7 +126,7 @@ def test_a_label_with_markup_is_text_everywhere(page):
     assert b'data-label="num:&lt;img' in html
 
 
-def test_tables_have_scopes_captions_and_labelled_regions(parsed):
+def test_tables_have_scopes_captions_and_labeled_regions(parsed):
     assert len(set(parsed.ids)) == len(parsed.ids)
     levels = [int(tag[1]) for tag, _ in parsed.tags if tag in ("h1", "h2", "h3")]
     assert levels[0] == 1 and levels.count(1) == 1

@@ -103,8 +103,8 @@ def what_is_trained(job) -> tuple:
     sizes = [min(config.batch_size, examples - at) for at in range(0, examples, config.batch_size)] * config.epochs
     rates = [MAD.schedule(job).rate(step) for step in range(len(sizes))]
     judged = min(config.batch_size, setting.num_test_examples) if is_published else 0
-    optimiser = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
-    return hash_of_start(TokenTrial, job.id), sizes, rates, judged, optimiser
+    optimizer = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
+    return hash_of_start(TokenTrial, job.id), sizes, rates, judged, optimizer
 
 
 def overrides_of(label: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from madbench.suites.mad.suite import MAD
-from madbench.suites.protocol import by_protocol, protocol_id, recognise_protocol
+from madbench.suites.protocol import by_protocol, protocol_id, recognize_protocol
 
 
 def jobs(labels, *overrides, tasks=("compression", "memorization")):
@@ -15,7 +15,7 @@ def grouped(stored):
     groups = by_protocol(MAD, stored, lambda job: job).values()
     return {
         (
-            " ".join(map(str, recognise_protocol(MAD, [(job, {}) for job in group]).overrides)),
+            " ".join(map(str, recognize_protocol(MAD, [(job, {}) for job in group]).overrides)),
             *sorted({job.label for job in group}),
         ): len(group)
         for group in groups

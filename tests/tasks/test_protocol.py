@@ -66,7 +66,7 @@ def test_shipped_file_has_the_published_baseline_and_changes(task):
     assert file.change_of(baseline) == {}
 
 
-def test_the_protocol_has_66_settings_and_5384400_optimiser_steps():
+def test_the_protocol_has_66_settings_and_5384400_optimizer_steps():
     settings = [setting for task in MAD_TASKS for setting in load_task(task).settings]
     assert len(settings) == len(set(settings)) == 66
     steps = sum(-(-setting.num_train_examples // 128) * 200 * 6 for setting in settings)

@@ -241,7 +241,7 @@ def test_the_record_states_parameters_seeds_corpus_and_evaluation(job, corpus, t
     assert (details["world_size"], details["micro_batch"], details["compiled"]) == (1, 8, False)
 
 
-def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, train, monkeypatch):
+def test_utilization_is_recorded_only_where_the_peak_is_known(tiny, corpus, train, monkeypatch):
     job = tiny.make_job(corpus, steps=1, eval_every=1)
     assert "mfu" not in train(job).curve[0]
     monkeypatch.setattr(member, "peak_flops", lambda name, precision: 1e12)

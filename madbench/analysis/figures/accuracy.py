@@ -22,7 +22,7 @@ from madbench.analysis.figures.panels import INTERVAL_NOTE, LINE, Layout, Page, 
 from madbench.analysis.figures.style import (
     CEILING,
     CHANCE_LINE,
-    GREY,
+    GRAY,
     HEURISTIC_LINE,
     OTHERS,
     PERCENTS,
@@ -59,8 +59,8 @@ ends ``low`` and ``high`` of its 95% interval, and the ceiling, all in percent."
 _FEW = 12  # the largest number of labels with which the panels fit into two rows
 _REFERENCES: dict[str, ArtistOptions] = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
 _SEED: ArtistOptions = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
-_PUBLISHED: ArtistOptions = {"marker": "+", "markersize": 5, "color": GREY}
-_STATE: ArtistOptions = {"color": GREY, "style": "italic", "va": "center"}
+_PUBLISHED: ArtistOptions = {"marker": "+", "markersize": 5, "color": GRAY}
+_STATE: ArtistOptions = {"color": GRAY, "style": "italic", "va": "center"}
 _BEHIND: ArtistOptions = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 _NAMES = {
     "vocab_size": "vocabulary",
@@ -204,7 +204,7 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
         axes.set_xlim(right=span.value_at(113 + width))
     for mean in rows_of(complete[complete.solved != ""]):
         axes.text(
-            span.value_at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center"
+            span.value_at(112 + width), mean.place, mean.solved, size=smallest(), color=GRAY, ha="right", va="center"
         )
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))

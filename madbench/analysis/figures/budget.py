@@ -19,7 +19,7 @@ from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, ArtistOptions, LabelStyle, label_styles, style
+from madbench.analysis.figures.style import GRAY, HEURISTIC_LINE, ArtistOptions, LabelStyle, label_styles, style
 from madbench.analysis.frames import groups_of, rows_of
 from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
 from madbench.analysis.samples import select_columns
@@ -50,7 +50,7 @@ _DIGITS = (1, 1.5, 2, 3, 5, 7)
 _FEW_DIGITS = (1, 2, 5)  # for an axis over more than a decade
 _FEW = 12  # the largest number of labels whose names fit into a small panel
 _MOST_NAMES = 33  # the largest number of names that fit beside the panel in a single column of a paper
-_FRONT: ArtistOptions = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
+_FRONT: ArtistOptions = {"color": GRAY, "linewidth": 1, "linestyle": (0, (4, 2))}
 
 
 def budget_frame(

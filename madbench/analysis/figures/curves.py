@@ -91,9 +91,9 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
     gray and have only the mean. A diverged run is a thin line that ends in a cross.
     """
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
-    grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
+    gray = [of_label.range[:2].T for of_label in others if len(of_label.y)]
     axes.plot(
-        *join_lines([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5
+        *join_lines([*gray, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5
     )
     for label, of_label in reversed([*curves.items()]):
         color = highlights.styles[label].color if label in highlights.styles else OTHERS["color"]

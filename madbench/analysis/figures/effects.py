@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import LINE, Layout, Page, Panels, draw_intervals
-from madbench.analysis.figures.style import GREY, ArtistOptions, style
+from madbench.analysis.figures.style import GRAY, ArtistOptions, style
 from madbench.analysis.inference import LEVEL, Difference
 from madbench.analysis.quantities import column, in_order, is_average
 
@@ -30,8 +30,8 @@ _BAR: ArtistOptions = {"linestyle": "-", "linewidth": 1.6}
 _PAIR: ArtistOptions = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
 _ESTIMATES: dict[str, ArtistOptions] = {
     "differs from 0": {"marker": "s", "color": "#0072B2"},
-    "not significant": {"marker": "s", "color": GREY, "markerfacecolor": "white"},
-    "no interval": {"marker": "x", "color": GREY, "markersize": 5},
+    "not significant": {"marker": "s", "color": GRAY, "markerfacecolor": "white"},
+    "no interval": {"marker": "x", "color": GRAY, "markersize": 5},
 }
 
 
@@ -102,7 +102,7 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         if is_loss or axes in panels.bottom:
             axes.set_xlabel(f"{what}\n(less is better)" if is_loss else what)
         if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
-            axes.axhline(line - 0.25, color=GREY, linewidth=0.8)
+            axes.axhline(line - 0.25, color=GRAY, linewidth=0.8)
     panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))
     return panels.finish(_notes(frame), entries, is_below=True)
 

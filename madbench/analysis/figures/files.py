@@ -16,12 +16,12 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from madbench.analysis.figures.style import GREY, SHADE, style
+from madbench.analysis.figures.style import GRAY, SHADE, style
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
-_THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GREY: "--soft"}
+_THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GRAY: "--soft"}
 """The custom properties of a page's style sheet that replace colors of a figure, by color."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, GREY, ArtistOptions, smallest, style
+from madbench.analysis.figures.style import COLORS, GRAY, ArtistOptions, smallest, style
 from madbench.analysis.inspection import Inspection, means_by_lag
 from madbench.analysis.lag_kernels import mixing_matrices
 
@@ -87,7 +87,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if quantity == "active":
                 axes.set_ylim(0, 1)
-                axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+                axes.axhline(0.5, color=GRAY, linewidth=0.8, linestyle=(0, (1, 2)))
             else:
                 positive = of_layer[quantity][of_layer[quantity] > 0]
                 axes.set_yscale("log")
@@ -177,7 +177,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
             values = _array(getattr(kernel, what))[:, :lags]
             for head in range(heads):
                 axes.plot(np.arange(values.shape[1]), values[head], **_line(head) | {"linewidth": 0.8})
-            axes.axhline(0, color=GREY, linewidth=0.6)
+            axes.axhline(0, color=GRAY, linewidth=0.6)
             axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
     notes = [
         "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), newest first.",

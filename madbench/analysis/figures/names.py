@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from madbench.analysis.figures.style import GREY, ArtistOptions, smallest
+from madbench.analysis.figures.style import GRAY, ArtistOptions, smallest
 
 _RADIUS = 4  # radius of a marker, in points
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
@@ -116,8 +116,8 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
     dots = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
     over: ArtistOptions = {"zorder": 3.5, "clip_on": False}  # drawn above the marks, which are close together here
-    axes.add_collection(LineCollection([*zip(points, dots)], colors=GREY, linewidths=0.5, **over), autolim=False)
-    axes.scatter(points[:, 0], points[:, 1], s=3, color=GREY, linewidths=0, **over)
+    axes.add_collection(LineCollection([*zip(points, dots)], colors=GRAY, linewidths=0.5, **over), autolim=False)
+    axes.scatter(points[:, 0], points[:, 1], s=3, color=GRAY, linewidths=0, **over)
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:

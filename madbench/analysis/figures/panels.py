@@ -26,7 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from madbench.analysis.figures.style import (
-    GREY,
+    GRAY,
     HEADING,
     LABEL,
     SHADE,
@@ -320,7 +320,7 @@ def _fix(
         legend.set_in_layout(False)
         legend_height = _inches(legend)[1]
     note_lines = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
-    notes = figure.supxlabel("\n".join(note_lines), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
+    notes = figure.supxlabel("\n".join(note_lines), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GRAY)
     top, below = (edge + (height + space if height else 0) for height in (title_height, _inches(notes)[1]))
     bottom = below + (legend_height + space if is_below else 0)
     height = top + bottom + max(rows * size[1] + margins[1], 0 if is_below else 0.3 + legend_height)

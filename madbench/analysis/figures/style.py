@@ -48,16 +48,16 @@ MARKERS = "o^vsP*D"
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
 MOST_IN_COLOR = 8
 """The largest number of curves in color that a reader can follow."""
-GREY = "#595959"
+GRAY = "#595959"
 """The color of references, notes and missing values."""
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
 """The background color of every second row in a panel."""
 OTHERS: ArtistOptions = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """The lines of labels that are not in color."""
-CEILING: ArtistOptions = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
-CHANCE_LINE: ArtistOptions = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
-HEURISTIC_LINE: ArtistOptions = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
+CEILING: ArtistOptions = {"color": GRAY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
+CHANCE_LINE: ArtistOptions = {"color": GRAY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+HEURISTIC_LINE: ArtistOptions = {"color": GRAY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """The sizes of text in points: the title of a figure, the same in a paper, labels of axes, the smallest text."""
 PERCENTS = (0, 25, 50, 75, 100)

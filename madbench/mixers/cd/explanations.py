@@ -69,12 +69,12 @@ SCALINGS = {
     ),
 }  # fmt: skip
 NORMS = {
-    "sum": ("normalised by the sum", "Coefficients of a row add up to one.", "eta_i = sum_j alpha_ij", "Table 1"),
-    "max": ("normalised by the sum, at least 1", "As in mLSTM.", "eta_i = max(|sum_j alpha_ij|, 1)", "eq. 12"),
+    "sum": ("normalized by the sum", "Coefficients of a row add up to one.", "eta_i = sum_j alpha_ij", "Table 1"),
+    "max": ("normalized by the sum, at least 1", "As in mLSTM.", "eta_i = max(|sum_j alpha_ij|, 1)", "eq. 12"),
     "pow": (
-        "normalised by the gate's power", "Undoes the growth of a constant gate.", "eta_i = lambda^i", "Appendix D.4",
+        "normalized by the gate's power", "Undoes the growth of a constant gate.", "eta_i = lambda^i", "Appendix D.4",
     ),
-    "wx": ("learned normalisation", "A positive function of the current token.", "eta_i = exp(x_i w_eta)", "Lemma 9"),
+    "wx": ("learned normalization", "A positive function of the current token.", "eta_i = exp(x_i w_eta)", "Lemma 9"),
 }  # fmt: skip
 FEATURES = {
     "p": ("RoPE", "Queries and keys are rotated by position.", "q_t Rot(t), k_j Rot(j)", "Section 5"),
@@ -145,7 +145,7 @@ def _notes(label: CdLabel) -> Iterator[Explanation]:
     grows = label.readout == "exp" or label.gate == "se" or label.scaling.startswith("bi")
     if (grows or label.has_growing_gate) and label.norm not in ("sum", "max"):
         what = "Coefficients are not divided by their sum and can grow without bound: expect the run to diverge."
-        yield Explanation("", "not normalised", what, "", "Principle 6, Lemma 6")
+        yield Explanation("", "not normalized", what, "", "Principle 6, Lemma 6")
     if label.rope and (label.is_kernel or label.gate in DIAGONAL_GATES or label.mirror.startswith("hz")):
         what = "Scores depend on absolute positions. RoPE stays relative only with scalar gates and mirrors along keys."
         yield Explanation("", "absolute positions", what, "", "this project")

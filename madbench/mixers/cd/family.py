@@ -89,7 +89,7 @@ class CoefficientFamily(Family[CdLabel, CdAllocation]):
         letters |= {} if label.over else {"rank": label.rank}
         return letters | {"budget": "over" if label.over else "matched"}
 
-    def neighbours(self, label: CdLabel) -> tuple[CdLabel, ...]:
+    def neighbors(self, label: CdLabel) -> tuple[CdLabel, ...]:
         """All labels that differ from ``label`` in exactly one factor.
 
         Of the constant gates, only 0.95 and 1.05 are listed.

@@ -49,7 +49,7 @@ CORE = ("readout", "gate", "mirror", "scaling", "norm")
 PRESETS = {
     "softmax": "exp-sum",
     "linear": "kelu-sum",
-    "normalised": "id-wx",
+    "normalized": "id-wx",
     "gla": "id-dg",
     "mamba2": "id-sm-bd",
     "deltanet": "id-hk1-bwn-u",
@@ -57,7 +57,7 @@ PRESETS = {
     "mlstm": "id-se-bin-max-o",
 }
 """The rows of the paper's Table 1, as free spellings by name. Labels may have the names in any case."""
-ALIASES = {"normalized": "normalised", "gdn": "gateddeltanet"}
+ALIASES = {"normalised": "normalized", "gdn": "gateddeltanet"}
 """Other names of presets: each with the name in ``PRESETS``."""
 
 SEGMENTS = ("readout", "A", "b", "eta", "features", "v")

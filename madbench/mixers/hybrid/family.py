@@ -109,7 +109,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 
-    def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
+    def neighbors(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
         """All hybrids in which one mixer is replaced by a neighbor in its own family, so that only one factor differs.
 
         A replacement that changes the letters of the mixers is left out, because the factor ``pattern`` then differs
@@ -118,7 +118,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
         """
         mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
         for kind in label.kinds:
-            for other in family_of(kind).neighbours(kind):
+            for other in family_of(kind).neighbors(kind):
                 if other not in label.kinds:
                     layers = (other if layer == kind else layer for layer in label.layers)
                     changed[HybridLabel(tuple(layers), label.is_cut)] = None

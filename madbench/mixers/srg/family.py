@@ -27,7 +27,7 @@ from madbench.mixers.srg.grammar import (
     SrgLabel,
     from_letters,
 )
-from madbench.mixers.srg.listing import every_label, neighbours
+from madbench.mixers.srg.listing import every_label, neighbors
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -124,9 +124,9 @@ class SrgFamily(Family[SrgLabel, SrgAllocation]):
         absent = {"rank" if label.over else "", "" if label.has_mixing else "layout"}
         return {name: value for name, value in letters.items() if name not in absent}
 
-    def neighbours(self, label: SrgLabel) -> tuple[SrgLabel, ...]:
+    def neighbors(self, label: SrgLabel) -> tuple[SrgLabel, ...]:
         """All labels that differ from ``label`` in one factor, ordered by factor and then as in :meth:`labels`."""
-        others = ((other, self.factors(other)) for other in neighbours(label))
+        others = ((other, self.factors(other)) for other in neighbors(label))
         return one_factor_apart(self.factors(label), others)
 
     def levels(self, label: SrgLabel) -> dict[str, str]:

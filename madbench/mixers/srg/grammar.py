@@ -87,7 +87,7 @@ LETTERS = (
         "a_t = softmax(h_t)", "softmax attention, Section 2.2, eq. 2",
         "base", "base", "S"),
     Letter("R", "ReLU after L2Norm",
-        "Scores are normalised over the prefix without a gain; the positive ones select their tokens.",
+        "Scores are normalized over the prefix without a gain; the positive ones select their tokens.",
         "a_t = ReLU(h_t / sqrt(|h_t|^2 + eps))", "ReLU attention and HyperMLP, Section 2.4, eq. 8",
         "base", "base", "R"),
     Letter("G", "GLU",
@@ -96,15 +96,15 @@ LETTERS = (
         "base", "base", "G"),
     Letter("D", "differential softmax",
         "Two sets of query heads, each with a softmax: the second is subtracted, times a learned scalar. What a head"
-        " reads out is normalised. With differential=v2, lambda is sigmoid(x_t w_lambda) per head, both softmaxes share"
-        " keys, and nothing is normalised.",
+        " reads out is normalized. With differential=v2, lambda is sigmoid(x_t w_lambda) per head, both softmaxes share"
+        " keys, and nothing is normalized.",
         "a_t = softmax(h_t^1) - lambda softmax(h_t^2), o_t <- (1 - lambda_init) RMSNorm(o_t)",
         "DiffTrans, Table 2; Ye et al. 2024, eq. 1-3",
         "base", "base", "D", terms=("contrast", "head_norm", "contrast_gate"), raises_budget=True,
         settings=("differential", "lambda_init"),
         is_in_table1=False),
     Letter("L", "L2Norm without a gate",
-        "Scores are normalised over the prefix and weigh their tokens with their signs: every slot is read, none is"
+        "Scores are normalized over the prefix and weigh their tokens with their signs: every slot is read, none is"
         " selected.",
         "a_t = h_t / sqrt(|h_t|^2 + eps)", "linear attention, Proposition 2.6 (iii) and H.10",
         "base", "base", "L", is_in_table1=False),
@@ -190,7 +190,7 @@ LETTERS = (
         "mixing", "layout", "lag", needs="12"),
     Letter("!", "over budget",
         "No rank is compressed: the label exceeds the budget, which is reported, and is an upper bound.",
-        "r_qk = r_vo = d", "over-parameterised upper bound, Section 3",
+        "r_qk = r_vo = d", "over-parameterized upper bound, Section 3",
         "budget", "over", acts_on_scores=False),
 )  # fmt: skip
 """All letters, in the order in which they occur in a label. A hyphen separates all segments but the last."""

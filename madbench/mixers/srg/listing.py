@@ -1,4 +1,4 @@
-"""Lists of S/R/G labels, and the neighbours of a label, which differ from it in one factor."""
+"""Lists of S/R/G labels, and the neighbors of a label, which differ from it in one factor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def listing_key(label: SrgLabel) -> tuple[int, ...]:
     return tuple(FIELDS[name].index(getattr(label, name)) for name in _LISTED)
 
 
-def neighbours(label: SrgLabel) -> list[SrgLabel]:
+def neighbors(label: SrgLabel) -> list[SrgLabel]:
     """All labels that differ from ``label`` in one factor, and some others, which the caller must drop.
 
     The others are ``label`` itself and labels that differ in several factors. The order is that of ``every_label``.

@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter
 from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, ArtistOptions, style
+from madbench.analysis.figures.style import GRAY, MARKERS, PALETTE, PERCENTS, SHADE, ArtistOptions, style
 from madbench.analysis.frames import groups_of
 from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
@@ -72,7 +72,7 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
         remainder: {"marker": "s", "markersize": 7, "color": colors[remainder]} for remainder in remainders
     }
     if (frame.state != "").any():
-        entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
+        entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GRAY}
     lines = layout.lines([len(tasks)], 2, 0.4 * len(groups) if layout.is_small else 1.5, 0.5)
     name = f"principle {principle.number}"
     panels = Panels(layout, name, principle.heading, lines, size, 0.7, len(entries), sharey="row")
@@ -84,7 +84,7 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
         bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[*map(colors.get, means.remainder)], zorder=2)
         for bar, state in zip(bars, means.state):
             if state:
-                bar.set(facecolor="white", edgecolor=GREY, hatch="////")
+                bar.set(facecolor="white", edgecolor=GRAY, hatch="////")
         ranges = means[means.low.notna() & (means.state == "")]
         draw_intervals(axes, ranges.x, ranges.low, ranges.high, "black", is_vertical=True, linewidth=1, zorder=3)
         several = seeds[seeds.groupby("x").accuracy.transform("count") > 1]

@@ -120,13 +120,13 @@ def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, class
     Batches are drawn from x and ``classes`` by ``seed``, with replacement.
     """
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     for step in range(STEPS):
-        optimiser.param_groups[0]["lr"] = 0.5 * RATE * (1 + math.cos(math.pi * step / STEPS))
+        optimizer.param_groups[0]["lr"] = 0.5 * RATE * (1 + math.cos(math.pi * step / STEPS))
         batch = torch.randint(len(x), (BATCH,), generator=generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[batch]), classes[batch]).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 @torch.inference_mode()

@@ -18,7 +18,7 @@ from matplotlib.colors import CenteredNorm
 from madbench.analysis.figures.colors import distinct_colors
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout, Page, Panels
 from madbench.analysis.figures.style import (
-    GREY,
+    GRAY,
     HEADING,
     MARKERS,
     PALETTE,
@@ -148,10 +148,10 @@ def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> P
     entries: dict[str, dict[str, Any]] = {
         shown_row_name(name): look | {"linestyle": "-"} for name, look in looks.items()
     }
-    predicted: dict[str, Any] = {"color": GREY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
+    predicted: dict[str, Any] = {"color": GRAY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
     entries |= {"predicted, or floor": predicted} if frame.reference.gt(LEAST).any() else {}
-    entries |= {"a constant": {"color": GREY, "linewidth": 1, "linestyle": ":"}}
-    entries |= {"the paper, N 360": {"color": GREY, "linewidth": 1, "linestyle": "--"}} if "colliding" in tasks else {}
+    entries |= {"a constant": {"color": GRAY, "linewidth": 1, "linestyle": ":"}}
+    entries |= {"the paper, N 360": {"color": GRAY, "linewidth": 1, "linestyle": "--"}} if "colliding" in tasks else {}
     lines = layout.lines([len(tasks)], 3, 1.6 if layout.is_small else 2.0, 0.5)
     heading, size = "Error against the number of agents", (3.3, 3.3)
     panels = Panels(layout, "errors", heading, lines, size, 0.6, len(entries))
@@ -166,7 +166,7 @@ def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> P
         axes.plot(lengths, [first.variance(n) for n in lengths], **entries["a constant"])
         if task == "colliding":
             axes.axhline(PAPER_ERROR, **entries["the paper, N 360"])
-        axes.axvline(first.world.length, color=GREY, linewidth=0.8, alpha=0.6)
+        axes.axvline(first.world.length, color=GRAY, linewidth=0.8, alpha=0.6)
         axes.set(xlim=(0.8 * min(lengths), max(lengths) / 0.8), xscale="log", title=first.world.title)
         if np.isfinite(task_rows[["mse", "variance"]]).any(axis=None):
             axes.set_yscale("log")
@@ -176,7 +176,7 @@ def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> P
         axes.minorticks_off()
     panels.name_axes("agents", "mean squared error" if layout.is_small else "mean squared error of a test agent")
     notes = [
-        "Lines: the worst seed; marks: every seed. Grey line: the number of agents trained on.",
+        "Lines: the worst seed; marks: every seed. Gray line: the number of agents trained on.",
         _diverged_note(frame),
     ]
     return panels.finish(notes, entries, is_below=True)
@@ -240,4 +240,4 @@ def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> I
     wide = int((size[0] - 0.1) * 14)
     heading, text = textwrap.fill(title, int(0.7 * wide)), textwrap.fill(note, wide)
     figure.suptitle(heading, x=0.005, ha="left", fontsize=SMALL_HEADING if width else HEADING, weight="bold")
-    figure.supxlabel(text, x=0.005, ha="left", fontsize=SMALLEST, color=GREY)
+    figure.supxlabel(text, x=0.005, ha="left", fontsize=SMALLEST, color=GRAY)

@@ -128,7 +128,7 @@ def _table(frame: pd.DataFrame, request: Request) -> Listing:
 
 def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
     from madbench.analysis.figures.panels import Layout, Panels
-    from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, style
+    from madbench.analysis.figures.style import GRAY, MARKERS, PALETTE, style
 
     layout = layout or Layout()
     with style():
@@ -136,7 +136,7 @@ def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
             size: {"color": c, "marker": m, "linewidth": 1.4} for size, c, m in zip(SIZES, PALETTE, MARKERS)
         }
         entries = {f"entries up to {size:g}": look for size, look in looks.items()}
-        entries["cost of the exact sum"] = {"color": GREY, "linestyle": ":"}
+        entries["cost of the exact sum"] = {"color": GRAY, "linestyle": ":"}
         lines = layout.lines([len(TOKENS)], 2, 1.3 if layout.is_small else 1.8, 0.6)
         heading = "HyperAttention in low rank: error against cost"
         panels = Panels(layout, "low rank", heading, lines, (2.6, 2.2), 0.6, len(entries))
@@ -144,7 +144,7 @@ def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
             for size, look in looks.items():
                 line = frame[(frame.tokens == tokens) & (frame["size"] == size)]
                 axes.plot(line.flops, line.error, **look)
-            axes.axvline(frame[frame.tokens == tokens].exact_flops.iloc[0], color=GREY, linestyle=":")
+            axes.axvline(frame[frame.tokens == tokens].exact_flops.iloc[0], color=GRAY, linestyle=":")
             axes.set(title=f"T = {tokens}", xscale="log", yscale="log")
         panels.name_axes("FLOPs", "largest error")
         notes = [f"Degrees {', '.join(map(str, DEGREES))} of the polynomial, from the left; order 3, width {WIDTH}."]

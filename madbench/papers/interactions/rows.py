@@ -291,7 +291,7 @@ def _genotype_verdicts(row: InteractionRow) -> list[StatementVerdict]:
     if row.jobs[0].model.relu:
         text, holds = f"{row.name}: no error at other lengths", row.is_general
     else:
-        text = f"{row.name}: errs at other lengths, as linear attention does not generalise in length"
+        text = f"{row.name}: errs at other lengths, as linear attention does not generalize in length"
         holds = all(max(row.errors(n)) > LEARNED_MSE for n in others)
     return [fits, _verdict(row, text, "B.2", holds, numbers)]
 

@@ -453,7 +453,7 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
             "colliding": "Discs on a cylinder; the value of a disc is minus its number of collisions.",
             "hunters": "Species, policy and place together decide who catches whom.",
             "alliances": "The number of pairs of allies that are not allied to each other.",
-            "plane": "Collisions in a plane cost more between neighbours.",
+            "plane": "Collisions in a plane cost more between neighbors.",
             "genotype": "An allele is active if its activators are present.",
             "pixels": "The number of black pixels at given offsets from each pixel.",
             "series": "The forecast of every step of a series from earlier steps.",

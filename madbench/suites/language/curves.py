@@ -18,7 +18,7 @@ from madbench.jobs import Job, Record
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.columns import LOSS, LOSSES, PERPLEXITIES, PERPLEXITY, SPEED, steps_name
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.protocol import by_protocol, recognise_protocol
+from madbench.suites.protocol import by_protocol, recognize_protocol
 from madbench.suites.scoring import CURVE_STEP, CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
@@ -49,7 +49,7 @@ def describe(runs: Sequence[RecordedRun]) -> str:
 
     ``runs`` follow one protocol and have records.
     """
-    protocol = recognise_protocol(LANGUAGE, [(run.job, _record(run).details) for run in runs])
+    protocol = recognize_protocol(LANGUAGE, [(run.job, _record(run).details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
     return f"{corpus}profile {protocol.name}, {protocol.precision}, budget {protocol.budget}"
 

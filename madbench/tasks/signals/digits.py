@@ -34,7 +34,7 @@ class Digits:
 
     heading: ClassVar[str] = "Digits"
     title: ClassVar[str] = "handwritten digits"
-    description: ClassVar[str] = "Recognise the digit in an image of 8 by 8 pixels, read as a row of patches."
+    description: ClassVar[str] = "Recognize the digit in an image of 8 by 8 pixels, read as a row of patches."
     classes: ClassVar[int] = 10
     chance: ClassVar[float] = 0.1
     horizon: ClassVar[int] = 0

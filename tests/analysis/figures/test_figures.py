@@ -20,7 +20,7 @@ from madbench.analysis.figures.curves import X_LABELS, learning_figure, loss_fig
 from madbench.analysis.figures.effects import effects_figure
 from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Layout
-from madbench.analysis.figures.style import GREY
+from madbench.analysis.figures.style import GRAY
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
@@ -42,7 +42,7 @@ def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
     assert points(axes, face="white") == [(52.0, 1.0)]  # a single seed
     assert bars(axes) == [[[20.0, 0.0], [34.0, 0.0]]]
     assert [
-        line.get_xdata()[0] for line in axes.lines if same_color(line.get_color(), GREY) and len(line.get_xdata())
+        line.get_xdata()[0] for line in axes.lines if same_color(line.get_color(), GRAY) and len(line.get_xdata())
     ] == [90.0]
 
 
@@ -102,11 +102,11 @@ def test_the_line_of_a_label_that_stopped_early_reaches_the_end_of_the_panel(poi
     assert sorted(points(axes)) == [(10.0, 100.0), (20.0, 100.0), (40.0, 50.0)]  # where they stopped
 
 
-def test_labels_without_a_colour_have_thin_grey_curves(curves):
+def test_labels_without_a_color_have_thin_gray_curves(curves):
     runs = {(label, 0, "finished"): [90.0, 99.0] for label in TABLE[:9]} | {("R-2!", 0, "finished"): [5.0]}
     (axes,) = learning_figure(learning(runs)).axes
-    (grey,) = curves(axes, 0.7)
-    assert grey == ([10, 20, 10, 20], [90.0, 99.0, 5.0, 5.0])
+    (gray,) = curves(axes, 0.7)
+    assert gray == ([10, 20, 10, 20], [90.0, 99.0, 5.0, 5.0])
 
 
 @pytest.mark.parametrize("width", [None, "single", "double"])
@@ -194,7 +194,7 @@ def test_labels_are_listed_by_their_loss_and_diverged_ones_last(names, points):
 
 
 @pytest.mark.slow
-def test_the_loss_legend_has_the_range_of_labels_without_a_colour(names):
+def test_the_loss_legend_has_the_range_of_labels_without_a_color(names):
     runs = {(label, 0, "finished"): [3 + i / 10] * 6 for i, label in enumerate(TABLE[1:11])}
     runs |= {("S", 0, "finished"): [5.0] * 6, (TABLE[11], 0, "diverged"): [5.0, 4.0]}
     listed = [f"{label}  {3 + i / 10:.3f}" for i, label in enumerate(TABLE[1:8])]
@@ -326,7 +326,7 @@ def test_the_axis_of_state_sizes_is_logarithmic(points):
 @pytest.mark.parametrize("quantity, corner", [("loss_l5", (1.2, 2.0)), ("compression", (1.0, 2.5))])
 def test_the_pareto_front_of_losses_runs_along_the_lowest(quantity, corner):
     (axes,) = budget_figure(costs({"S": (1.0, 2.5, 1), "R": (1.2, 2.0, 1)}, quantity)).axes
-    (front,) = (line.get_xydata() for line in axes.lines if same_color(line.get_color(), GREY))
+    (front,) = (line.get_xydata() for line in axes.lines if same_color(line.get_color(), GRAY))
     assert tuple(front[-1]) == (axes.get_xlim()[1], corner[1]) and list(corner) in front.tolist()
 
 
@@ -367,7 +367,7 @@ def test_leader_lines_of_names_cross_no_leader_and_no_name(labels, width):
     figure = budget_figure(budget(labels, MAD_TASKS), layout=Layout(width))
     for axes in (axes for page in (figure, *figure.following) for axes in page.axes):
         leaders = [
-            one for one in axes.collections if isinstance(one, LineCollection) and same_color(one.get_color()[0], GREY)
+            one for one in axes.collections if isinstance(one, LineCollection) and same_color(one.get_color()[0], GRAY)
         ]
         segments = [axes.transData.transform(segment) for one in leaders for segment in one.get_segments()]
         assert not any(crossing(one, other) for one, other in itertools.combinations(segments, 2))
@@ -387,7 +387,7 @@ def test_a_leader_line_starts_in_a_dot_at_its_point_above_all_marks(width):
     means = [90.0, *(50 + i / 50 for i in range(11))]  # so close but for the first that their marks cover each other
     (axes,) = budget_figure(costs({label: (1.0, y, 3) for label, y in zip(TABLE, means)}), layout=Layout(width)).axes
     lines = [one for one in axes.collections if isinstance(one, LineCollection)]
-    (leaders,) = [one for one in lines if len(one.get_color()) and same_color(one.get_color()[0], GREY)]
+    (leaders,) = [one for one in lines if len(one.get_color()) and same_color(one.get_color()[0], GRAY)]
     (dots,) = [one for one in axes.collections if isinstance(one, PathCollection) and len(one.get_offsets()) > 2]
     starts = [tuple(segment[0]) for segment in leaders.get_segments()]
     assert sorted(starts) == sorted(map(tuple, dots.get_offsets())) == sorted((1.0, y) for y in means)
@@ -430,7 +430,7 @@ def test_the_difficulty_line_has_a_gap_at_a_missing_result(points):
     first, second = (line.get_ydata() for line in axes.lines if line.get_linewidth() == 1.4)
     assert first.tolist() == [50.0] * 3 and np.isnan(second).tolist() == [False, True, False]
     assert points(axes) == points(axes, face="white") == [(32, 50), (64, 50), (128, 50), (32, 40), (128, 40)]
-    ceilings = [line.get_ydata().tolist() for line in axes.lines if same_color(line.get_color(), GREY)]
+    ceilings = [line.get_ydata().tolist() for line in axes.lines if same_color(line.get_color(), GRAY)]
     assert ceilings == [[90.0] * 3]
 
 

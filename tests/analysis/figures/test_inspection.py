@@ -55,6 +55,6 @@ def test_inspection_panels_fit_the_page_width_with_separate_titles(width):
             assert all(0 <= box.x0 and box.x1 <= page.bbox.width for box in titles)
 
 
-def test_the_gates_of_two_models_differ_in_colour():
+def test_the_gates_of_two_models_differ_in_color():
     ((_, figure),) = inspection_figures({"one": model(1), "two": model(1)})
     assert len({patch.get_edgecolor() for patch in figure.axes[0].patches}) == 2

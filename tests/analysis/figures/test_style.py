@@ -1,4 +1,4 @@
-"""Every label has its own colour and marker in figures, and colours differ for every kind of colour vision."""
+"""Every label has its own color and marker in figures, and colors differ for every kind of color vision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def linear(color: str) -> np.ndarray:
 
 
 def distance(one: str, other: str, seen_by=np.eye(3)) -> float:
-    """The distance of two colours in Oklab. About 0.02 is just noticeable."""
+    """The distance of two colors in Oklab. About 0.02 is just noticeable."""
     seen = [LAB @ np.cbrt(np.clip(LMS @ np.array(seen_by) @ linear(color), 0, None)) for color in (one, other)]
     return float(np.linalg.norm(seen[0] - seen[1]))
 
@@ -56,7 +56,7 @@ def test_all_504_labels_have_distinct_styles():
     assert len({(one.color, one.dashes) for one in paper}) == 33
 
 
-def test_colours_of_the_labels_of_table_1_are_visibly_different():
+def test_colors_of_the_labels_of_table_1_are_visibly_different():
     for one, other in itertools.combinations([label_style(label).color for label in TABLE], 2):
         assert distance(one, other) > 0.04
     assert len({label_style(label).color for label in all_labels()}) == 504
@@ -68,7 +68,7 @@ LABELS_OF_OTHER_FAMILIES = ["S", "R", *(f"fla:{i}" for i in range(31))]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "budget", "learning", "loss", "difficulty"])
 @pytest.mark.parametrize("labels", [TABLE, LABELS_OF_OTHER_FAMILIES], ids=["of the paper", "of other families"])
-def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
+def test_no_color_of_a_figure_stands_for_two_labels(name, labels):
     frame = getattr(synthetic, name)(labels, MAD_TASKS[:1])
     for axes in FIGURES[name].draw(frame).axes:
         shown = {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() in MARKERS}
@@ -78,14 +78,14 @@ def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 8, 9, 33])
-def test_any_requested_number_of_palette_colours_is_distinct(count):
+def test_any_requested_number_of_palette_colors_is_distinct(count):
     colors = distinct_colors(PALETTE, count)
     assert colors[:8] == PALETTE[:count] and len(colors) == count
     assert all(distance(one, other) > 0.04 for one, other in itertools.combinations(colors, 2))
     assert all(1.05 / (luminance(color) + 0.05) > 1.9 for color in colors)
 
 
-def test_a_label_of_the_grammar_keeps_its_colour_if_another_family_has_the_same():
+def test_a_label_of_the_grammar_keeps_its_color_if_another_family_has_the_same():
     assert label_style("fla:gla").color == label_style("S").color
     for labels in (["S", "fla:gla"], ["fla:gla", "S"]):
         styles = label_styles(labels)
@@ -100,7 +100,7 @@ def test_the_style_of_a_label_of_another_family_depends_on_its_text_alone():
     assert (one.color, one.marker) == ("#557df8", "D")  # on every machine
 
 
-def test_colours_differ_under_colour_blindness_most_of_all_with_equal_dashes():
+def test_colors_differ_under_color_blindness_most_of_all_with_equal_dashes():
     for one, other in itertools.combinations(itertools.product(COLORS, range(8)), 2):
         (base, i), (other_base, j) = one, other
         has_dashes_too = (i + 2 * "SRG".index(base) - j - 2 * "SRG".index(other_base)) % 5 != 0
@@ -113,14 +113,14 @@ def luminance(color: str) -> float:
     return float(linear(color) @ (0.2126, 0.7152, 0.0722))
 
 
-def test_every_colour_stands_out_from_white_paper_and_from_a_dark_page():
+def test_every_color_stands_out_from_white_paper_and_from_a_dark_page():
     for color in itertools.chain(*COLORS.values()):
         assert (
             1.05 / (luminance(color) + 0.05) > 1.95 and (luminance(color) + 0.05) / (luminance("#14171b") + 0.05) > 1.95
         )
 
 
-def test_up_to_eight_labels_are_all_coloured_in_the_given_order():
+def test_up_to_eight_labels_are_all_colored_in_the_given_order():
     shown = Highlights.from_results({label: [float(i)] for i, label in enumerate(TABLE[:8])})
     assert shown.styles == {label: label_style(label) for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
     assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
@@ -128,7 +128,7 @@ def test_up_to_eight_labels_are_all_coloured_in_the_given_order():
 
 @pytest.mark.parametrize("is_lower_better", [False, True])
 @pytest.mark.parametrize("count", [9, 33])
-def test_among_many_labels_s_and_the_seven_best_are_coloured(count, is_lower_better):
+def test_among_many_labels_s_and_the_seven_best_are_colored(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
     shown = Highlights.from_results(results, is_lower_better)
@@ -139,7 +139,7 @@ def test_among_many_labels_s_and_the_seven_best_are_coloured(count, is_lower_bet
     assert len(Highlights.from_results(results).styles) == 8
 
 
-def test_labels_with_missing_results_rank_last_for_colours():
+def test_labels_with_missing_results_rank_last_for_colors():
     results = {"a": [math.nan, 99.0], "b": [1.0, 2.0], "c": [math.nan, math.inf], "d": [2.0, 2.0]}
     assert best_first(results) == ["d", "b", "a", "c"]
     assert best_first(results, is_lower_better=True) == ["b", "d", "a", "c"]
@@ -147,15 +147,15 @@ def test_labels_with_missing_results_rank_last_for_colours():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["learning", "loss", "difficulty"])
-def test_labels_without_a_colour_are_drawn_grey_behind_the_others(name, names):
+def test_labels_without_a_color_are_drawn_gray_behind_the_others(name, names):
     frame = getattr(synthetic, name)(TABLE, MAD_TASKS[:2])
     figure = FIGURES[name].draw(frame)
     assert len(names(figure)) == 9 and names(figure)[-1].startswith("25 other")
     for axes in figure.axes:
         lines = [line for line in axes.lines if line.get_linewidth() == OTHERS["linewidth"] and line.get_zorder() < 2]
-        (grey,) = (line for line in lines if same_color(line.get_color(), OTHERS["color"]))
-        assert np.isnan(grey.get_xdata()).sum() >= 25
-        assert all(line.get_zorder() > grey.get_zorder() for line in axes.lines if line.get_linewidth() > 1.2)
+        (gray,) = (line for line in lines if same_color(line.get_color(), OTHERS["color"]))
+        assert np.isnan(gray.get_xdata()).sum() >= 25
+        assert all(line.get_zorder() > gray.get_zorder() for line in axes.lines if line.get_linewidth() > 1.2)
 
 
 @pytest.mark.slow

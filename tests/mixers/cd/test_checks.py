@@ -121,7 +121,7 @@ def test_a_scale_by_the_width_of_all_heads_is_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stabilised_sum_without_its_offset_is_caught(monkeypatch):
+def test_a_stabilized_sum_without_its_offset_is_caught(monkeypatch):
     row_scale = parts.row_scale
     monkeypatch.setattr(parts, "row_scale", lambda label, sums, *_: row_scale(label, sums, None, None))
     assert failing("cd:mlstm", "V2", "V3") == {"V2 dense", "V2 chunked", "V2 blocks", "V2 step", "V3 Table 1"}
@@ -168,12 +168,12 @@ def between_sub_blocks(monkeypatch):
     """Leave out the decay from one sub-block to the next, which 16 tokens do not reveal."""
     sound = forms.Decay.__init__
 
-    def initialise(self, log_gate, *how):
+    def initialize(self, log_gate, *how):
         sound(self, log_gate, *how)
         if log_gate is not None:
             self.between = (self.between > 0).to(self.between)
 
-    monkeypatch.setattr(forms.Decay, "__init__", initialise)
+    monkeypatch.setattr(forms.Decay, "__init__", initialize)
 
 
 def of_the_block_before(monkeypatch):

@@ -15,6 +15,7 @@ CANONICAL = {
     "cd:softmax-p": "cd:exp-sum-p",
     "cd:Linear": "cd:kelu-sum",
     "cd:normalized": "cd:id-wx",
+    "cd:normalised": "cd:id-wx",
     "cd:gla-cg": "cd:id-dg-cg",
     "cd:mamba2-cg": "cd:id-sm-bd-cg",
     "cd:gdn-cg": "cd:id-smhk1-bwn-cug",
@@ -183,7 +184,7 @@ def test_invalid_combinations_of_fields_cannot_be_made():
 
 
 @pytest.mark.parametrize("text", ["cd:exp-sum", "cd:mamba2-cg", "cd:mlstm-v", "cd:mlstm!", "cd:exp-0.9-sum"])
-def test_neighbours_are_the_labels_one_factor_away(text):
+def test_neighbors_are_the_labels_one_factor_away(text):
     label = parse(text)
     constants = ("0.95", "1.05")
     fields = dict(vars(label))
@@ -195,16 +196,16 @@ def test_neighbours_are_the_labels_one_factor_away(text):
             other = label_or_none(**changed)
             if other and len(differing_factors(label, other)) == 1:
                 expected.add(other)
-    found = FAMILY.neighbours(label)
+    found = FAMILY.neighbors(label)
     assert len(found) == len(set(found))
     assert set(found) == expected
-    assert all(label in FAMILY.neighbours(other) for other in found if label.gate in ("", "sm", "se"))
+    assert all(label in FAMILY.neighbors(other) for other in found if label.gate in ("", "sm", "se"))
 
 
-def test_neighbours_include_only_valid_labels():
-    neighbours = {str(label) for label in FAMILY.neighbours(parse("cd:mamba2"))}
-    assert {"cd:id-dm-bd", "cd:id-sm", "cd:id-sm-bd-v", "cd:id-sm-bd!", "cd:exp-sm-bd"} <= neighbours
-    assert "cd:id-sg-bd" not in neighbours
+def test_neighbors_include_only_valid_labels():
+    neighbors = {str(label) for label in FAMILY.neighbors(parse("cd:mamba2"))}
+    assert {"cd:id-dm-bd", "cd:id-sm", "cd:id-sm-bd-v", "cd:id-sm-bd!", "cd:exp-sm-bd"} <= neighbors
+    assert "cd:id-sg-bd" not in neighbors
 
 
 def test_sets_of_the_paper_expand():
@@ -221,9 +222,9 @@ def test_explanations_have_a_row_per_letter_and_cautions():
     assert about("cd:id-0.95hz2-bw-g")[0] == ["id", "0.95", "hz2", "bw", "g"]
     assert "sum under id" in about("cd:id-sum")[1]
     for text in ("cd:exp", "cd:id-se", "cd:id-bi", "cd:relu-1.05"):
-        assert "not normalised" in about(text)[1]
+        assert "not normalized" in about(text)[1]
     for text in ("cd:exp-sum", "cd:mlstm", "cd:relu-1.05-sum"):
-        assert "not normalised" not in about(text)[1]
+        assert "not normalized" not in about(text)[1]
     for text in ("cd:linear-p", "cd:gla-p", "cd:id-hz1-p"):
         assert "absolute positions" in about(text)[1]
     for text in ("cd:softmax-p", "cd:mamba2-p", "cd:deltanet-p"):

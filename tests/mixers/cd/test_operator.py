@@ -167,7 +167,7 @@ def test_logarithms_of_saturated_gates_stay_exact(make_mixer, randn):
 
 
 @pytest.mark.parametrize("norm", ("max", "sum"))
-def test_exponential_gates_beyond_float32_are_stabilised(norm, make_mixer, randn, decode):
+def test_exponential_gates_beyond_float32_are_stabilized(norm, make_mixer, randn, decode):
     label = f"cd:id-se-bin-{norm}-o"
     for forget, write in ((60.0, 90.0), (-60.0, 100.0), (30.0, -100.0)):
         mixer, x = make_mixer(label), randn(1, 6, 8)

@@ -51,7 +51,7 @@ def coefficients(name, p, head, heads, x):
                 a[i, j] = torch.exp(q[i] @ k[j] / root)
             elif name == "linear":
                 a[i, j] = elu_features(q[i]) @ elu_features(k[j] / root)
-            elif name == "normalised":
+            elif name == "normalized":
                 a[i, j] = q[i] @ k[j] / root / torch.exp(p["eta.weight"][head] @ x[i])
             elif name == "gla":
                 weight, bias = p["decay_up.weight"].chunk(heads)[head], p["decay_up.bias"].chunk(heads)[head]

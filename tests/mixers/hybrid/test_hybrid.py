@@ -114,7 +114,7 @@ def test_differing_patterns_and_mixers_are_separate_factors(one, other, factor):
     assert differing_factors(parse(one), parse(other)) == (factor,)
 
 
-def test_neighbours_replace_one_mixer():
+def test_neighbors_replace_one_mixer():
     others = expand(["~KDA/S-p"])[1:]
     assert "KDA(neg)/S-p" in others and "KDA/S-pc" in others
     assert all(len(differing_factors(parse("KDA/S-p"), parse(other))) == 1 for other in others)

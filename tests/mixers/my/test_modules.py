@@ -296,12 +296,12 @@ def test_the_identity_of_a_module_changes_after_an_edit(modules):
         label_identity("my:own_mixers.Mean")
 
 
-def test_a_misspelt_entry_names_the_nearest():
+def test_a_misspelled_entry_names_the_nearest():
     with pytest.raises(LabelError, match="did you mean 'mean'"):
         madbench.parse("my:maen")
 
 
-def test_a_misspelt_class_names_the_nearest_class_of_its_file():
+def test_a_misspelled_class_names_the_nearest_class_of_its_file():
     trust.allow(["my:own_mixers.Narow", "my:own_mixers.Modul"])
     with pytest.raises(LabelError, match="has no attribute 'Narow'; did you mean 'Narrow'"):
         label_identity("my:own_mixers.Narow")

@@ -88,8 +88,8 @@ def test_an_integer_argument_can_be_varied_and_is_explained():
     assert [(row.letter, row.name) for row in explain(three)[1:-2]] == [("(n=3)", "n")]
     found = solve("MadeUp(n=3)", 64, 2)
     assert found.operator.symbols(found.dims)["n"] == 3
-    neighbours = {*map(str, FAMILY.neighbours(three))}
-    assert {"MadeUp(n=4)", "MadeUp(neg,n=3)", "MadeUp(n=3)!", "GDN"} <= neighbours and "MadeUp(neg)" not in neighbours
+    neighbors = {*map(str, FAMILY.neighbors(three))}
+    assert {"MadeUp(n=4)", "MadeUp(neg,n=3)", "MadeUp(n=3)!", "GDN"} <= neighbors and "MadeUp(neg)" not in neighbors
 
 
 def test_every_operator_describes_each_of_its_arguments():
@@ -110,7 +110,7 @@ def test_labels_of_the_srg_grammar_are_not_named_operators():
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_label_is_explained_and_differs_from_a_neighbour_in_one_factor(name):
+def test_a_label_is_explained_and_differs_from_a_neighbor_in_one_factor(name):
     for label in map(NamedLabel, all_instances(OPERATORS[name])):
         assert parse(str(label)) == label
         rows = explain(label)

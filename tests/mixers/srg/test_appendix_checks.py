@@ -48,7 +48,7 @@ def mix_backwards(monkeypatch):
     monkeypatch.setattr(SequenceMixing, "right", SequenceMixing.right_transposed)
 
 
-def mix_neighbours(monkeypatch):
+def mix_neighbors(monkeypatch):
     sound = SequenceMixing.right
     monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound(self, y, s) + 0.1 * y.roll(1, -1))
 
@@ -159,7 +159,7 @@ def filter_ahead(monkeypatch):
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [
-        (mix_neighbours, "R-q-1o", "diagonal mixing"),
+        (mix_neighbors, "R-q-1o", "diagonal mixing"),
         (mix_backwards, "R-q-1", "mixed normals"),
         (mix_by_the_diagonal_alone, "G-q-1o", "turned normals"),
         (freeze_strengths, "R-q-1o", "differential"),
@@ -186,14 +186,14 @@ def filter_ahead(monkeypatch):
         (freeze_strengths, "R-q-1o", "explicit construction"),
         (mix_by_the_diagonal_alone, "R-cg-q-12", "explicit construction"),
         (freeze_strengths, "R-q-1", "curved kink"),
-        (mix_neighbours, "R-q-1o", "swapped normals"),
+        (mix_neighbors, "R-q-1o", "swapped normals"),
         (select_above_a_threshold, "R-q-12o", "linear cells"),
         (read_out_bent, "R-p", "linear cells"),
         (forget_the_norm, "R-c", "bent cells"),
         (read_out_in_steps, "G-cg-q", "smooth cells"),
         (read_out_in_steps, "R-pg-q-12", "smooth cells"),
         (scale_the_diagonal, "R-q-1o", "low-rank deformation"),
-        (mix_neighbours, "R-c-q-12o", "dummy slots"),
+        (mix_neighbors, "R-c-q-12o", "dummy slots"),
         (double_the_atoms, "R", "reachable atoms"),
         (mix_backwards, "R-cg-q-1o", "warped sum"),
         (freeze_strengths, "R-q-12", "warped sum"),

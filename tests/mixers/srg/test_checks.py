@@ -109,7 +109,7 @@ def take_rows_from_the_end(monkeypatch):
     monkeypatch.setattr(SequenceMixing, "_mix", mix)
 
 
-def mix_neighbours(monkeypatch):
+def mix_neighbors(monkeypatch):
     sound = SequenceMixing.right
     monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound(self, y, s) + 0.1 * y.roll(1, -1))
 
@@ -167,11 +167,11 @@ def forget_the_norm(monkeypatch):
 def count_short(monkeypatch):
     sound = DynamicMLP.__init__
 
-    def initialise(self, *arguments, **settings):
+    def initialize(self, *arguments, **settings):
         sound(self, *arguments, **settings)
         self.bias = torch.nn.Parameter(torch.zeros(3))
 
-    monkeypatch.setattr(DynamicMLP, "__init__", initialise)
+    monkeypatch.setattr(DynamicMLP, "__init__", initialize)
 
 
 def read_out_past_the_rank(monkeypatch):
@@ -438,9 +438,9 @@ def slide_by_one_too_few(monkeypatch):
         (rotate_registers, "R-pk-q-1o", "RoPE"),
         (subtract_nothing, "D-p", "differential softmax"),
         (adapt_the_input, "R-a-q", "adapters"),
-        (mix_neighbours, "R-q-12o", "token-wise case"),
+        (mix_neighbors, "R-q-12o", "token-wise case"),
         (take_rows_from_the_end, "G-q-2o", "zero extension"),
-        (mix_neighbours, "R-c-q-1", "oldest window"),
+        (mix_neighbors, "R-c-q-1", "oldest window"),
         (freeze_strengths, "R-gk-q-12", "oldest window"),
         (take_rows_from_the_end, "G-p-q-1", "suffix extension"),
         (select_by_scale, "G-cg-q", "scale branch"),

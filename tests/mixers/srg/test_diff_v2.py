@@ -82,7 +82,7 @@ def test_counts_equal_the_built_module_and_shared_keys_widen_qk():
     assert (first.r_qk, first.key_heads) == (64, 8) and "contrast_gate" not in first.terms
 
 
-def test_lambda_starts_near_one_half_and_nothing_is_normalised():
+def test_lambda_starts_near_one_half_and_nothing_is_normalized():
     mixer = build("D-p", 64, 8, n_head=4, differential="v2")
     assert mixer.head_norm is None and mixer.contrast is None and mixer.contrast_gate.bias is None
     assert mixer.contrast_gate.weight.shape == (4, 64) and 0.015 < mixer.contrast_gate.weight.std() < 0.025

@@ -42,20 +42,20 @@ def test_only_the_label_itself_differs_in_nothing():
 
 
 @pytest.mark.slow
-def test_neighbours_are_the_labels_that_differ_in_one_factor():
+def test_neighbors_are_the_labels_that_differ_in_one_factor():
     for a in (*all_parsed_labels()[::101], *map(parse, ("D-p", "R-cgk-q-12o", "G-ka!"))):
-        near = family_of(a).neighbours(a)
+        near = family_of(a).neighbors(a)
         assert len(set(near)) == len(near)
         few = [label for label in every_label() if len({*label} ^ {*str(a)}) <= MOST_APART]
         assert set(near) == {b for b in map(parse, few) if len(differing_factors(a, b)) == 1}
-        assert a in family_of(near[0]).neighbours(near[0])
+        assert a in family_of(near[0]).neighbors(near[0])
 
 
-def test_neighbourhood_of_hyperglu_by_hand():
+def test_neighborhood_of_hyperglu_by_hand():
     other_bases = [f"{base}-cg-q-12o" for base in BASES if base != "G"]
     other_features = [f"G-{features}-q-12o" for features in with_features_changed("cg", "G")]
     others = "G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!".split()
-    found = family_of("HyperGLU").neighbours(parse("HyperGLU"))
+    found = family_of("HyperGLU").neighbors(parse("HyperGLU"))
     assert [*map(str, found)] == [*other_bases, *other_features, *others]
     assert {"S-cg-q-12o", "G-pcg-q-12o", "G-g-q-12o", "G-cgk-q-12o"} <= {*map(str, found)}
 

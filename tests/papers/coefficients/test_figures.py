@@ -52,14 +52,14 @@ def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_remainders_than_colours_in_the_palette_all_have_one():
+def test_more_remainders_than_colors_in_the_palette_all_have_one():
     one = {"protocol": "p", "task": "compression", "group": "exp", "mark": "mean", "state": "", "n": 1}
     rows = [one | {"remainder": f"remainder-{i}", "accuracy": 10.0 * i} for i in range(10)]
     figure = bar_figure(frame_of(rows, BAR_COLUMNS, "p"), principle("3"))
     assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 10
 
 
-def test_bars_are_centred_on_their_group_for_any_number_of_bars():
+def test_bars_are_centered_on_their_group_for_any_number_of_bars():
     one = {"protocol": "p", "task": "compression", "mark": "mean", "state": "", "n": 1, "accuracy": 10.0}
     bars = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "y"), ("c", "x")]
     figure = bar_figure(

@@ -97,7 +97,7 @@ def test_rows_and_entries_of_the_legend_have_the_display_name_of_a_label():
 
 
 @pytest.mark.slow
-def test_every_row_of_a_task_has_a_colour_of_its_own(draw_errors):
+def test_every_row_of_a_task_has_a_color_of_its_own(draw_errors):
     counts = []
     for axes in draw_errors("finished", "double").axes:
         colors = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}

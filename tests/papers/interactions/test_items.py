@@ -141,7 +141,7 @@ def test_a_diverged_seed_counts_as_an_infinite_error(invoke, fill, store):
 
 
 @pytest.mark.slow
-def test_an_error_at_another_length_affects_only_length_generalisation(invoke, fill):
+def test_an_error_at_another_length_affects_only_length_generalization(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
     content = json.loads(invoke(paper, *words("colliding"), "-f", "json").stdout)
     assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2

@@ -39,7 +39,7 @@ def test_all_theorems_hold(label):
 
 
 @pytest.mark.slow
-def test_linear_attention_represents_learns_and_generalises():
+def test_linear_attention_represents_learns_and_generalizes():
     names = [
         "every pairwise function",
         "effects of shifts",

@@ -35,13 +35,13 @@ def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) ->
     elif preset == "linear":
         q, k = F.elu(q) + 1, F.elu(k * scale) + 1
         y = (q[..., None, :] @ _states(k, v)).squeeze(-2) / (q * k.cumsum(-2)).sum(-1, keepdim=True)
-    elif preset == "normalised":
+    elif preset == "normalized":
         y = (q @ k.mT * scale).tril() @ v / (x @ p["eta.weight"].T).T.exp()[..., None]
     elif preset == "mlstm":
         forget = (x @ p["decay.weight"].T + p["decay.bias"]).T.exp()[..., None]
         k = (x @ p["scale.weight"].T + p["scale.bias"]).T.exp()[..., None] * k * scale
-        normaliser = (q[..., None, :] @ _states(k, torch.ones_like(v[..., :1]), forget)).squeeze(-2)
-        y = (q[..., None, :] @ _states(k, v, forget)).squeeze(-2) / normaliser.abs().clamp(min=1)
+        normalizer = (q[..., None, :] @ _states(k, torch.ones_like(v[..., :1]), forget)).squeeze(-2)
+        y = (q[..., None, :] @ _states(k, v, forget)).squeeze(-2) / normalizer.abs().clamp(min=1)
     else:
         write, decay, beta = torch.full_like(q[..., :1], scale), None, None
         if preset == "gla":

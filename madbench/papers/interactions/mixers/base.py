@@ -95,7 +95,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         }
         return [{label.numbers: numbers} for numbers in sorted(changed)]
 
-    def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
+    def neighbors(self, label: InteractionLabel) -> tuple[Any, ...]:
         """The labels that differ from a label in exactly one factor.
 
         Among them may be softmax attention, which belongs to another family.

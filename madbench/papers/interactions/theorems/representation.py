@@ -210,7 +210,7 @@ def constructions() -> Iterator[Check]:
 
     what = "Alleles that activate each other are told exactly at the length built for."
     yield Check("genes", what, "B.2", genes, ROUNDING)
-    what = "At another length an allele that is always active reads L' / L: this construction does not generalise."
+    what = "At another length an allele that is always active reads L' / L: this construction does not generalize."
     yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
     what = "With each allele at most once, always active is an effect of 1 on itself, exact at every length."
     yield Check("genes at every length", what, "against B.2", diagonal, ROUNDING, contradicts=True)

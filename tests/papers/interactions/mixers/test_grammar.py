@@ -1,4 +1,4 @@
-"""Labels of HyperFeatureAttention and HyperAttention: spelling, errors with a caret, factors and neighbours."""
+"""Labels of HyperFeatureAttention and HyperAttention: spelling, errors with a caret, factors and neighbors."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ def test_softmax_attention_is_order_1_and_degree_2():
 
 
 @pytest.mark.parametrize("label", [*SOME_TUPLE_LABELS, "ha:5ua-p!", "ha:L3-q"])
-def test_neighbours_are_the_labels_one_factor_away(label):
+def test_neighbors_are_the_labels_one_factor_away(label):
     mine = factors(parse(label))
     expected = {
         other
         for other in all_labels_of("ha")
         if sum(factors(other).get(name, value) != value for name, value in mine.items()) == 1
     }
-    found = [other for other in family_of(label).neighbours(parse(label)) if str(other).startswith("ha:")]
+    found = [other for other in family_of(label).neighbors(parse(label)) if str(other).startswith("ha:")]
     assert set(found) == expected and len(found) == len(expected)
 
 
@@ -169,8 +169,8 @@ def test_neighbours_are_the_labels_one_factor_away(label):
         ("ha:2+3-p", ["S-p", *(f"ha:{two}+{degree}-p" for two in (2, 3) for degree in range(4, 10))]),
     ],
 )  # fmt: skip
-def test_neighbours_in_order_or_degree_differ_in_one_part(label, expected):
-    found, factor = family_of(label).neighbours(parse(label)), "orders" if label.startswith("hfa") else "degree"
+def test_neighbors_in_order_or_degree_differ_in_one_part(label, expected):
+    found, factor = family_of(label).neighbors(parse(label)), "orders" if label.startswith("hfa") else "degree"
     assert sorted(str(other) for other in found if differing_factors(other, parse(label)) == (factor,)) == sorted(
         expected
     )
