@@ -12,8 +12,9 @@ import pytest
 
 from madbench.config import Override, apply_override, field_docs, from_mapping, override_text, read_yaml, settings_of
 from madbench.errors import ConfigError
+from madbench.models.shapes import ModelConfig
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.suites.tokens import TrainingConfig
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ import torch
 
 from madbench.mixers import build
 from madbench.mixers.srg.reference import reference
+from madbench.models.shapes import ModelConfig
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import MAD, ModelConfig, TrainingConfig
+from madbench.suites.mad.suite import MAD
+from madbench.suites.tokens import TrainingConfig
 from madbench.text.corpus import open_corpus
 from madbench.training.optimizer import make_optimizer
 from sample_jobs import language_job, mad_job, train_job

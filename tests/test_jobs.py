@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
 from madbench.jobs import Job, StoredJob, content_id
+from madbench.models.shapes import ModelConfig
 from madbench.suites import job_from_dict
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.suites.tokens import TrainingConfig
 
 MIXER = {"mix_rank": 16, "rope": "rotation"}
 SETTING = {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2}

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, intraclass_correlation, rank_correlation
-from madbench.analysis.inference import LEAST_SEEDS, UNLEARNED_SHARE, Sample
+from madbench.analysis.inference import UNLEARNED_SHARE, Sample
 from madbench.analysis.quantities import averages_of, heading, in_order, is_average, parts_of, suite_of_column
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.suites import Suite, default_headline
+from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, not_best, ranks
+from madbench.analysis.inference import LEVEL, Rank, Sample, binomial_interval, not_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
 from madbench.labels.budgets import MOST_MATCHED
 from madbench.suites.columns import Column
+from madbench.suites.planning import LEAST_SEEDS
 
 Shows = Literal["interval", "sd", "rank"]
 """The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""

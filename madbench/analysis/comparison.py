@@ -11,16 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.frames import groups_of
-from madbench.analysis.inference import (
-    LEAST_SEEDS,
-    LEVEL,
-    Difference,
-    Equivalence,
-    Sample,
-    difference,
-    equivalence,
-    holm,
-)
+from madbench.analysis.inference import LEVEL, Difference, Equivalence, Sample, difference, equivalence, holm
 from madbench.analysis.quantities import (
     column,
     differences_text,
@@ -40,6 +31,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.names import display_name
 from madbench.suites import suites
+from madbench.suites.planning import LEAST_SEEDS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.findings import ADVISED_SEEDS, Finding, choice_note
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.inference import LEVEL
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import (
     averages_of,
@@ -25,6 +25,7 @@ from madbench.analysis.references import Reference, gain_sign
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
 from madbench.labels.names import display_name, typed_label
+from madbench.suites.planning import LEAST_SEEDS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

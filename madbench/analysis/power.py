@@ -19,11 +19,12 @@ from scipy.special import nctdtr, stdtrit
 from madbench.analysis.claims import Claim
 from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import published_gain
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, VarianceTerms, planned_terms
+from madbench.analysis.inference import LEVEL, Sample, VarianceTerms, planned_terms
 from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.labels.names import display_name
+from madbench.suites.planning import LEAST_SEEDS
 
 MOST_SEEDS = 50
 """The largest number of seeds for which power is computed."""

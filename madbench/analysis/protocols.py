@@ -16,7 +16,8 @@ from madbench.rows import Grid
 from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
-from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognize_protocol
+from madbench.suites.protocol import RatesTried, by_protocol, recognize_protocol
+from madbench.suites.suite_profiles import OWN_PROFILE
 
 
 class NothingStored(StoreError):

@@ -12,13 +12,14 @@ from typing import Any
 
 from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, rank_correlation
 from madbench.analysis.audit import agreement_text
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, difference, holm
+from madbench.analysis.inference import LEVEL, Sample, difference, holm
 from madbench.analysis.quantities import heading, in_order, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.labels.names import display_name
+from madbench.suites.planning import LEAST_SEEDS
 
 _MOST_REVERSED = 4  # the largest number of pairs per column that the notes name
 

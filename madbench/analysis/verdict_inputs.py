@@ -23,6 +23,7 @@ from madbench.rows import TableRows
 from madbench.suites import columns as suite_columns
 from madbench.suites import suite_of
 from madbench.suites.base import Suite
+from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.scoring import scoring_of
 
 TEST = {"name": inference.TEST, "version": inference.VERSION}
@@ -62,7 +63,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
         "level": inference.LEVEL,
         "seeds": list(table.grid.seeds),
         "correction": "Holm, over all registered claims and quantities",
-        "least_seeds": inference.LEAST_SEEDS,
+        "least_seeds": LEAST_SEEDS,
         "unlearned_share": inference.UNLEARNED_SHARE,
         "margin_share": max((reference.margin_share for reference in references), default=0.0),
         "last_evaluations": suite_columns.LAST_EVALUATIONS,

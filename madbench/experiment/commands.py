@@ -13,7 +13,8 @@ from madbench.labels.budgets import budget_words
 from madbench.rows import Grid, SuiteRow
 from madbench.store.runs import RESULTS
 from madbench.suites.corpora import StoredCorpus
-from madbench.suites.protocol import OWN_PROFILE, Protocol
+from madbench.suites.protocol import Protocol
+from madbench.suites.suite_profiles import OWN_PROFILE
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus

@@ -20,7 +20,6 @@ from madbench.suites.corpora import StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import PlanOptions
 from madbench.suites.profile import Profile, ProfileFacts, has_settings, is_rate_change, usual_settings
-from madbench.suites.suite_profiles import OWN_PROFILE
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -259,15 +258,3 @@ def _follows(suite: Suite, job: Job, other: Job) -> bool:
     ours, theirs = changed_settings(job), changed_settings(other)
     read = used_settings(job.label) if has_settings(job.label) else ()
     return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-
-
-__all__ = [
-    "OWN_PROFILE",
-    "Protocol",
-    "RatesTried",
-    "by_protocol",
-    "changed_settings",
-    "protocol_id",
-    "rate_changes",
-    "recognize_protocol",
-]

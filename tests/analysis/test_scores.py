@@ -19,11 +19,12 @@ from madbench.suites.code import RunCode
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.outcomes import JobOutcome, budget_sentences
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_scores
 from madbench.suites.scoring import COLUMNS, RATES_NOTE, mean_over, scoring_of
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job
 
 RUN = {

@@ -15,7 +15,8 @@ from madbench.execute.base import Policy, ignore_event
 from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
-from madbench.suites.mad.suite import MAD, TrainingConfig
+from madbench.suites.mad.suite import MAD
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job
 
 PROFILE = MAD.Profile.load("quick")

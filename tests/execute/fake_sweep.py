@@ -20,8 +20,9 @@ from madbench.errors import StoreError
 from madbench.execute import local
 from madbench.files import write_atomically
 from madbench.jobs import Job, Record, TrainingCallbacks
+from madbench.models.shapes import ModelConfig
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.suites.tokens import TrainingConfig
 
 AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
 LOST_GPUS: list[int] = []  # as of a process whose GPU is lost: nothing trains in it any more

@@ -9,7 +9,8 @@ import pytest
 from madbench.execute.sweep_state import SweepState, event_line
 from madbench.jobs import Job, Record
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD, TrainingConfig
+from madbench.suites.mad.suite import MAD
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job
 
 

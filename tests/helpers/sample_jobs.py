@@ -9,8 +9,9 @@ from typing import Any
 
 from madbench.jobs import Job, Record
 from madbench.labels import family_identity, family_of
+from madbench.models.shapes import ModelConfig
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.suites.tokens import TrainingConfig
 from madbench.tasks import make_setting
 from madbench.text.corpus import Corpus
 from madbench.training.options import LoopOptions

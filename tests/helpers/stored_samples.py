@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from madbench.jobs import Job, Record
+from madbench.models.shapes import ModelConfig
 from madbench.store.checks import _DETAILS
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.suites.tokens import TrainingConfig
 
 RECORD = Record(
     "finished",

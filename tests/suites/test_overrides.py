@@ -16,8 +16,9 @@ from madbench.jobs import Job
 from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
-from madbench.suites.mad.suite import MAD, setting_of
+from madbench.suites.mad.suite import MAD
 from madbench.suites.token_trial import TokenTrial
+from madbench.suites.tokens import setting_of
 from small_profiles import profile_text, with_setting
 
 LABELS = (

@@ -84,11 +84,6 @@ def test_no_suite_is_built_on_another_one():
     assert found == {}
 
 
-def test_the_token_base_can_be_imported_from_its_former_module():
-    assert (mad.TokenSuite, mad.setting_of) == (tokens.TokenSuite, tokens.setting_of)
-    assert issubclass(mad.MadProfile, tokens.TokenProfile)
-
-
 def test_a_token_suite_has_to_name_its_own_profiles():
     class Counting(tokens.TokenSuite):
         name, title, default = "counting", "Counting tasks", "small"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from madbench.jobs import StopTraining
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.models.shapes import ModelConfig
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job, train_job
 
 SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)

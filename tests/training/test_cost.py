@@ -21,7 +21,8 @@ from madbench.models import token_loss
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile, setting_of
+from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
+from madbench.suites.tokens import setting_of
 from madbench.training import cost
 from madbench.training.cost import PeakMemory, counted_flops_per_token, peak_memory_bytes, seconds_per_flop
 from sample_jobs import language_job

@@ -12,9 +12,10 @@ from madbench.config import Override
 from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites import size_of
-from madbench.suites.mad.suite import MAD, TrainingConfig
+from madbench.suites.mad.suite import MAD
 from madbench.suites.protocol import by_protocol
 from madbench.suites.token_trial import TokenTrial
+from madbench.suites.tokens import TrainingConfig
 from madbench.training import loop
 from madbench.training.checkpoints import NAME
 from madbench.training.cost import peak_memory_bytes

@@ -16,8 +16,9 @@ from madbench.mixers import Traits
 from madbench.mixers.traits import attach
 from madbench.models.blocks import Backbone, sinusoids
 from madbench.models.mad import MadModel, imitate_reference
+from madbench.models.shapes import ModelConfig
 from madbench.suites import epoch_trial, token_trial
-from madbench.suites.mad.suite import MAD, ModelConfig
+from madbench.suites.mad.suite import MAD
 from madbench.training.optimizer import make_optimizer, parameter_groups
 
 build = token_trial.TokenTrial.build

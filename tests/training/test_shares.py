@@ -11,10 +11,11 @@ import torch
 
 from madbench.errors import ConfigError
 from madbench.jobs import Job
+from madbench.models.shapes import ModelConfig
 from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites import suite_of, suites
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job
 
 SIGNAL_SIZES = ("num_train_examples=45", "num_validation_examples=8", "num_test_examples=8")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from madbench.analysis.claims import Claim, WeightedLabels
 from madbench.analysis.claims.thresholds import claim_threshold
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, combination
+from madbench.analysis.inference import LEVEL, Difference, Sample, combination
 from madbench.analysis.references import gain_sign
+from madbench.suites.planning import LEAST_SEEDS
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ change them.
 
 If the seeds have the same spread, a larger difference never has a larger p. An interval contains its estimate, and it
 excludes 0 if and only if the p-value of the difference is below 0.05. A difference is not tested in three cases: with
-fewer than :data:`LEAST_SEEDS` seeds; if neither label is better than the best answer that ignores the context (or than
-chance, if the score of that answer is unknown); and if all seeds of both labels solve the task.
+fewer than :data:`~madbench.suites.planning.LEAST_SEEDS` seeds; if neither label is better than the best answer that
+ignores the context (or than chance, if the score of that answer is unknown); and if all seeds of both labels solve the
+task.
 """
 
 from madbench.analysis.inference.differences import (
@@ -40,11 +41,9 @@ from madbench.analysis.inference.sample import (
     planned_terms,
     terms_of_mean,
 )
-from madbench.suites.planning import LEAST_SEEDS
 
 __all__ = [
     "BOTH_SOLVE",
-    "LEAST_SEEDS",
     "LEVEL",
     "NEITHER_LEARNED",
     "SETTLING_SEEDS",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from madbench.analysis.frames import groups_of, records_of, rows_of
-from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
+from madbench.analysis.inference import Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
@@ -31,6 +31,7 @@ from madbench.store.format import Measurement
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import MAD
+from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 

@@ -10,7 +10,7 @@ import pandas as pd
 from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.frames import groups_of
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
+from madbench.analysis.inference import LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.tables import result_tables
 from madbench.papers.coefficients.coefficients import measured_runs
@@ -26,6 +26,7 @@ from madbench.papers.coefficients.suppression import (
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 from madbench.papers.making import DrawnFigure, ItemResult, Request
 from madbench.suites.mad.suite import MAD
+from madbench.suites.planning import LEAST_SEEDS
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results

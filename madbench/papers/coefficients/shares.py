@@ -12,11 +12,12 @@ import pandas as pd
 
 from madbench.analysis.comparison import p_text
 from madbench.analysis.frames import groups_of
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
+from madbench.analysis.inference import LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
 from madbench.papers.coefficients import ExpectedContrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
+from madbench.suites.planning import LEAST_SEEDS
 
 SHARE = Scale(resolution=1e-3)
 """The scale of shares in significance tests: without limits, although shares are between 0 and 1.

@@ -10,7 +10,7 @@ import pandas as pd
 
 from madbench.analysis.comparison import p_text
 from madbench.analysis.frames import groups_of, records_of, rows_of
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.inference import LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
@@ -20,6 +20,7 @@ from madbench.papers.coefficients import Decision, Principle, coefficient_label,
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 from madbench.suites.mad.suite import MAD
+from madbench.suites.planning import LEAST_SEEDS
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 """Letters of the scale b in a label: True if b has the factor 1/sqrt(n), where n is the key width."""

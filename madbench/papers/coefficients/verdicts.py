@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.comparison import Comparison, p_text
-from madbench.analysis.inference import LEAST_SEEDS, difference, holm
+from madbench.analysis.inference import difference, holm
 from madbench.analysis.quantities import heading, interval_text, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
@@ -24,6 +24,7 @@ from madbench.labels.names import display_name
 from madbench.papers.coefficients import Decision, ExpectedContrast, Principle, Study
 from madbench.papers.coefficients.figures import bar_figure, bar_frame
 from madbench.suites.mad.suite import MAD
+from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from madbench.config import read_yaml
 from madbench.errors import ConfigError
 from madbench.models.blocks import autocast
-from madbench.suites.tokens import ModelConfig
+from madbench.models.shapes import ModelConfig
 
 HOME = "github.com/athms/mad-lab"
 _LAYERS = "mad.model.layers"

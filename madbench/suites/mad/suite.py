@@ -7,21 +7,8 @@ from dataclasses import dataclass
 
 from madbench.config import TASKS
 from madbench.suites.columns import Average
-from madbench.suites.tokens import ModelConfig, TokenProfile, TokenSuite, TrainingConfig, setting_of
+from madbench.suites.tokens import TokenProfile, TokenSuite
 from madbench.tasks import tasks_of
-
-__all__ = [
-    "AVERAGE",
-    "MAD",
-    "MAD_TASKS",
-    "MadProfile",
-    "MadSuite",
-    "ModelConfig",
-    "SUITE",
-    "TokenSuite",
-    "TrainingConfig",
-    "setting_of",
-]
 
 NAME = "mad"
 AVERAGE = "mad_average"

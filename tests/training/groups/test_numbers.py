@@ -11,8 +11,8 @@ import torch
 from group_numbers import LOSS, assert_same_numbers
 from madbench.mixers.named import recurrent_layer
 from madbench.models import token_loss
+from madbench.models.shapes import ModelConfig
 from madbench.suites import token_trial
-from madbench.suites.mad.suite import ModelConfig
 from madbench.tasks import IGNORE
 from madbench.training import loop
 from madbench.training.checkpoints import NAME

@@ -9,7 +9,8 @@ pytest.importorskip("triton", reason="the kernels need Triton, which comes with 
 
 from madbench.mixers import build
 from madbench.mixers.srg.kernels import fused, position, proof
-from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from madbench.models.shapes import ModelConfig
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job, train_job
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
