@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -121,11 +122,14 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 
     An option at least twice as long as the word counts as close only if it begins with the word: "nope" does not
     suggest "genotype". If no option is close, an option is suggested if it is the only one whose beginning resembles
-    the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization".
+    the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization". The name of a precision,
+    such as "float64", is no misspelling of another, so no option is close to it.
     """
     try:
         word = str(word)[:200]
     except ValueError:  # Python refuses to print a number with thousands of digits
+        return ""
+    if re.fullmatch(r"b?float\d+", word):
         return ""
     options = [*options]
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]

@@ -28,9 +28,29 @@ Fields that are added later have it, so that the ids of earlier jobs stay the sa
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper", "flops", "state", "compute"]
-Precision = Literal["float32", "bfloat16", "float64"]
+MixedPrecision = Literal["float32", "bfloat16"]
+"""The precisions of matrix products in a model whose parameters stay in float32. Most suites have these."""
+Precision = Literal[MixedPrecision, "float64"]
+ProfilePrecision = Literal["auto", MixedPrecision]
 Status = Literal["finished", "diverged", "failed"]
 Stream = Literal["init", "data", "order"]
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """The facts about a precision on which other code depends."""
+
+    number_bytes: int
+    """Bytes per number."""
+    autocast: str = ""
+    """The name of torch's dtype of matrix products under autocast. Empty if the precision needs no autocast."""
+
+
+PRECISIONS: Mapping[Precision, NumberFormat] = {
+    "float32": NumberFormat(4),
+    "bfloat16": NumberFormat(2, autocast="bfloat16"),
+    "float64": NumberFormat(8),
+}
 
 
 class Config(Protocol):

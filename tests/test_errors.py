@@ -20,6 +20,16 @@ def test_the_closest_option_is_suggested_alone():
     assert suggestion("thre", FEW) == did_you_mean("thre", FEW) == did_you_mean("thre", FEW, "madbench ls") == expected
 
 
+def test_the_name_of_a_precision_is_no_misspelling_of_another():
+    precisions = ["float32", "bfloat16"]
+    assert (
+        did_you_mean("float64", precisions)
+        == did_you_mean("float16", precisions)
+        == ("; expected one of: float32, bfloat16")
+    )
+    assert did_you_mean("bfloat61x", precisions) == "; did you mean 'bfloat16'?"
+
+
 def test_the_only_option_with_the_beginning_of_the_word_is_suggested():
     tasks = ["compression", "memorization", "noisy_recall", "noisy_copy"]
     assert suggestion("memory", tasks) == suggestion("mem", tasks) == "; did you mean 'memorization'?"

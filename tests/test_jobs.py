@@ -81,7 +81,13 @@ def variations() -> list[Job]:
 
 
 def other(value):
-    named = {"corrected": "published", "strict": "paper", "rotation": "mispaired", "float32": "bfloat16"}
+    named = {
+        "corrected": "published",
+        "strict": "paper",
+        "rotation": "mispaired",
+        "float32": "bfloat16",
+        "adamw": "muon",
+    }
     named |= {0.9: 0.8, 0.999: 0.98}  # a decay is below 1
     return named.get(value, value + "x" if isinstance(value, str) else value + 1)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from madbench.analysis.rendering import Listing
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, MadbenchError
-from madbench.jobs import Job, Precision, mapping_text
+from madbench.jobs import PRECISIONS, Job, mapping_text
 from madbench.labels import family_of, label_identity, trust
 from madbench.labels.names import display_name, row_display_name, with_typed_labels
 from madbench.labels.patterns import part_texts
@@ -25,8 +25,6 @@ from madbench.suites.outcomes import JobOutcome
 MOST_REASONS = 3
 NOT_NAMED = "name it in the command to count its code"
 MIB = 2**20
-NUMBER_BYTES: Mapping[Precision, int] = {"bfloat16": 2, "float32": 4, "float64": 8}
-"""Bytes per number of a decoding state, by the precision of a run."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def _count_row_costs(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCost
     longest = costs.by_length[max(costs.by_length)]
     costs.values = {"parameters": longest.parameters, "flops_per_token": longest.flops_per_token}
     if longest.state is not None:
-        of_number = NUMBER_BYTES[outcomes[0].job.training.precision]
+        of_number = PRECISIONS[outcomes[0].job.training.precision].number_bytes
         costs.values |= {"state": longest.state, "state_bytes": of_number * longest.state}
     costs.unknown = longest.unknown
     return costs

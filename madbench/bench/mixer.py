@@ -16,6 +16,7 @@ from madbench.bench.layers import Layers
 from madbench.bench.parts import BenchColumn, BenchPart, BenchRow, BenchSetup, Curve
 from madbench.bench.timing import MIB, Timing, ceiling_flops, kept_bytes, reason_unmeasured, time_in_turns
 from madbench.errors import MadbenchError, TrainingError
+from madbench.jobs import MixedPrecision, Precision
 from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.residuals import difference
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 HEADS = 2
 FLASH_HEAD_WIDTH = 64
 CHECKED_ROWS = 1024  # most rows in the comparison with float64
-TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
+TOLERANCE: Mapping[MixedPrecision, float] = {"float32": 1e-4, "bfloat16": 5e-2}
 """The largest allowed relative error (in norm) of outputs and gradients against the dense path in float64."""
 COMPILED = "{} compiled"  # a path through torch.compile
 
@@ -139,7 +140,7 @@ def error_of(label: str, shape: InputShape, setup: BenchSetup, path: str, n_head
     return max(difference(y, truth), difference(gradients, exact_gradients))
 
 
-def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple[Tensor, Tensor]:
+def _outcome(module: nn.Module, x: Tensor, device: str, precision: Precision) -> tuple[Tensor, Tensor]:
     """The output of a module, and the gradients of the input and all parameters in one vector, both in float64."""
     x = x.detach().requires_grad_()
     with autocast(device, precision):

@@ -9,7 +9,7 @@ from typing import Any
 
 from madbench.analysis.rendering import TextTable
 from madbench.bench.timing import TimingLimits
-from madbench.jobs import Precision
+from madbench.jobs import MixedPrecision
 from madbench.labels.names import typed_label
 
 BenchRow = dict[str, Any]
@@ -25,7 +25,7 @@ class BenchSetup:
 
     labels: Sequence[str]
     device: str
-    precision: Precision
+    precision: MixedPrecision
     limits: TimingLimits
     profile: str
     """Profile of MAD training."""

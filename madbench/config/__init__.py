@@ -7,7 +7,15 @@ from madbench.config.field_docs import field_docs
 from madbench.config.overrides import Override, apply_override, override_text, settings_of
 from madbench.config.paths import EXAMPLES, PAPERS, TASKS, VARIANTS
 from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
-from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
+from madbench.config.settings import (
+    MOST,
+    cached_by_class,
+    check_at_least,
+    check_choices,
+    check_numbers,
+    convert,
+    from_mapping,
+)
 from madbench.config.values import flatten, plain_values, short_repr
 from madbench.config.yaml_files import read_yaml
 
@@ -22,6 +30,7 @@ __all__ = [
     "apply_override",
     "cached_by_class",
     "check_at_least",
+    "check_choices",
     "check_numbers",
     "check_seeds",
     "convert",

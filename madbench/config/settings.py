@@ -86,6 +86,13 @@ def check_numbers(config: Any, *names: str) -> None:
         object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # turns -0.0 into 0.0
 
 
+def check_choices(config: Any, *names: str) -> None:
+    """Raise ``ConfigError`` if one of the fields ``names`` of ``config`` has a value that its ``Literal`` does not."""
+    types_by_name, _ = _fields(type(config))
+    for name in names:
+        convert(getattr(config, name), types_by_name[name], name)
+
+
 def convert(value: Any, expected: Any, where: str) -> Any:
     """Check that ``value`` fits the type ``expected`` and convert it to this type.
 

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.jobs import Fidelity
+from madbench.errors import ConfigError
+from madbench.jobs import PRECISIONS, Fidelity, Precision
 from madbench.mixers.linear_maps import call
 from madbench.mixers.sharing import Shared, mix
 from madbench.mixers.tracing import is_traced
@@ -57,13 +58,16 @@ class RMSNorm(nn.RMSNorm):
         return super().forward(x)
 
 
-def autocast(device: str, precision: str) -> torch.autocast:
+def autocast(device: str, precision: Precision) -> torch.autocast:
     """Make an autocast context for a forward pass on ``device``, a torch device such as ``cuda``.
 
-    Matrix products are in bfloat16 if ``precision`` is ``bfloat16``. For any other ``precision`` the context does
-    nothing. Weights keep their dtype.
+    Matrix products are in bfloat16 if ``precision`` is ``bfloat16``. For any other known precision the context does
+    nothing. Weights keep their dtype. Raises ``ConfigError`` for an unknown precision.
     """
-    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r} is not known; expected one of: {', '.join(PRECISIONS)}")
+    dtype = PRECISIONS[precision].autocast
+    return torch.autocast(torch.device(device).type, getattr(torch, dtype or "bfloat16"), enabled=bool(dtype))
 
 
 class SwiGLU(nn.Module):

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypedDict
 from madbench.config import PAPERS, TASKS, VARIANTS, Override
 from madbench.errors import ConfigError, MadbenchError
 from madbench.files import file_state
-from madbench.jobs import Job, Record, mapping_text
+from madbench.jobs import Job, Precision, Record, mapping_text
 from madbench.labels import factors_of_text, is_of_package, label_identity, parse
 from madbench.plugins.paper_folders import GROUP
 from madbench.plugins.registry import installed_folders
@@ -47,7 +47,7 @@ class JobInProfile:
     count: int
     """The number of jobs that the profile trains with the same label, task and seed. 0 if the profile does not list its
     jobs (:meth:`Profile.jobs_like`)."""
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto", Precision]
     comparable_with_paper: bool
     chosen_on: str
 

@@ -13,7 +13,16 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, did_you_mean, no_effect
-from madbench.jobs import Job, M, ModelSettings, Precision, TrainingSettings, identifying_fields, mapping_text
+from madbench.jobs import (
+    Job,
+    M,
+    ModelSettings,
+    Precision,
+    ProfilePrecision,
+    TrainingSettings,
+    identifying_fields,
+    mapping_text,
+)
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
 from madbench.mixers import LoadedFamily, own_settings, used_settings
 from madbench.plugins.paper_folders import files_of_papers
@@ -81,7 +90,7 @@ class Profile(abc.ABC, Generic[M]):
     """The purpose of the profile, and its duration."""
     comparable_with_paper: bool
     """True if its numbers are comparable with published numbers that name no profile."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: ProfilePrecision = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
     model: dict[str, Any] = field(default_factory=dict)
     """Settings of the model around the mixer, and of mixers."""

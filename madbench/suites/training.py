@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import check_at_least, check_numbers
+from madbench.config import check_at_least, check_choices, check_numbers
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT
+from madbench.jobs import NOT_AT_DEFAULT, MixedPrecision
 
 MICRO_BATCH_TOKENS = 12_288
 """The default number of text tokens in a micro-batch: 12 windows of 1,024, as in nanoGPT."""
@@ -106,10 +106,11 @@ class Training:
     """AdamW's decay of the mean gradient."""
     beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
     """AdamW's decay of the mean squared gradient."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: MixedPrecision = "float32"
     """Arithmetic of matrix products; parameters and optimizer stay in float32."""
 
     def __post_init__(self) -> None:
+        check_choices(self, "optimizer", "precision")
         check_at_least(self, 0, "warmup_steps", "lr_decay_steps")
         check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "beta1", "beta2")
         for name in ("beta1", "beta2"):

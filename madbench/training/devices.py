@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 from madbench._version import __version__
 from madbench.errors import ConfigError
@@ -54,7 +54,7 @@ def _gpu_count() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
+def resolve_precision(precision: Literal["auto", Precision], device: str, is_here: bool = True) -> Precision:
     """Return the precision to train in.
 
     ``auto`` becomes ``bfloat16`` if that is faster on ``device``, else ``float32``. bfloat16 is faster on a GPU, and on
@@ -62,7 +62,7 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
     no such units. So the result does not depend on the machine that submits jobs.
     """
     if precision != "auto":
-        return cast(Precision, precision)
+        return precision
     return "bfloat16" if device != "cpu" or (is_here and cpu_has_bfloat16_units()) else "float32"
 
 

@@ -15,9 +15,8 @@ import torch
 
 import madbench
 from installed import forget_installed
-from madbench.analysis.cost_table import NUMBER_BYTES
 from madbench.errors import ConfigError
-from madbench.jobs import Precision
+from madbench.jobs import PRECISIONS, Precision
 from madbench.labels import trust
 from madbench.mixers import solve
 
@@ -61,7 +60,9 @@ def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny)
 
 
 def test_every_precision_of_a_run_has_its_bytes_per_number():
-    assert {name: getattr(torch, name).itemsize for name in get_args(Precision)} == NUMBER_BYTES
+    assert {name: getattr(torch, name).itemsize for name in get_args(Precision)} == {
+        name: facts.number_bytes for name, facts in PRECISIONS.items()
+    }
 
 
 @pytest.mark.slow

@@ -104,7 +104,9 @@ def test_a_users_file_can_be_loaded_as_a_profile(write):
         ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
         ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
         ("tasks: {compression: {training: {learning_rate: 1}}}", "training: 'learning_rate' has no effect"),
-        ("precision: float16", "precision: 'float16' is not allowed; did you mean 'bfloat16'?"),
+        ("precision: float16", "precision: 'float16' is not allowed; expected one of: auto, float32, bfloat16"),
+        ("precision: float64", "precision: 'float64' is not allowed; expected one of: auto, float32, bfloat16"),
+        ("precision: bloat16", "precision: 'bloat16' is not allowed; did you mean 'bfloat16'?"),
         ("description: again", "'description' appears twice"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import madbench
+from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.suites import suites
 from madbench.suites.mad.suite import MAD
@@ -152,3 +153,14 @@ def test_a_canonical_batch_is_no_larger_than_the_data():
     assert [MAD.canonical(each).training.batch_size for each in jobs.values()] == [39, 40, 40, 40]
     published = replace(jobs[10**6], fidelity="published")  # test batches change its numbers
     assert MAD.canonical(published).training.batch_size == 64
+
+
+@pytest.mark.parametrize("suite", suites().values(), ids=lambda suite: suite.name)
+def test_training_settings_take_the_precisions_and_optimizers_of_the_suite_only(suite):
+    others = "float32, float64" if suite.name == "interactions" else "float32, bfloat16"
+    for precision in {"float16", "float32", "float64", "bfloat16"} - {*others.split(", ")}:
+        message = f"precision: {precision!r} is not allowed; expected one of: {others}$"
+        with pytest.raises(ConfigError, match=message):
+            suite.Profile.Training(precision=precision)
+    with pytest.raises(ConfigError, match="optimizer: 'sgd' is not allowed"):
+        suite.Profile.Training(optimizer="sgd")

@@ -13,7 +13,7 @@ from madbench.cli.shared import options
 from madbench.config import parse_seeds, short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
-from madbench.jobs import Precision
+from madbench.jobs import MixedPrecision, ProfilePrecision
 from madbench.suites import main_suite
 from madbench.training.devices import resolve_device
 
@@ -58,7 +58,7 @@ class SetupOptions:
     device: options.DeviceOption = "auto"
     threads: Annotated[int | None, option("Threads on a CPU.", min=1, show_default="all cores")] = None
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
+        ProfilePrecision,
         option(
             "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
             rare=EVERY_VERB,
@@ -115,7 +115,7 @@ class SetupOptions:
             if value is not None and not {*OWNERS[flag]} & {*parts}:
                 raise no_effect(f"{flag} {value}", f"without the part {' or '.join(OWNERS[flag])}")
 
-    def _precision_on(self, device: str) -> Precision:
+    def _precision_on(self, device: str) -> MixedPrecision:
         if self.precision == "auto":
             return "float32" if device == "cpu" else "bfloat16"
         return self.precision

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from madbench.config import read_yaml
 from madbench.errors import ConfigError
+from madbench.jobs import Precision
 from madbench.models.blocks import autocast
 from madbench.models.shapes import ModelConfig
 
@@ -67,7 +68,7 @@ def peer_step(
     config: ModelConfig,
     vocab_size: int,
     batch: tuple[Tensor, Tensor],
-    precision: str,
+    precision: Precision,
 ) -> Callable[[], None]:
     """Return a function that takes one training step of the reference model with softmax attention.
 
