@@ -341,6 +341,24 @@ def test_an_average_costs_a_line_of_its_suite(clone):
     assert means["compression"] != means["memorization"]
 
 
+FORMAT = [
+    Insertion("madbench/cli/shared/printing.py", "", "TableFormat(_write_to_terminal)", """\
+def _write_tsv(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    print(table.to_csv([*costs.values()]).replace(",", "\\t"), end="")
+"""),
+    Insertion("madbench/cli/shared/printing.py", "FORMATS", "'json'", '"tsv": TableFormat(_write_tsv),'),
+]  # fmt: skip
+
+
+def test_a_format_of_tables_costs_a_function_and_a_line(clone):
+    clone.edit(FORMAT)
+    assert clone.edited == {"madbench/cli/shared/printing.py"} and not clone.added
+    assert "html, tsv or json" in " ".join(clone.run("-m", "madbench", "table", "--help").replace("│", " ").split())
+    clone.run("-m", "madbench", "run", "S", "-p", "quick", "-t", "memorization", "training.epochs=1", "-f", "tsv")
+    shown = clone.run("-m", "madbench", "table", "-p", "quick", "training.epochs=1", "-t", "memorization", "-f", "tsv")
+    assert shown.splitlines()[0].split("\t")[0] == "label"
+
+
 OPTION = '{name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"'
 OPTIONS = [
     Insertion("madbench/execute/options.py", "RunOptions", "gpus", OPTION.format(name="color")),

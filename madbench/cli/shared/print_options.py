@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from madbench.analysis.marked_text import Width
+from madbench.cli.shared.printing import FORMATS
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import no_effect
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
-
-Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
 FormatOption = Annotated[Literal["terminal", "json"], option("json: for programs.", "--format", "-f")]
 NotesOption = Annotated[
@@ -41,9 +40,13 @@ class PrintOptions(NameOptions):
     """The options of every verb that prints tables of results."""
 
     format: Annotated[
-        Format,
+        str,
         option(
-            "How to print the tables: terminal, markdown, latex, csv, html or json.", "--format", "-f", metavar="FORMAT"
+            f"How to print the tables: {', '.join([*FORMATS][:-1])} or {[*FORMATS][-1]}.",
+            "--format",
+            "-f",
+            reads=Literal[tuple(FORMATS)],
+            metavar="FORMAT",
         ),
     ] = "terminal"
     notes: NotesOption = False

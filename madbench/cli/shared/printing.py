@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 
 from madbench.analysis.marked_text import with_minus
-from madbench.cli.shared.print_options import PrintOptions
 from madbench.files import make_printable
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
+    from madbench.cli.shared.print_options import PrintOptions
 
+Costs: TypeAlias = "Mapping[str, TextTable]"
+"""The tables of costs below a table, by suite."""
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
 """Console settings for text that is not ours or must not be wrapped."""
 _LEAST_WIDTH = 20  # the smallest width of a folded column
@@ -87,6 +90,16 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """A format in which tables are printed."""
+
+    write: Callable[[TextTable, Costs, PrintOptions, int], None]
+    """Print a table with its tables of costs. The number is the index of the table in this output."""
+    is_for_one_table: bool = False
+    """True if several tables cannot be printed one after the other."""
+
+
 def print_text_table(
     table: TextTable, print_options: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
 ) -> None:
@@ -95,36 +108,24 @@ def print_text_table(
     ``place`` is the index of the table in this output. From the second table on, LaTeX labels contain its number.
     ``costs`` are the tables of costs below the table, by suite.
     """
-    table, *cost_tables = (
-        printed_table.with_notes_if(print_options.notes) for printed_table in (table, *(costs or {}).values())
-    )
-    format = print_options.format
-    if format == "terminal":
-        _print_on_terminal(table, "" if print_options.notes else f" --notes explains {table.notes_explain}.")
-        for cost_table in cost_tables:
-            print()
-            _print_on_terminal(cost_table)
-    elif format == "json":
-        print_json(with_costs(table.content(), costs or {}))
-    elif format == "latex":
-        label = print_options.tex_label or table.latex_label
-        numbered_label = f"{label}-{place + 1}" if place else label
-        print(table.to_latex(numbered_label, print_options.latex_width), end="")
-        for i, cost_table in enumerate(cost_tables):
-            suffix = f"-{i + 1}" if i else ""
-            print(cost_table.to_latex(f"{numbered_label}-costs{suffix}", print_options.latex_width), end="")
-    elif format == "markdown":
-        print("\n".join(printed_table.to_markdown() for printed_table in (table, *cost_tables)), end="")
-    else:
-        print(table.to_csv(cost_tables) if format == "csv" else table.to_html(cost_tables), end="")
+    table = table.with_notes_if(print_options.notes)
+    shown_costs = {suite: cost_table.with_notes_if(print_options.notes) for suite, cost_table in (costs or {}).items()}
+    FORMATS[print_options.format].write(table, shown_costs, print_options, place)
 
 
-def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
+def with_costs(content: dict[str, Any], costs: Costs) -> dict[str, Any]:
     """Return the JSON content of a table, to which the contents of its tables of costs are added under ``costs``.
 
     ``costs`` has the tables by suite. If it is empty, nothing is added.
     """
     return content | ({"costs": {suite: table.content() for suite, table in costs.items()}} if costs else {})
+
+
+def _write_to_terminal(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    _print_on_terminal(table, "" if options.notes else f" --notes explains {table.notes_explain}.")
+    for cost_table in costs.values():
+        print()
+        _print_on_terminal(cost_table)
 
 
 def _print_on_terminal(table: TextTable, hint: str = "") -> None:
@@ -136,6 +137,43 @@ def _print_on_terminal(table: TextTable, hint: str = "") -> None:
     if not has_styles and any(table.marks().values()):
         caption += " In plain text * is bold and ~ is underlined."
     console.print(caption + hint, markup=False, emoji=False, highlight=False)
+
+
+def _write_markdown(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    print("\n".join(printed_table.to_markdown() for printed_table in (table, *costs.values())), end="")
+
+
+def _write_latex(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    """Print the table in LaTeX. From the second table on, its label contains its number."""
+    label = options.tex_label or table.latex_label
+    numbered_label = f"{label}-{place + 1}" if place else label
+    print(table.to_latex(numbered_label, options.latex_width), end="")
+    for i, cost_table in enumerate(costs.values()):
+        suffix = f"-{i + 1}" if i else ""
+        print(cost_table.to_latex(f"{numbered_label}-costs{suffix}", options.latex_width), end="")
+
+
+def _write_csv(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    print(table.to_csv([*costs.values()]), end="")
+
+
+def _write_html(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    print(table.to_html([*costs.values()]), end="")
+
+
+def _write_json(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
+    print_json(with_costs(table.content(), costs))
+
+
+FORMATS = {
+    "terminal": TableFormat(_write_to_terminal),
+    "markdown": TableFormat(_write_markdown),
+    "latex": TableFormat(_write_latex),
+    "csv": TableFormat(_write_csv, is_for_one_table=True),
+    "html": TableFormat(_write_html),
+    "json": TableFormat(_write_json),
+}
+"""The formats by name, in the order of the help. The option ``--format`` accepts these."""
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:

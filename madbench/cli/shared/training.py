@@ -14,7 +14,16 @@ from rich.console import Console
 from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
-from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, print_json, print_text_table, with_costs
+from madbench.cli.shared.printing import (
+    FORMATS,
+    PLAIN,
+    count_text,
+    first_of,
+    in_words,
+    print_json,
+    print_text_table,
+    with_costs,
+)
 from madbench.cli.shared.progress import job_name, train_on_screen
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError, no_effect
@@ -96,8 +105,10 @@ def train_grid(
         raise no_effect("--notes", "with --dry-run, which shows no results")
     console = Console(stderr=True, quiet=not is_first())
     experiment = _prepare(grid, options, device, execution.executor is not None, console)
-    if print_options.format == "csv" and len(experiment.suites) > 1:
-        raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
+    if FORMATS[print_options.format].is_for_one_table and len(experiment.suites) > 1:
+        raise ConfigError(
+            f"--format {print_options.format} is for one table; choose the tasks of one suite with --tasks"
+        )
     _print_notes(experiment, execution, policy, console)
     if options.dry_run:
         if is_first():
