@@ -96,9 +96,9 @@ def test_auditing_against_a_profile_without_runs_is_an_error(fill, invoke, tiny)
 def test_audit_names_only_the_command_that_trains_a_profile_without_runs(fill, refuse, tiny):
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     for words in ([], ["S", "S-p"]):
-        message = refuse(audit, *words, "--profile", tiny, "--against", "evening")
-        assert message.startswith("--against evening: ") and "madbench table" not in message
-        assert f"madbench run {' '.join(words) or 'LABEL'} --profile evening" in message
+        message = refuse(audit, *words, "--profile", tiny, "--against", "quick")
+        assert message.startswith("--against quick: ") and "madbench table" not in message
+        assert f"madbench run {' '.join(words) or 'LABEL'} --profile quick" in message
 
 
 def test_auditing_a_profile_against_itself_is_refused(fill, refuse, tiny, tmp_path):
