@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.processor import cpuinfo
-from madbench.mixers.tracing import is_traced, sees_operations
+from madbench.mixers.tracing import is_counted, is_traced
 
 LEAST_ROWS = 256
 """Smallest number of rows of the input for which oneDNN is used."""
@@ -67,10 +67,10 @@ def is_large(x: Tensor) -> bool:
     """True if x (..., I) is on the CPU and has enough rows for oneDNN. A quick test before :func:`is_by_onednn`.
 
     False in code that torch traces (:func:`madbench.mixers.tracing.is_traced`), because a traced program must not
-    depend on a comparison of lengths. False also for modes that see every operation, such as torch's counter of FLOPs,
-    which does not know oneDNN's product.
+    depend on a comparison of lengths. False also while torch counts FLOPs, because its counter does not know oneDNN's
+    product.
     """
-    is_usual = not (is_traced() or sees_operations())
+    is_usual = not (is_traced() or is_counted())
     return is_usual and x.dim() > 1 and x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
 
 
@@ -132,7 +132,7 @@ def are_by_onednn(multiplications: int, x: Tensor) -> bool:
         and x.dtype == torch.float32
         and x.device.type == "cpu"
         and onednn_is_faster()
-        and not (is_traced() or sees_operations())
+        and not (is_traced() or is_counted())
     )
 
 

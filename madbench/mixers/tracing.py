@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack  # no public function lists them
 
 _AS_COMPILED = ContextVar("as_compiled", default=False)
 
@@ -24,12 +25,12 @@ def is_traced() -> bool:
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
 
 
-def sees_operations() -> bool:
-    """True if a mode of torch that sees every operation is active, such as torch's counter of FLOPs.
-
-    Such modes may not know the operations of a library.
-    """
-    return torch._C._len_torch_dispatch_stack() > 0
+def is_counted() -> bool:
+    """True if torch's counter of FLOPs is active. It does not know the operations of libraries such as oneDNN."""
+    if torch._C._len_torch_dispatch_stack() == 0:
+        return False
+    # the name of the module, because importing the counter imports Triton
+    return any(type(mode).__module__ == "torch.utils.flop_counter" for mode in _get_current_dispatch_mode_stack())
 
 
 def is_transformed() -> bool:
