@@ -98,7 +98,7 @@ class ObservedSettings:
 
     def learning_rate(self, job: Job) -> float:
         """The largest learning rate of the schedule: that at the end of the warm-up."""
-        return _schedule(job).rate(self._rise(job))
+        return _rate(job)(self._rise(job))
 
     def warmup(self, job: Job) -> int | str:
         """The number of steps over which the learning rate rises, or the text ``None`` if it never rises."""
@@ -110,7 +110,7 @@ class ObservedSettings:
 
     def schedule(self, job: Job) -> str:
         """The learning rate after the warm-up as text: ``Constant``, a name in ``SHAPES``, or ``another decay``."""
-        rate, first, last = _schedule(job).rate, self._rise(job), self.steps(job)
+        rate, first, last = _rate(job), self._rise(job), self.steps(job)
         highest, lowest = rate(first), rate(last)
         if math.isclose(highest, lowest):
             return "Constant"
@@ -122,7 +122,7 @@ class ObservedSettings:
         return "another decay"
 
     def _rise(self, job: Job) -> int:
-        rate, last = _schedule(job).rate, self.steps(job)
+        rate, last = _rate(job), self.steps(job)
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
@@ -294,6 +294,17 @@ def _schedule(job: Job) -> Schedule:
     schedule = suite_of(job).schedule(job)
     assert schedule is not None
     return schedule
+
+
+def _rate(job: Job) -> Callable[[int], float]:
+    """The learning rate by step, as the trial of the job gives it to the optimizer.
+
+    The trial is not opened, because that would load its data.
+    """
+    suite = suite_of(job)
+    trial = suite.Trial.__new__(suite.Trial)
+    trial.job, trial.schedule, trial.steps = job, _schedule(job), size_of(job).steps
+    return trial.learning_rate
 
 
 def _repeated(job: Job) -> Tensor:
