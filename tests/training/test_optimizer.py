@@ -114,8 +114,12 @@ TRAIN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+from madbench.models.shapes import ModelConfig
+from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job, train_job
-assert train_job(mad_job("S"), Path(sys.argv[2]), print).status == "finished"
+sizes = dict(seq_len=16, num_train_examples=32, num_validation_examples=16, num_test_examples=16)
+job = mad_job("S", setting=sizes, model=ModelConfig(d_model=16), training=TrainingConfig(epochs=1, batch_size=16))
+assert train_job(job, Path(sys.argv[2]), print).status == "finished"
 print(*sorted({"torch", "torch._dynamo", "triton"} & set(sys.modules)))
 """
 
