@@ -9,7 +9,10 @@ import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.labels import expand, family_of
+from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
+from madbench.suites.signals.suite import SIGNALS
+from madbench.text.corpus import imagined_corpus
 
 plan = MAD.jobs
 FULL, QUICK = MadProfile.load("full"), MadProfile.load("quick")
@@ -28,6 +31,13 @@ def test_a_label_has_6_jobs_in_profile_quick_and_396_in_full():
     assert sum(map(steps, jobs)) == 5_384_400
     tokens = sum(job.training.epochs * job.setting["num_train_examples"] * job.setting["seq_len"] for job in jobs)
     assert f"{tokens:.1e}" == "1.8e+11"
+
+
+@pytest.mark.parametrize("suite", [MAD, SIGNALS, LANGUAGE], ids=lambda suite: suite.name)
+def test_runs_per_label_counts_the_jobs_of_one_label_and_seed(suite):
+    profile = suite.Profile.load(suite.default)
+    corpus = {"corpus": imagined_corpus(profile.vocab_size or 256)} if suite is LANGUAGE else {}
+    assert suite.runs_per_label(profile) == len(suite.plan(["R-q-12o"], profile, seeds=(0,), **corpus).jobs)
 
 
 def test_jobs_are_ordered_by_label_task_setting_rate_decay_and_seed():

@@ -273,6 +273,9 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
         if type(digest) is not str or type(size) is not int or size < 2:
             raise ConfigError(f"{where}: setting: expected a corpus as text and a vocab_size of at least 2")
 
+    def runs_per_label(self, profile: LanguageProfile) -> int:
+        return len(self.tasks())
+
     def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
         training = profile.training_config("float32")
         return f"{training.steps:,} steps of {training.tokens_per_step:,} tokens", {profile.model_config().seq_len}
