@@ -268,7 +268,8 @@ def main() -> None:
     named operators instead.
     """
     if sys.argv[1:2] == ["--operators"]:
-        return _measure_operators()
+        _measure_operators()
+        return
     if sys.argv[1:2] == ["--verdicts"]:
         _record_verdicts(Path(sys.argv[2]))
     is_check, is_wrong = sys.argv[1:2] == ["--check"], False

@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from madbench.errors import LabelError  # noqa: E402
-from madbench.labels import parse  # noqa: E402
-from madbench.mixers.srg.grammar import LETTERS, SrgLabel  # noqa: E402
+from madbench.errors import LabelError
+from madbench.labels import parse
+from madbench.mixers.srg.grammar import LETTERS, SrgLabel
 
 COLORS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
 WHAT = {
@@ -40,8 +40,10 @@ def label_picture(label: str) -> str:
     baseline = TOP + ROW * len(letters) + 44
     text_left = LEFT + LETTER * len(label) + 18
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {baseline + 24}" role="img"'
-        f' aria-label="Anatomy of the label {escape(label)}">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {baseline + 24}" role="img"'
+            f' aria-label="Anatomy of the label {escape(label)}">'
+        ),
         f'<rect width="{WIDTH}" height="{baseline + 24}" rx="8" fill="#ffffff" stroke="#d5d9de"/>',
     ]
     for i, letter in enumerate(label):
@@ -85,8 +87,10 @@ def house_picture() -> str:
     height = floor * len(FLOORS) + 72
     text = 'font-family="system-ui, DejaVu Sans, sans-serif"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
-        ' aria-label="Packages of madbench by floor, and the way of a label through them">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
+            ' aria-label="Packages of madbench by floor, and the way of a label through them">'
+        ),
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d5d9de"/>',
     ]
     for row, rooms in enumerate(FLOORS):

@@ -339,7 +339,7 @@ def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_pa
 
 def test_the_profiles_page_lists_profiles_that_mad_trains():
     table = TEXTS["docs/pages/profiles.md"].partition("| Profile |")[2].partition("\n\n")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert len(listed) >= 3
     for name in listed:
         MadProfile.load(name)

@@ -27,14 +27,14 @@ def locked() -> dict[str, dict]:
 
 def test_changelog_and_citation_have_the_version():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    first, *_ = re.findall(r"^## \[(.+?)\] - (?:unreleased|\d{4}-\d\d-\d\d)$", changes, re.M)
+    first, *_ = re.findall(r"^## \[(.+?)\] - (?:unreleased|\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert first == citation["version"] == madbench.__version__
     assert citation["license"] == PROJECT["license"] and citation["cff-version"] == "1.2.0"
 
 
 def test_the_lock_has_the_versions_of_the_constraints(locked):
-    pins = re.findall(r"^([^#\s]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    pins = re.findall(r"^([^#\s]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert len(pins) > 50
     other = {name: (pin, locked.get(normal(name), {}).get("version")) for name, pin in pins}
     assert not {name: versions for name, versions in other.items() if versions[0] != versions[1]}

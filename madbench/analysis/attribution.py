@@ -89,7 +89,7 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
     samples = samples_of(select_columns(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
     of_one: Cases = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}
-    of_two: Cases = {together: squares for together, squares in find_squares(pairs).items()}
+    of_two: Cases = dict(find_squares(pairs).items())
     all_effects: list[Effect] = []
     for cases, share in ((of_one, EFFECTS_SHARE), (of_two, 1 - EFFECTS_SHARE)):
         effects = [effect for name in in_order(samples) for effect in _effects(name, cases, samples[name])]

@@ -231,13 +231,19 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
             " --unscaled keeps the paper's points."
         )
     texts += [
-        "Ours: mean over seeds and pairs. ±: half-width of its 95% confidence interval, or [low, high] if some seeds"
-        " solve the task. In brackets: no interval.",
-        f"Verdict: the gain is on this side of the threshold, with p of at most {LEVEL}, Holm-corrected for"
-        f" {_tests(rows)}. The threshold is 0 unless the claim asks for more (--explain NAME).",
+        (
+            "Ours: mean over seeds and pairs. ±: half-width of its 95% confidence interval, or [low, high] if some"
+            " seeds solve the task. In brackets: no interval."
+        ),
+        (
+            f"Verdict: the gain is on this side of the threshold, with p of at most {LEVEL}, Holm-corrected for"
+            f" {_tests(rows)}. The threshold is 0 unless the claim asks for more (--explain NAME)."
+        ),
         *_margins(rows),
-        "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
-        f" {LEAST_SEEDS} seeds.",
+        (
+            "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
+            f" {LEAST_SEEDS} seeds."
+        ),
     ]
     return [
         *texts,

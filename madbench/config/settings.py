@@ -103,7 +103,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     Raises ``ConfigError`` for NaN, for a value that is not in a ``Literal``, and for any other value of a wrong type.
     The message begins with ``where``.
     """
-    if expected is Any or isinstance(expected, TypeVar) or type(value) is expected and value == value:
+    if expected is Any or isinstance(expected, TypeVar) or (type(value) is expected and value == value):
         return value + 0.0 if expected is float else value
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if isinstance(expected, type) and dataclasses.is_dataclass(expected):

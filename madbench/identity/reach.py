@@ -304,9 +304,7 @@ class CodeSearch:
         below = f"{module}.{chain[0]}" if chain else ""
         if reached and chain and chain[0] in reached.text.names:
             self._name(reached, chain)
-        elif below and self._file_of(below, is_lazy):
-            self._follow(below, chain[1:], is_lazy)
-        elif below and reached is None and _is_namespace(below):
+        elif below and (self._file_of(below, is_lazy) or (reached is None and _is_namespace(below))):
             self._follow(below, chain[1:], is_lazy)
         elif reached and not (chain and chain[0].startswith("__") and chain[0].endswith("__")):
             self._whole(reached)

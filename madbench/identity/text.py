@@ -259,7 +259,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
     """The global names that a statement binds, including names that a function in it declares ``global``."""
     if isinstance(node, _DEFINITION):
         yield node.name
-    if isinstance(node, _FUNCTION) or isinstance(node, ast.ClassDef):
+    if isinstance(node, (_FUNCTION, ast.ClassDef)):
         for child in ast.walk(node):
             yield from child.names if isinstance(child, ast.Global) else ()
         return

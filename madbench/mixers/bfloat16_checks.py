@@ -178,7 +178,7 @@ class _Narrow(TorchDispatchMode):
             return result
         name = operation.overloadpacket.__name__
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        is_position = name == "arange" or bool(inputs) and all(id(x) in self.of_positions for x in inputs)
+        is_position = name == "arange" or (bool(inputs) and all(id(x) in self.of_positions for x in inputs))
         if is_position and result.dtype != torch.bool:  # a mask is exact
             self.of_positions[id(result)] = result
         if (name in self.names or is_position) and result.dtype in (torch.bfloat16, torch.float16):

@@ -117,7 +117,7 @@ def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
     task have one setting.
     """
     keys = [(job.task, str(job.setting)) for job in jobs]
-    settings = {key: job for key, job in zip(keys, jobs)}
+    settings = dict(zip(keys, jobs))
     counts = Counter(task for task, _ in settings)
     changes = {key: _changes(job) if counts[job.task] > 1 else "" for key, job in settings.items()}
     return {job.id: changes[key] for key, job in zip(keys, jobs)}

@@ -276,13 +276,12 @@ def _extract(path: Path, root: Path, limits: UnpackingLimits) -> None:
             with explain_os_errors(target):
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    file = open(target, "xb")
+                    file = open(target, "xb")  # noqa: SIM115  closed below
                 except (FileExistsError, IsADirectoryError, NotADirectoryError):
                     problem = "twice, or as a file and as a folder; it was not unpacked"
                     raise StoreError(f"{path}: holds {short_repr(name)} {problem}") from None
                 with file:
-                    for content in archive.content():
-                        file.write(content)
+                    file.writelines(archive.content())
     if not any((root / "runs").iterdir()):
         raise StoreError(f"{path}: holds no runs; expected an archive that madbench archive wrote")
     os.sync()  # one call for thousands of small files

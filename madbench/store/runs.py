@@ -350,7 +350,8 @@ class Store:
         """
         if job.id not in self._locked:
             with self.lock(job):
-                return self.finish(job, record, replace)
+                self.finish(job, record, replace)
+            return
         is_wanted = (replace and record.status != "failed") or not self.has(job)
         if is_wanted:
             self._install(job, record)

@@ -235,7 +235,7 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
         """
         return None
 
-    def check_job(self, job: J, where: str) -> None:  # noqa: B027  most suites take any
+    def check_job(self, job: J, where: str) -> None:
         """Raise ``ConfigError`` if a key that the suite reads is missing from a job's setting or has an invalid value.
 
         The message begins with ``where``.

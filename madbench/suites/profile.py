@@ -144,7 +144,7 @@ class Profile(abc.ABC, Generic[M]):
                 raise no_effect(f"{where}: {short_repr(key)}", f"here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
 
-    def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
+    def check_spelling(self, where: str) -> None:
         """Raise ``ConfigError`` for a setting of the profile's file whose value is not canonical.
 
         The canonical value trains the same models. The message begins with ``where``. Overrides are not checked here

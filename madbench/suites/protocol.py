@@ -145,7 +145,7 @@ def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Callable[[T]
     for name, item in zip(ids, items):
         first.setdefault(name, job_of(item))
     if len(first) < 2:
-        return {name: items for name in first}
+        return {name: items for name in first}  # noqa: C420  a list, which dict.fromkeys is not for
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, job in first.items():
         kinds[content_id(suite.shared_without_rates(job) | {"mixer": changed_settings(job)})].append(name)

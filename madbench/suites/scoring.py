@@ -362,10 +362,14 @@ def finite_or_nan(value: float) -> float:
 
 
 RATES_NOTE = (
-    "Rates and decays: of each label and setting, the best by validation in the label's first seed, which is not"
-    " reported; a label of a single seed has its own best, which favors labels whose seeds differ more.",
-    "Rates and decays: the best of each seed by the number that is reported, which favors labels whose seeds differ"
-    " more.",
+    (
+        "Rates and decays: of each label and setting, the best by validation in the label's first seed, which is not"
+        " reported; a label of a single seed has its own best, which favors labels whose seeds differ more."
+    ),
+    (
+        "Rates and decays: the best of each seed by the number that is reported, which favors labels whose seeds differ"
+        " more."
+    ),
 )
 """Two notes on the choice of rates: for the corrected fidelity, and for the published fidelity."""
 

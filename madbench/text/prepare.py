@@ -306,8 +306,8 @@ def locked_folder(folder: Path, wait: bool) -> Iterator[None]:
     If another process holds the lock, wait for it, or raise ``StoreError`` if ``wait`` is False. The kernel releases
     the lock of a killed process.
     """
-    with explain_os_errors(folder / "lock"):
-        file = open(folder / "lock", "ab+", buffering=0)  # read and append: a FIFO then does not block
+    with explain_os_errors(folder / "lock"):  # read and append: a FIFO then does not block
+        file = open(folder / "lock", "ab+", buffering=0)  # noqa: SIM115  closed below
     with file:
         with explain_os_errors(folder / "lock"):
             try:

@@ -274,7 +274,7 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
         raise _DamagedError("not a file")
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
-        shapes = [file.get_slice(name).get_shape() for name in file.keys()]
+        shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  not a dict
     text = metadata.get(METADATA_KEY, "")
     _check_size(text, shapes)
     tensors = load_file(path)

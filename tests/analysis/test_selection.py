@@ -284,7 +284,7 @@ def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(st
 
 def test_damaged_runs_are_warned_of_once(fill, store, select_runs):
     fill("S", "R")
-    folder = sorted((store.root / "runs").iterdir())[0]
+    folder = min((store.root / "runs").iterdir())
     (folder / "record.json").write_text("{}")
     results, warnings = select_runs()
     assert not results.scores.empty

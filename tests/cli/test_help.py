@@ -141,7 +141,7 @@ def test_the_overview_has_every_summary_on_a_line_of_80_columns(main, monkeypatc
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_help_has_at_most_a_dozen_options_and_help_all_has_every_one(main, monkeypatch, verb):
     monkeypatch.setenv("COLUMNS", "120")
-    short, long = ({*re.findall(r"^│ (--[a-z-]+)", main(*verb.split(), flag).stdout, re.M)} for flag in FLAGS)
+    short, long = ({*re.findall(r"^│ (--[a-z-]+)", main(*verb.split(), flag).stdout, re.MULTILINE)} for flag in FLAGS)
     assert len(short - {"--help", "--help-all"}) <= 12
     options = {one.opts[0] for one in COMMANDS[verb].params if one.param_type_name == "option"} | {"--help"}
     assert (long or short) == options, "a verb without rare options has no --help-all"

@@ -19,9 +19,9 @@ def archived(store, name, wanted=lambda job: True) -> str:
 
 def rows_of(page: str) -> list[list[tuple[str, str, str]]]:
     """Label, first number and archives of each row of each table."""
-    tables = re.findall(r'<table class="numbers".*?</table>', page, re.S)
-    bodies = [re.findall(r"<tbody.*?</tbody>", table, re.S) for table in tables]
-    cells = [[re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", body, re.S) for body in table] for table in bodies]
+    tables = re.findall(r'<table class="numbers".*?</table>', page, re.DOTALL)
+    bodies = [re.findall(r"<tbody.*?</tbody>", table, re.DOTALL) for table in tables]
+    cells = [[re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", body, re.DOTALL) for body in table] for table in bodies]
     plain = [[[unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in table] for table in cells]
     return [[(row[0], row[1].split(" ")[0].rstrip("†"), row[-1]) for row in table] for table in plain]
 
@@ -40,7 +40,7 @@ def test_rows_of_two_archives_share_a_table_and_name_their_archive(main, fill, s
         ("S-c", "theirs"),
         ("R-c", "ours"),
     }
-    assert dict((label, number) for label, number, _ in table) == {"S": "50.0", "S-c": "75.0", "R-c": "50.0"}
+    assert {label: number for label, number, _ in table} == {"S": "50.0", "S-c": "75.0", "R-c": "50.0"}
     assert not Path("results/report.html").exists()
 
 

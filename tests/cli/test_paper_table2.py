@@ -78,7 +78,7 @@ def test_ties_share_the_average_rank_and_all_count_as_top1():
     ]
     assert [found[name].top1 for name in "abc"] == [2, 2, 0]
     assert standings({}) == {}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         standings({"a": [1.0, 2.0], "b": [1.0]})
 
 

@@ -102,10 +102,12 @@ CASES = {
 CHOOSING_CASES = {
     "the seed that chooses a rate is whole and the other is begun": {
         **{(label, 0, rate): "finished" for label in ("S", "R") for rate in (1e-3, 1e-2)},
-        **{("S", 1, 1e-3): "finished", ("R", 1, 1e-2): "diverged"},
+        ("S", 1, 1e-3): "finished",
+        ("R", 1, 1e-2): "diverged",
     },
     "the seed that chooses a rate is begun and the other is whole": {
-        **{("S", 0, 1e-3): "finished", ("R", 0, 1e-3): "failed"},
+        ("S", 0, 1e-3): "finished",
+        ("R", 0, 1e-3): "failed",
         **{(label, 1, rate): "finished" for label in ("S", "R") for rate in (1e-3, 1e-2)},
     },
     "the seed that chooses a rate diverged and the other is whole": {
@@ -172,7 +174,7 @@ def test_the_worlds_item_works_with_any_subset_of_stored_runs(seed, store, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", (6, 7, 13, 16, 19, 27))  # every suite, and profiles with one rate and with several
+@pytest.mark.parametrize("seed", [6, 7, 13, 16, 19, 27])  # every suite, and profiles with one rate and with several
 def test_every_verb_and_figure_reads_a_store_of_any_sort(seed, tmp_path, read):
     partial = partial_store(tmp_path, seed)
     for command in reading_commands(partial, random.Random(seed)):

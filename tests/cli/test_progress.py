@@ -150,7 +150,7 @@ def test_an_unwritable_journal_warns_once_and_progress_continues(tmp_path):
     )
     _, failures = train_on_screen(experiment, RunOptions(), Policy(), out, {})
     lines = out.file.getvalue().splitlines()
-    assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
+    assert lines[0].partition(":")[0] == "1 job, a title"
     assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
     assert failures == {}
 

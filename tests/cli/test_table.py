@@ -132,7 +132,7 @@ def test_an_incomplete_cell_shows_its_number_of_stored_runs(main, fill, tiny):
 @pytest.mark.slow
 def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, tmp_path):
     fill("S")
-    folder = sorted((tmp_path / "results" / "runs").iterdir())[0]
+    folder = min((tmp_path / "results" / "runs").iterdir())
     (folder / "curve.csv").unlink()
     shown = main("table", "-p", tiny)
     assert shown.code == 0 and "50.0" in shown.stdout

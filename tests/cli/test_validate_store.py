@@ -110,7 +110,7 @@ def test_validating_a_sound_store_finds_no_problem_and_changes_no_file(results, 
     ],
 )
 def test_validate_store_names_damaged_files_with_advice(results, main, pattern, kind, advice):
-    path = sorted(results.glob(pattern))[0]
+    path = min(results.glob(pattern))
     flip(path, path.stat().st_size // 2 + 1)
     ((found,),) = [problems(main("validate", "--store", "-f", "json")).pop(kind)]
     assert str(path.relative_to(results)).split("/")[1] in found and advice in found
@@ -120,7 +120,7 @@ def test_validate_store_names_damaged_files_with_advice(results, main, pattern, 
 
 def test_validate_store_names_a_damaged_index_and_stray_files(results, main):
     (results / "index" / "runs.sqlite").write_bytes(b"SQLite format 4")
-    (sorted((results / "runs").iterdir())[0] / "notes.txt").touch()
+    (min((results / "runs").iterdir()) / "notes.txt").touch()
     found = problems(main("validate", "--store", "-f", "json"))
     assert found.keys() == {"runs", "index"} and "notes.txt: not of this run; delete it" in found["runs"][0]
     assert "it is made again" in found["index"][0]
@@ -267,7 +267,7 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
 )
 def test_unreadable_files_of_a_store_are_named_as_problems(results, main, pattern):
     assert main("validate", "--store").code == 0  # whose modules are imported by now
-    path = sorted(results.glob(pattern))[0]
+    path = min(results.glob(pattern))
     mode = path.stat().st_mode
     path.chmod(0)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -44,10 +45,8 @@ def slurm(fake, monkeypatch, tmp_path):
     monkeypatch.setattr(submitit.SlurmJob, "watcher", type(submitit.SlurmJob.watcher)(delay_s=600))  # knows no job yet
     yield jobs
     for pid in jobs.glob("*/pid"):
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(int(pid.read_text()), signal.SIGKILL)
-        except OSError:
-            pass
 
 
 @pytest.fixture

@@ -106,8 +106,10 @@ class OutOfMemoryError(RuntimeError):
                 "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.5 "
                 "GiB is free. Process 7 has 77.60 GiB memory in use. See documentation for Memory Management  (https://x)"
             ),
-            "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB; fewer jobs at a time (--slots) or a "
-            "smaller model need less",
+            (
+                "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB; fewer jobs at a time (--slots) or "
+                "a smaller model need less"
+            ),
         ),
         (
             RuntimeError(

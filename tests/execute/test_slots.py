@@ -42,7 +42,7 @@ def two_cores(set_cores, monkeypatch):
 def test_jobs_of_all_suites_share_single_threaded_slots_longest_first():
     jobs = [*mad(), text()]
     [pool] = plan_batches(jobs, "cpu")
-    assert (pool.slots, pool.threads) == (2, 1) and set(job.id for job in pool.jobs) == {job.id for job in jobs}
+    assert (pool.slots, pool.threads) == (2, 1) and {job.id for job in pool.jobs} == {job.id for job in jobs}
     flops = [size_of(job).flops for job in pool.jobs]
     assert flops == sorted(flops, reverse=True)
 

@@ -78,8 +78,10 @@ def test_tasks_with_equal_steps_share_a_warm_up_note_per_row(tmp_path):
         ),
         (
             {"training.learning_rate": 0.001, "training.min_learning_rate": 0.002},
-            "after the warm-up the rate rises, from learning_rate 0.001 to min_learning_rate 0.002; set"
-            " training.min_learning_rate too",
+            (
+                "after the warm-up the rate rises, from learning_rate 0.001 to min_learning_rate 0.002; set"
+                " training.min_learning_rate too"
+            ),
         ),
         ({"training.learning_rate": 0.002, "training.min_learning_rate": 0.002}, ""),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-LOSS = dict(rel=1e-4, abs=1e-5)
+LOSS = {"rel": 1e-4, "abs": 1e-5}
 
 
 def assert_same_numbers(record, expected, tolerance=LOSS):

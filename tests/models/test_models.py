@@ -119,7 +119,7 @@ def test_parameters_of_both_models_at_the_published_size_equal_hand_counts():
     backbone = vocabulary * d + 2 * (4 * d * d + 3 * d * 352) + 4 * d
     head = d * vocabulary + vocabulary
     decoder = 3 * d + 2 * (d * d + d) + head
-    size = dict(vocab_size=vocabulary, d_model=d, length=32)
+    size = {"vocab_size": vocabulary, "d_model": d, "length": 32}
     assert count(make(MadModel, **size)) == backbone + d + head == 406_160
     assert count(make(Autoencoder, **size, max_len=32)) == backbone + decoder == 439_440
 

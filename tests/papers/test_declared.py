@@ -10,7 +10,7 @@ import pytest
 
 import madbench
 from madbench.config import parse_seeds
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, MadbenchError
 from madbench.papers import Paper, built_in, load_paper
 from madbench.papers.making import (
     ItemResult,
@@ -56,12 +56,12 @@ def test_the_seeds_of_an_item_are_those_of_its_jobs():
 
 def test_no_module_outside_papers_imports_them():
     importing = re.compile(
-        r"^\s*(from madbench\.papers|import madbench\.papers|from madbench import .*\bpapers\b)", re.M
+        r"^\s*(from madbench\.papers|import madbench\.papers|from madbench import .*\bpapers\b)", re.MULTILINE
     )
     files = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     users = {name for name, text in files.items() if importing.search(text)}
     assert {name for name in users if not name.startswith("papers/")} == MAY_IMPORT
-    private = re.compile(r"^\s*from madbench\S* import .*\b_[a-z]", re.M)
+    private = re.compile(r"^\s*from madbench\S* import .*\b_[a-z]", re.MULTILINE)
     assert not [name for name, text in files.items() if name.startswith("papers/") and private.search(text)]
 
 
@@ -144,7 +144,7 @@ def test_an_error_in_an_item_names_the_place(tmp_path, item, message):
     path = tmp_path / "paper.yaml"
     path.write_text(f"title: t\nsource: s\nitems: [{{{item}}}]\n")
     (tmp_path / "table1.csv").write_text("label,compression\n")
-    with pytest.raises(Exception) as refused:
+    with pytest.raises(MadbenchError) as refused:
         Paper.load(path)
     assert message in str(refused.value)
 

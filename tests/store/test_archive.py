@@ -368,7 +368,8 @@ def test_a_foreign_record_gets_no_code_packed_beyond_what_its_digest_proves(stor
     job = make_job(11)
     store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
     proven = {name for name in names if name != "no_such_name"}
-    assert pack(store, [job.id], path := tmp_path / "a.tar.xz").sources == ({"private.py"} if proven else set())
+    path = tmp_path / "a.tar.xz"
+    assert pack(store, [job.id], path).sources == ({"private.py"} if proven else set())
     with tarfile.open(path) as archive:
         content = b"".join(archive.extractfile(each).read() for each in archive if each.name.endswith(".txt"))
     assert b"secret" not in content

@@ -12,11 +12,11 @@ from madbench.models.shapes import ModelConfig
 from madbench.suites.tokens import TrainingConfig
 from sample_jobs import mad_job, train_job
 
-SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)
+SIZES = {"num_train_examples": 56, "num_validation_examples": 24, "num_test_examples": 24}
 SETTINGS = {
-    "in_context_recall": dict(vocab_size=8, seq_len=16),
-    "compression": dict(vocab_size=8, seq_len=16),
-    "memorization": dict(vocab_size=16, seq_len=16),
+    "in_context_recall": {"vocab_size": 8, "seq_len": 16},
+    "compression": {"vocab_size": 8, "seq_len": 16},
+    "memorization": {"vocab_size": 16, "seq_len": 16},
 }
 
 collect_ignore = ["torchrun_language.py"]  # a script of its own, which torchrun starts
@@ -28,7 +28,7 @@ def make_job():
     epoch."""
 
     def make(task="in_context_recall", label="R-q-12o", seed=0, fidelity="corrected", **training):
-        config = TrainingConfig(**dict(learning_rate=3e-3, epochs=3, batch_size=16) | training)
+        config = TrainingConfig(**{"learning_rate": 3e-3, "epochs": 3, "batch_size": 16} | training)
         mixer = {} if ":" in label else {"mix_rank": 2}
         shape = {"setting": SETTINGS[task] | SIZES, "model": ModelConfig(d_model=16), "mixer": mixer}
         return mad_job(label, task, seed, **shape, training=config, fidelity=fidelity)

@@ -103,8 +103,10 @@ def test_a_run_with_a_truncated_checkpoint_starts_again_with_a_warning(make_job,
         record = train(job, lambda line: (report(line), progress.append(line)))  # noqa: B023
         assert report.seen[0] == 1 and (record.metrics, record.curve) == (expected.metrics, expected.curve)
         assert {line["warning"] for line in progress} == {
-            f"{tmp_path / NAME}: damaged, or not a checkpoint that this madbench saved; the run starts from the"
-            " beginning"
+            (
+                f"{tmp_path / NAME}: damaged, or not a checkpoint that this madbench saved; the run starts from the"
+                " beginning"
+            )
         }
 
 
@@ -168,7 +170,7 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
     for name, own in whole["state"].items():
         for value in odd:
             is_number = type(value) is int and value in (-5, 10**12)
-            if type(value) is not type(own) or name == "step" and is_number or name == "loss_sum":
+            if type(value) is not type(own) or (name == "step" and is_number) or name == "loss_sum":
                 refuse({**whole, "state": {**whole["state"], name: value}})
     for row in ({"step": 1}, {"step": "x"}, {**whole["state"]["curve"][-1], "step": 100}, {}):
         refuse({**whole, "state": {**whole["state"], "curve": [row]}})

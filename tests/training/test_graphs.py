@@ -15,7 +15,7 @@ from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 from sample_jobs import loop_arguments, train_job
 
-ROUNDING = dict(rel=1e-4, abs=1e-5)
+ROUNDING = {"rel": 1e-4, "abs": 1e-5}
 
 
 @pytest.fixture

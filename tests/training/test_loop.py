@@ -179,7 +179,7 @@ def test_a_warm_up_rises_to_the_learning_rate_and_the_cosine_follows_it():
 
 
 def test_the_published_rate_is_constant(make_job):
-    rates = dict(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20, lr_decay_steps=5)
+    rates = {"learning_rate": 1e-3, "min_learning_rate": 1e-5, "warmup_steps": 20, "lr_decay_steps": 5}
     schedule = MAD.schedule(make_job(fidelity="published", **rates))
     assert {schedule.rate(step) for step in range(100)} == {1e-3} and not schedule.warning
 

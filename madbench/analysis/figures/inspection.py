@@ -181,8 +181,10 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
             axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
     notes = [
         "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), newest first.",
-        "A shift is a line beside the diagonal, an average a column of one color. Green above zero, brown below; full "
-        "color at the number in a title. Curves: the tables p, A, B, one curve per head and rank.",
+        (
+            "A shift is a line beside the diagonal, an average a column of one color. Green above zero, brown below; "
+            "full color at the number in a title. Curves: the tables p, A, B, one curve per head and rank."
+        ),
     ]
     heads = max(count - 3 for count in counts)
     entries = {f"head {head + 1}": _line(head) for head in range(heads)}

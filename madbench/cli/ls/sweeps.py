@@ -79,8 +79,10 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         return [f"damaged  {sweep['error']}"]
     parts: list[RenderableType] = [
         f"{state:<11} {sweep['command']}",
-        f"{count_text(sweep['total'], 'job')}, {sweep['title']}; "
-        f"since {sweep['started']}, {sweep['host']} {sweep['pid']}",
+        (
+            f"{count_text(sweep['total'], 'job')}, {sweep['title']}; "
+            f"since {sweep['started']}, {sweep['host']} {sweep['pid']}"
+        ),
     ]
     if state == "running":
         parts.append(sweep_view(sweep, width, room or len(sweep["slots"]) + 1))

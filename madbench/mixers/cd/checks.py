@@ -243,7 +243,7 @@ def _is_as_exact_as_a_term(label: CdLabel) -> bool:
 
     Such a sum may cancel to almost zero. The rounding error of its largest term is then large in proportion.
     """
-    return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
+    return is_positive(label) or not (label.norm == "sum" or (label.norm == "max" and label.is_kernel))
 
 
 def _leaves_float32(label: CdLabel) -> str:

@@ -54,7 +54,7 @@ def _fault(text: str) -> tuple[int, str]:
             expected = (
                 "'!' is the last character" if body[end] == "!" else "a label has letters, digits, '.', '-' and '!'"
             )
-            return len(PREFIX) + end, f"unexpected {ascii(body[end])}, {expected}"
+            return len(PREFIX) + end, f"unexpected {body[end]!a}, {expected}"
         offset, problem = _fault_of(segment, last, before)
         if problem:
             return len(PREFIX) + position + offset, problem

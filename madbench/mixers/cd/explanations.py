@@ -79,8 +79,8 @@ NORMS = {
 FEATURES = {
     "p": ("RoPE", "Queries and keys are rotated by position.", "q_t Rot(t), k_j Rot(j)", "Section 5"),
     "c": (
-        "short convolution", "q, k and v each go through a causal convolution over 4 tokens and SiLU, after the"
-        " projection. The letter c of S/R/G convolves the inputs of K and V, without SiLU.",
+        "short convolution", ("q, k and v each go through a causal convolution over 4 tokens and SiLU, after the"
+        " projection. The letter c of S/R/G convolves the inputs of K and V, without SiLU."),
         "q, k, v = SiLU(conv4(x W))", "Figure 12",
     ),
     "u": ("unit length", "Queries and keys have length 1.", "q / |q|, k / |k|", "Appendix B.6"),

@@ -189,7 +189,7 @@ class CoefficientMixer(Projections):
         if is_symbolic(batch, length):
             return "dense"
         pairs = batch * self.n_head * length * length * 4
-        if length <= self.chunk or length <= self.dense_limit and pairs <= DENSE_LIMIT_BYTES:
+        if length <= self.chunk or (length <= self.dense_limit and pairs <= DENSE_LIMIT_BYTES):
             return "dense"
         return "chunked" if self.label.is_recurrent else "blocks"
 

@@ -48,7 +48,7 @@ def decide_lengths(request: Request, results: Results) -> ItemResult:
     verdicts, remarks = judge_lengths(pd.DataFrame(rows))
     table = count_table(rows, "length", str, ", by length of the task")
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    axes = dict.fromkeys(dict.fromkeys(frame.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
+    axes = {panel: {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)} for panel in frame.panel}
     notes = ["The layer and head with the most."]
     draw = functools.partial(point_figure, frame, principle("2.2"), axes, notes=notes, is_line=True)
     figure = DrawnFigure(f"coefficients_{request.item.id}", draw, frame)

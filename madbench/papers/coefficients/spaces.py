@@ -105,7 +105,9 @@ def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
                 title=f"{name}: {typed_label(label)}", xlim=edges, ylim=edges, xticks=(-1, 0, 1), yticks=(-1, 0, 1)
             )
         notes = [
-            "Outputs of second tokens of drawn sequences, for the two values of the arrows. Conical and linear ones "
-            "are scaled to the panel; others may lie beyond it."
+            (
+                "Outputs of second tokens of drawn sequences, for the two values of the arrows. Conical and linear "
+                "ones are scaled to the panel; others may lie beyond it."
+            )
         ]
         return panels.finish(notes, {})

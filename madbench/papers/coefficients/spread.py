@@ -113,7 +113,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     table = principle_table(caption, headings, lines, cells)
     widths = sorted(rows.key_width.unique())
     ticks = {"xscale": "log", "xticks": widths, "xticklabels": widths}
-    axes_of = dict.fromkeys(verdicts, {"xlabel": "key width n", "ylabel": "accuracy, %", **ticks})
+    axes_of = {name: {"xlabel": "key width n", "ylabel": "accuracy, %", **ticks} for name in verdicts}
     notes = ["Lowest and highest accuracy over seeds.", principle.limits]
     return point_decision(
         principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, remarks, notes=notes

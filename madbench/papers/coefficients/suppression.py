@@ -132,7 +132,7 @@ def decide_count(principle: Principle, results: Results) -> Decision:
             f" {seeds.bound.min()}"
         )
     table = count_table(rows, "task", title)
-    axes_of = dict.fromkeys(verdicts, {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
+    axes_of = {name: {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)} for name in verdicts}
     notes = ["Of the layer and head with the most; the bound is the paper's."]
     protocol = " ".join(results.sentences(MAD))
     return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, notes=notes, is_line=True)

@@ -147,9 +147,11 @@ class LanguageScoring(Scoring):
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         return [
             _corpus_text(protocol.corpus),
-            f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
-            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens"
-            f"{' for softmax attention' if BUDGETS[protocol.budget].chooses_steps else ''}.",
+            (
+                f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
+                f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens"
+                f"{' for softmax attention' if BUDGETS[protocol.budget].chooses_steps else ''}."
+            ),
             f"Budget {protocol.budget}.",
         ]
 

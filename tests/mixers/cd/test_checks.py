@@ -49,7 +49,7 @@ def test_every_check_of_a_gated_label_passes(label, left_out):
     assert len(outcomes) > 20
 
 
-@pytest.mark.parametrize("find", (SampleMixers.largest, SampleMixers.smallest))
+@pytest.mark.parametrize("find", [SampleMixers.largest, SampleMixers.smallest])
 @pytest.mark.parametrize("place", range(3))
 def test_a_residual_is_nan_if_one_seed_gives_nan(find, place):
     of_seeds = iter(torch.tensor([math.nan if seed == place else 0.0 for seed in range(3)]))

@@ -107,9 +107,9 @@ def test_every_form_of_many_random_labels_equals_the_reference_loops(
             assert residual <= ROUNDING, (str(label), path)
 
 
-@pytest.mark.parametrize("length", (1, 15, 17, 33))
+@pytest.mark.parametrize("length", [1, 15, 17, 33])
 @pytest.mark.parametrize(
-    "label", ("cd:id-dghk2-bi-max", "cd:kelu-sshz2-sum", "cd:softplus-dm-p", "cd:exp-0.95hkr-sum-c")
+    "label", ["cd:id-dghk2-bi-max", "cd:kelu-sshz2-sum", "cd:softplus-dm-p", "cd:exp-0.95hkr-sum-c"]
 )
 def test_forms_agree_at_lengths_around_whole_blocks(label, length, make_mixer, decode, randn):
     mixer, x = make_mixer(label), randn(2, length, 8)

@@ -87,20 +87,26 @@ def test_there_are_as_many_labels_as_the_specification_counts():
     [
         (
             "cd:exp-bz-0.95-sum",
-            "label 'cd:exp-bz-0.95-sum'\n"
-            "                 ^ wrong order, '0.95' (A) comes before 'bz' (b); the order is readout, A, b, eta,"
-            " features, v, !; did you mean 'cd:exp-0.95-bz-sum'?",
+            (
+                "label 'cd:exp-bz-0.95-sum'\n"
+                "                 ^ wrong order, '0.95' (A) comes before 'bz' (b); the order is readout, A, b, eta,"
+                " features, v, !; did you mean 'cd:exp-0.95-bz-sum'?"
+            ),
         ),
         (
             "cd:id-hkr-bw",
-            "label 'cd:id-hkr-bw'\n"
-            "                 ^ 'bw' is the learned strength of the mirror, but that of 'hkr' is the constant 2; did"
-            " you mean 'cd:id-hk2-bw'?",
+            (
+                "label 'cd:id-hkr-bw'\n"
+                "                 ^ 'bw' is the learned strength of the mirror, but that of 'hkr' is the constant 2;"
+                " did you mean 'cd:id-hk2-bw'?"
+            ),
         ),
         (
             "cd:exp-bn-sum",
-            "label 'cd:exp-bn-sum'\n"
-            "              ^ '1/sqrt(n)' is the default, leave it out; did you mean 'cd:exp-sum'?",
+            (
+                "label 'cd:exp-bn-sum'\n"
+                "              ^ '1/sqrt(n)' is the default, leave it out; did you mean 'cd:exp-sum'?"
+            ),
         ),
         ("cd:softmx", "label 'cd:softmx'\n          ^ unknown readout or preset; did you mean 'cd:softmax'?"),
     ],

@@ -120,11 +120,11 @@ def test_a_delta_rule_with_another_removal_key_equals_path_dense(is_before, used
 @pytest.mark.filterwarnings("ignore")  # of the library, which finds no GPU
 @pytest.mark.parametrize(
     "module, function, order",
-    (
+    [
         ("simple_gla", "naive_recurrent_simple_gla", (0, 1, 2, 3)),
         ("gated_delta_rule", "naive_recurrent_gated_delta_rule", (0, 1, 2, 4, 3)),
         ("kda", "naive_recurrent_kda", (0, 1, 2, 3, 4)),
-    ),
+    ],
 )
 def test_the_loops_of_these_tests_equal_the_librarys_naive_functions(module, function, order):
     naive = pytest.importorskip(f"fla.ops.{module}.naive", exc_type=ImportError)

@@ -18,7 +18,7 @@ def relative(given, expected):
     return ((given.double() - expected).abs().max() / (1 + expected.abs().max())).item()
 
 
-@pytest.mark.parametrize("budget", ("paper", "strict"))
+@pytest.mark.parametrize("budget", ["paper", "strict"])
 def test_the_parameters_equal_those_of_the_allocation(budget):
     for seed in range(60):
         label = random_label(seed)
@@ -28,14 +28,14 @@ def test_the_parameters_equal_those_of_the_allocation(budget):
 
 @pytest.mark.parametrize(
     "label, names",
-    (
+    [
         ("cd:exp", ""),
         ("cd:id-ss-c", "decay.weight decay.bias q_conv.weight k_conv.weight v_conv.weight"),
         ("cd:id-sm-bd", "a_log decay.weight decay.bias"),
         ("cd:id-dg-g", "decay_down.weight decay_up.weight decay_up.bias out_gate.weight out_norm.weight"),
         ("cd:id-hz2-bz-wx", "strength.weight direction.weight scale.weight eta.weight"),
         ("cd:id-hkr-bi-o", "scale.weight scale.bias out_sigmoid.weight out_sigmoid.bias"),
-    ),
+    ],
 )
 def test_parameters_have_the_names_of_the_specification(label, names):
     expected = {*"q.weight k.weight v.weight o.weight".split(), *names.split()}
@@ -91,12 +91,12 @@ def test_the_product_of_transition_matrices_gives_the_scores(make_mixer, randn):
 
 @pytest.mark.parametrize(
     "label, held",
-    (
+    [
         ("cd:exp-sum-c", 3 * 3 * 64 + 10 * 128),
         ("cd:gla", 64 * 32),
         ("cd:linear", 64 * 32 + 64),
         ("cd:mlstm", 64 * 32 + 64 + 2),
-    ),
+    ],
 )
 def test_a_state_of_fixed_size_is_all_that_a_recurrent_label_holds(label, held, randn):
     mixer, cache = build(label, 64, 32, budget="paper"), None
@@ -166,7 +166,7 @@ def test_logarithms_of_saturated_gates_stay_exact(make_mixer, randn):
     assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters())
 
 
-@pytest.mark.parametrize("norm", ("max", "sum"))
+@pytest.mark.parametrize("norm", ["max", "sum"])
 def test_exponential_gates_beyond_float32_are_stabilized(norm, make_mixer, randn, decode):
     label = f"cd:id-se-bin-{norm}-o"
     for forget, write in ((60.0, 90.0), (-60.0, 100.0), (30.0, -100.0)):
@@ -184,7 +184,7 @@ def test_exponential_gates_beyond_float32_are_stabilized(norm, make_mixer, randn
             assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), list(mixer.parameters())))
 
 
-@pytest.mark.parametrize("label", ("cd:exp-sum", "cd:exp-0.95-sum", "cd:kexp-sum", "cd:exp-max"))
+@pytest.mark.parametrize("label", ["cd:exp-sum", "cd:exp-0.95-sum", "cd:kexp-sum", "cd:exp-max"])
 def test_large_queries_do_not_overflow_with_a_normalizing_sum(label, make_mixer, randn):
     mixer, x = make_mixer(label), randn(1, 6, 8)
     mixer.q.weight.data *= 300
@@ -195,7 +195,7 @@ def test_large_queries_do_not_overflow_with_a_normalizing_sum(label, make_mixer,
         assert relative(mixer(x.float()), expected) < 1e-3
 
 
-@pytest.mark.parametrize("readout", ("relu", "krelu", "id"))
+@pytest.mark.parametrize("readout", ["relu", "krelu", "id"])
 def test_powers_are_folded_into_the_keys_if_phi_allows_it(readout, make_mixer, randn):
     """1.5^300 is above the float32 range: coefficients without normalization overflow, and those with folded powers
     do not."""

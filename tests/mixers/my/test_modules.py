@@ -158,7 +158,7 @@ def modules(tmp_path, monkeypatch):
     (tmp_path / "own_mixers.py").write_text(MODULES)
     (tmp_path / "mixers.yaml").write_text("mean: own_mixers:Mean\n")
     forget_installed()
-    names = [*re.findall(r"^(?:class|def) (\w+)", MODULES, re.M), "Layer", "ONE", "nn"]
+    names = [*re.findall(r"^(?:class|def) (\w+)", MODULES, re.MULTILINE), "Layer", "ONE", "nn"]
     trust.allow(f"my:own_mixers.{name}" for name in names)
     yield tmp_path / "own_mixers.py"
     trust.forget_allowed()

@@ -49,20 +49,26 @@ MESSAGES = {
     ),
     "G-c-12o": (
         11,
-        "'12' adds parameters; add q to compress QK ('G-c-q-12o'), v to compress VO ('G-c-v-12o') or ! to lift "
-        "the budget ('G-c-12o!')",
+        (
+            "'12' adds parameters; add q to compress QK ('G-c-q-12o'), v to compress VO ('G-c-v-12o') or ! to lift "
+            "the budget ('G-c-12o!')"
+        ),
     ),
     "S-pg": (
         10,
-        "'g' adds parameters; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift "
-        "the budget ('S-pg!')",
+        (
+            "'g' adds parameters; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift "
+            "the budget ('S-pg!')"
+        ),
     ),
     "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
     "R-ag-q": (10, f"expected {features_after('a', '-', '!', base='R')} after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
-        "'k' adds parameters; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift "
-        "the budget ('D-pk!')",
+        (
+            "'k' adds parameters; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift "
+            "the budget ('D-pk!')"
+        ),
     ),
     "D-kx-q": (10, f"expected {features_after('k', '-', '!')} after 'k'; did you mean 'D-k-q'?"),
     "D!": (8, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'D'?"),

@@ -32,23 +32,23 @@ def test_a_statement_of_the_paper_is_not_applicable_to_a_word_that_it_was_not_wo
     assert {(check.run, check.reason) for check in found} == {(None, "it is not worked out for readout 'cube'")}
 
 
-@pytest.mark.parametrize("label", ("cd:sigmoid-1.05-bz-u", "cd:sigmoid-1.05-wx"))
+@pytest.mark.parametrize("label", ["cd:sigmoid-1.05-bz-u", "cd:sigmoid-1.05-wx"])
 def test_a_sigmoid_of_a_growing_score_stays_below_1(label):
     assert not failing(label, "V11")
 
 
-@pytest.mark.parametrize("label", ("cd:relu-sum", "cd:krelu-sshz1-bz-sum", "cd:id-hk2-bwn-cug"))
+@pytest.mark.parametrize("label", ["cd:relu-sum", "cd:krelu-sshz1-bz-sum", "cd:id-hk2-bwn-cug"])
 def test_a_constant_factor_of_b_cancels_in_normalized_labels(label):
     assert not failing(label, "V13")
 
 
-@pytest.mark.parametrize("label", ("cd:exp-1.05-b1", "cd:exp-1.05-b1-pow", "cd:softplus-1.05-b1", "cd:exp-0.95-pow"))
+@pytest.mark.parametrize("label", ["cd:exp-1.05-b1", "cd:exp-1.05-b1-pow", "cd:softplus-1.05-b1", "cd:exp-0.95-pow"])
 def test_unbounded_coefficients_are_reported_as_a_difference(label):
     (check,) = [check for check in checks(parse(label)) if check.name == "V11 bounded"]
     assert check.is_difference and check.holds(check.run())
 
 
-@pytest.mark.parametrize("eta, slope", (("", 0.54), ("-pow", 0.495)))
+@pytest.mark.parametrize("eta, slope", [("", 0.54), ("-pow", 0.495)])
 def test_exp_of_a_growing_score_grows_as_the_specification_says(eta, slope):
     (check,) = [check for check in checks(parse(f"cd:exp-1.05{eta}")) if check.name == "V11 bounded"]
     assert check.run() == pytest.approx(slope, abs=0.005)

@@ -21,9 +21,15 @@ from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 from sample_jobs import loop_arguments, mad_job
 
-KINK_TOLERANCE = dict(rel=3e-3, abs=1e-4)
+KINK_TOLERANCE = {"rel": 3e-3, "abs": 1e-4}
 """The tolerance of losses for labels with ReLU, at whose kink rounding errors grow."""
-SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_examples=8, num_test_examples=8)
+SETTING = {
+    "vocab_size": 8,
+    "seq_len": 16,
+    "num_train_examples": 16,
+    "num_validation_examples": 8,
+    "num_test_examples": 8,
+}
 
 
 @pytest.mark.slow

@@ -84,9 +84,11 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
           ^ degree 1 sees no other token; did you mean 'S' or 'ha:3'?""",
         """label 'hfa:4!'
             ^ '!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'hfa:4'?""",
-        """label 'hfa:4w-q!'
+        (
+            """label 'hfa:4w-q!'
                ^ '!' lifts the budget and 'q' enforces it, which is a contradiction; did you mean 'hfa:4w-q' or """
-        "'hfa:4w!'?",
+            "'hfa:4w!'?"
+        ),
         """label 'hfa:C2-q'
               ^ 'C' has no ranks to reduce; did you mean 'hfa:L2-q' or 'hfa:C2'?""",
         """label 'hfa:2-q-p'
