@@ -219,7 +219,7 @@ def test_an_interactive_bash_completes_typed_words(tmp_path):
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     process, terminal = pty.fork()
     if process == 0:
-        os.chdir(tmp_path)
+        os.chdir(tmp_path)  # noqa: TID251  of the forked process
         os.execve(shutil.which("bash"), ["bash", "--norc", "-i"], os.environ | {"PATH": path})
 
     def type_in(text: str, until: str) -> str:
