@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import difflib
-import functools
+import itertools
 import unicodedata
 
 from madbench.errors import LabelError
 from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
 from madbench.mixers.srg.grammar import ALIASES, LETTERS, RuleError, from_letters, spell
-from madbench.mixers.srg.listing import every_label
 
 MOST_EDITS = 3
 EXAMPLES = "'S', 'R-c' or 'G-cg-q-12o'"
@@ -22,13 +20,14 @@ class InvalidLabel(LabelError):
     """Error for a text that is no S/R/G label. The message is computed only when shown, so that rejecting is cheap."""
 
     def __str__(self) -> str:
-        label = self.args[0]
+        label, rule = self.args[0], ""
         try:
             from_letters(label)
         except RuleError as error:  # point at the '!', or else at the first letter that adds parameters
+            rule = str(error)
             if label == spell(label):
                 at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
-                return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
+                return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), rule)
         except LabelError:  # the syntax is wrong, or a feature needs another base
             for each in LETTERS:
                 if each.segment == "features" and each.needs and each.letter in label[1:] and label == spell(label):
@@ -37,36 +36,31 @@ class InvalidLabel(LabelError):
                     suggested = " or ".join(repr(other) for other in others if nearest(other) == other)
                     return point_at(label, label.index(each.letter), f"{reason}; did you mean {suggested}?")
         position = 0
-        while position < len(label) and label[position] in _following(label[:position]):
+        while position < len(label) and _begins_label(label[: position + 1]):
             position += 1
         before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
-        following = _following(before)
         letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
-        options = [repr(letter) for letter in letters if letter in following]
-        if "" in following:
+        options = [repr(letter) for letter in letters if _begins_label(before + letter)]
+        if _is_label(before):
             options.append("the end")
         row = next((row for row in LETTERS if row.letter == character), None)
         suggestion = nearest(label, *([label + row.needs, before + rest] if row else []))
         examples = EXAMPLES if before else EXAMPLES_OF_ALL
-        hint = f"did you mean {suggestion!r}?" if suggestion else f"labels look like {examples}"
+        hint = rule or (f"did you mean {suggestion!r}?" if suggestion else f"labels look like {examples}")
         place = f"after {before[-1]!r}" if before else "at the start"
         return point_at(label, position, f"expected {quoted_choices(options)} {place}; {hint}")
 
 
-@functools.cache
-def _sorted_labels() -> list[str]:
-    return sorted(every_label())
+def _is_label(text: str) -> bool:
+    try:
+        return str(from_letters(text)) == text
+    except LabelError:
+        return False
 
 
-def _following(before: str) -> set[str]:
-    """The characters that can follow ``before`` in a label, and "" if ``before`` is a label."""
-    labels, found = _sorted_labels(), set()
-    index = bisect.bisect_left(labels, before)
-    while index < len(labels) and labels[index].startswith(before):
-        character = labels[index][len(before) : len(before) + 1]
-        found.add(character)
-        index = bisect.bisect_left(labels, before + chr(ord(character) + 1), index) if character else index + 1
-    return found
+def _begins_label(text: str) -> bool:
+    """True if a label begins with ``text``, which is not empty: it is a label, or is one with q, 1 or ! appended."""
+    return any(_is_label(text + end) for end in ("", "q", "1", "!"))
 
 
 def nearest(text: str, *repaired: str) -> str | None:
@@ -77,8 +71,8 @@ def nearest(text: str, *repaired: str) -> str | None:
     1. an alias with a similar spelling;
     2. the label with the letters of ``text``, in any order;
     3. the label with the letters of a ``repaired`` text;
-    4. the label with the fewest characters to change, with ties broken by length. It has letters outside the paper's
-       Table 1 only if ``text`` has them.
+    4. the label with the fewest characters to change, with ties broken by length. Its letters are those of ``text``,
+       except for at most ``MOST_EDITS`` that are removed, or added from the paper's Table 1.
 
     If ``text`` has more than ``SHOWN`` characters, only an alias is returned.
     """
@@ -98,7 +92,8 @@ def nearest(text: str, *repaired: str) -> str | None:
     text, matcher = texts[0], difflib.SequenceMatcher(autojunk=False)
     bases = [row.letter for row in LETTERS if row.segment == "base"]
     base = next((letter for letter in text if letter in bases), "S")
-    absent = {row.letter for row in LETTERS if not row.is_in_table1} - {*text}
+    others = [row.letter for row in LETTERS if row.letter not in bases and (row.is_in_table1 or row.letter in text)]
+    letters = {base, *(letter for letter in others if letter in text)}
     matcher.set_seq2(text)
 
     def changes(label: str) -> tuple[int, int]:
@@ -106,7 +101,7 @@ def nearest(text: str, *repaired: str) -> str | None:
         edits = (max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal")
         return sum(edits), abs(len(label) - len(text))
 
-    most, letters = min(MOST_EDITS, len(text) - 1), {*text}
-    labels = (label for label in every_label() if label[0] == base and absent.isdisjoint(label))
-    best = min((label for label in labels if len({*label} - letters) <= most), key=changes, default=None)
+    most = min(MOST_EDITS, len(text) - 1)
+    edited = (spell(letters ^ {*some}) for count in range(most + 1) for some in itertools.combinations(others, count))
+    best = min(filter(_is_label, edited), key=changes, default=None)
     return best if best and changes(best)[0] <= most else None

@@ -10,7 +10,6 @@ import pytest
 from madbench.errors import LabelError
 from madbench.labels import every_label, parse
 from madbench.labels.diagnosis import escape, point_at
-from madbench.mixers.srg import diagnosis
 from madbench.mixers.srg.diagnosis import nearest
 from madbench.mixers.srg.listing import all_labels
 from srg_letters import BASES, END, features_after, text_of_choices
@@ -62,6 +61,16 @@ MESSAGES = {
         ),
     ),
     "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
+    "S-pc-g": (
+        12,
+        "expected 'q', 'v', '1' or '2' after '-'; 'g' adds parameters; add q to compress QK ('S-pcg-q'), v to "
+        "compress VO ('S-pcg-v') or ! to lift the budget ('S-pcg!')",
+    ),
+    "S-pme!!": (
+        12,
+        f"expected {features_after('e', '-', END)} after 'e'; '!' has no effect: no letter adds parameters, so there "
+        "is no budget to lift; did you mean 'S-pme'?",
+    ),
     "R-ag-q": (10, f"expected {features_after('a', '-', '!', base='R')} after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
@@ -101,8 +110,7 @@ def test_a_long_text_is_shown_around_its_fault():
 
 
 @pytest.mark.slow
-def test_every_character_named_as_expected_begins_a_label(monkeypatch):
-    monkeypatch.setattr(diagnosis, "nearest", lambda *_: None)  # suggestions take long
+def test_every_character_named_as_expected_begins_a_label():
     befores = sorted(
         {label[:i] for label in all_labels() for i in range(len(label))} | {"D-pg", "R-ck", "G-a", "D-ga-v"}
     )
