@@ -6,13 +6,14 @@ The text names a mixer with the prefix of another family, or it names several mi
 from __future__ import annotations
 
 import difflib
-import functools
 import re
+from collections.abc import Collection, Mapping
 
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, escape, point_at
+from madbench.labels.family import LoadedFamily
 from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
-from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
+from madbench.labels.registry import OF_NAMES, families, family_name, family_of, loaded_families, name_key
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for suggestions never parses such labels."""
@@ -25,14 +26,16 @@ def message_with_suggestion(text: str) -> str | None:
     Labels are suggested if ``text`` names a mixer of another family, resembles a mixer's name, or describes a hybrid.
     None for any other text.
     """
-    if problem := _problem_of_hybrid(text):
+    loaded = loaded_families()
+    labels_by_name = _labels_by_name(loaded)
+    if problem := _problem_of_hybrid(text, labels_by_name):
         return problem
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     # The parsers of the families OF_NAMES and OF_PATTERNS point at the error themselves.
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):
         return None
-    labels_by_name, is_family = _mixers(), colon and prefix in families()
-    names_of_family = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
+    is_family = colon and prefix in families()
+    names_of_family = set(map(name_key, loaded[prefix].mixers)) if is_family and prefix in loaded else set()
     name, rest = next(
         ((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in labels_by_name), ("", "")
     )
@@ -48,7 +51,7 @@ def message_with_suggestion(text: str) -> str | None:
         name = name_alone
         close_names = difflib.get_close_matches(name_key(name), labels_by_name, n=1 if is_family else 2, cutoff=0.8)
         if not is_family:
-            names_of_family = set(map(name_key, _by_family().get("", ())))  # suggested by the parser of S/R/G
+            names_of_family = set(map(name_key, loaded[""].mixers))  # suggested by the parser of S/R/G
         suggestions = [label for key in close_names if key not in names_of_family for label in labels_by_name[key]]
     if not suggestions:
         return None
@@ -69,10 +72,11 @@ def message_with_suggestion(text: str) -> str | None:
     return point_at(text, len(prefix) + len(colon), what)
 
 
-def _problem_of_hybrid(text: str) -> str | None:
+def _problem_of_hybrid(text: str, names: Collection[str]) -> str | None:
     """Return the error message for a text that joins several labels, or has a word such as ``hybrid``.
 
-    None for any other text, and for a text with ``/``, whose parser reports the error itself.
+    ``names`` has the :func:`name_key` of every named mixer. None for any other text, and for a text with ``/``, whose
+    parser reports the error itself.
     """
     if text.startswith(MODULE) or SEPARATOR in text:
         return None
@@ -82,7 +86,7 @@ def _problem_of_hybrid(text: str) -> str | None:
     part_of_text = f"-*(?:[0-9]+[x*]?(?=[A-Za-z]))?((?:{prefixes})?(?:(?!->|--)[A-Za-z0-9.!-])+)"
     for part in re.finditer(part_of_text, text[:_LONGEST_HYBRID]):
         label = part[1]
-        if label.startswith(MODULE) or name_key(label) in _mixers() or _is_label(label):
+        if label.startswith(MODULE) or name_key(label) in names or _is_label(label):
             position = end if labels and position is None else position
             labels.append(label)
             end = part.end()
@@ -134,25 +138,12 @@ def _begins_label(text: str) -> bool:
         return False
 
 
-@functools.cache
-def _mixers() -> dict[str, list[str]]:
-    """The labels of each named mixer, over all families that can be loaded, by :func:`name_key` of the mixer's name."""
+def _labels_by_name(loaded: Mapping[str, LoadedFamily]) -> dict[str, list[str]]:
+    """The labels of each named mixer of these families, by :func:`name_key` of the mixer's name or title."""
     labels: dict[str, list[str]] = {}
-    titles = family_of(f"{OF_NAMES}:").titles
-    for mixers in [*_by_family().values(), titles]:
+    for mixers in [*(family.mixers for family in loaded.values()), family_of(f"{OF_NAMES}:").titles]:
         for name, label in mixers.items():
             labels_of_name = labels.setdefault(name_key(name), [])
             if label not in labels_of_name:
                 labels_of_name.append(label)
     return labels
-
-
-@functools.cache
-def _by_family() -> dict[str, dict[str, str]]:
-    mixers = {}
-    for name in families():
-        try:
-            mixers[name] = dict(family_of(f"{name}:" if name else "").mixers)
-        except MadbenchError:  # the package cannot be loaded
-            continue
-    return mixers
