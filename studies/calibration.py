@@ -226,7 +226,8 @@ def ceiling(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.nd
 
 def correlated(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
     shared = rng.standard_normal((*shape[:2], 1, shape[3]))
-    return 60 + 8 * (np.sqrt(0.7) * shared + np.sqrt(0.3) * rng.standard_normal(shape))
+    values: np.ndarray = 60 + 8 * (np.sqrt(0.7) * shared + np.sqrt(0.3) * rng.standard_normal(shape))
+    return values
 
 
 KINDS: dict[str, Draw] = {

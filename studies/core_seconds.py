@@ -37,6 +37,7 @@ def core_seconds(side: Side, label: str, tasks: str, seeds: str) -> float:
     with tempfile.TemporaryDirectory(prefix="madbench-seconds-") as store:
         words = ["-m", "madbench", "run", label, "--tasks", tasks, "--seeds", seeds, *OPTIONS.split()]
         process = side.start(*words, "--results", store, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert process.stderr  # it is a pipe
         with process.stderr:
             errors = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)  # with the workers that the command has waited for

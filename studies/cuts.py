@@ -10,14 +10,17 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from madbench.bench.mixer import InputShape, check_path, core_passes, make
 from madbench.bench.parts import BenchRow, BenchSetup
 from madbench.bench.timing import TimingLimits, reason_unmeasured, time_in_turns
 from madbench.errors import ConfigError, MadbenchError
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.kernels import lag
 from madbench.training.devices import resolve_device
 
@@ -44,7 +47,8 @@ def main() -> None:
     try:
         if (device := resolve_device("auto")) == "cpu":
             raise ConfigError("the kernels run on a CUDA GPU, and torch finds none")
-        setup, rows = BenchSetup([options.label], device, "bfloat16", TimingLimits(5), "full"), []
+        setup = BenchSetup([options.label], device, "bfloat16", TimingLimits(5), "full")
+        rows: list[BenchRow] = []
         with Console(stderr=True).status("") as status:
             for i, name in enumerate(asked, 1):
                 status.update(f"{name}, kernel {i} of {len(asked)}: {len(CUTS)} cuts")
@@ -64,8 +68,8 @@ def measure(shape: InputShape, setup: BenchSetup, name: str, cuts: Sequence[Cut]
     gradients, the row has the reason instead of times.
     """
     (label,) = setup.labels
-    mixer = make(label, shape, setup, "fused")
-    if not mixer.by_lag:
+    mixer = cast(nn.Module, make(label, shape, setup, "fused"))
+    if not isinstance(mixer, DynamicMLP) or not mixer.by_lag:
         raise ConfigError(f"{label}: expected a label with o, such as G-cg-q-12o")
     run = core_passes(mixer, shape, setup)["core", True]
     kernel = f"{name}_kernel"

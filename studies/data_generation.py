@@ -11,6 +11,7 @@ import platform
 import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -35,7 +36,7 @@ def main() -> None:
         print_table(result)
 
 
-def measure(processes: int, seed: int) -> dict:
+def measure(processes: int, seed: int) -> dict[str, Any]:
     """Measure seconds by task (summed over processes), seconds in all, tokens, and the peak memory of a process."""
     names = main_suite().usual_tasks()
     work = [(task, setting, seed) for task in names for setting in load_task(task).settings]
@@ -79,7 +80,7 @@ def num_tokens(setting: TaskSetting) -> int:
     return setting.input_len * sum(map(setting.count, SPLITS))
 
 
-def print_table(result: dict) -> None:
+def print_table(result: dict[str, Any]) -> None:
     table = Table(title=f"Data of the whole protocol, {result['processes']} process(es)")
     for column in ("task", "settings", "million tokens", "seconds"):
         table.add_column(column, justify="left" if column == "task" else "right")

@@ -123,9 +123,9 @@ def unpack_digested_runs(archive: Path, folder: Path) -> None:
     runs: dict[str, dict[str, bytes]] = defaultdict(dict)  # contents by file name, by folder
     with tarfile.open(archive) as members:
         for member in members:
-            if member.isfile():
+            if member.isfile() and (content := members.extractfile(member)):
                 run, _, name = tarfile.data_filter(member, str(folder)).name.rpartition("/")
-                runs[run][name] = members.extractfile(member).read()
+                runs[run][name] = content.read()
     for run, files in runs.items():
         if HAS_DIGESTS in files.get("record.json", b""):
             (home := folder / run).mkdir(parents=True)
@@ -191,7 +191,7 @@ def repeatable_groups(
 
 def seconds_of(group: Group) -> float:
     """The seconds of training that the records of a group state."""
-    return sum(run.record.details.get("seconds", 0.0) for run in group)
+    return sum(float(run.record.details.get("seconds", 0.0)) for run in group)
 
 
 def choose(

@@ -30,7 +30,7 @@ from madbench.analysis.claims.testing import test_claim
 from madbench.analysis.claims.thresholds import published_gain
 from madbench.analysis.findings import Finding, choice_note, findings_by_paper
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.inference import LEVEL, Sample, combination
+from madbench.analysis.inference import LEVEL, Difference, Sample, combination
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
 from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed_text
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
@@ -97,8 +97,12 @@ class Evidence:
         profile, names = self.profile, [name]
         if name in self.profiles:
             profile, names = name, [name, *(name + part for part in further if name + part in self.stores)]
-        chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
-        return Selection(**chosen, results=self.join_stores(names).root)
+        return Selection(
+            labels=expand(labels),
+            profile=profile,
+            tasks=main_suite().usual_tasks(),
+            results=self.join_stores(names).root,
+        )
 
     def join_stores(self, names: Sequence[str]) -> Store:
         """A store with the runs of these archives."""
@@ -235,9 +239,10 @@ def forecasts(evidence: Evidence) -> str:
     for row in rows:
         words = forecast[row.claim.name, row.quantity]
         number = float(words["forecast"])
-        is_inside = row.ours.low <= number <= row.ours.high
+        gain = measured_gain(row)
+        is_inside = gain.low <= number <= gain.high
         inside += is_inside
-        texts = [row.claim.title, signed_text(number, row.quantity, 0), difference_text(row.ours, row.quantity)]
+        texts = [row.claim.title, signed_text(number, row.quantity, 0), difference_text(gain, row.quantity)]
         lines.append(f"| {' | '.join([*texts, 'yes' if is_inside else 'no', words['basis']])} |")
     return "\n".join([*lines, "", f"{inside} of {len(rows)} intervals include the forecast number."])
 
@@ -268,9 +273,8 @@ def claims(evidence: Evidence) -> str:
     for row, state in zip(evidence.rows, states):
         place = f"{row.claim.source}; " if row.claim.source else ""
         name = f"**{row.claim.title}**, {heading(row.quantity)} ({place}`{row.claim.name}`)"
-        numbers = (
-            f"published {signed_text(row.published, row.quantity)}, ours {difference_text(row.ours, row.quantity)}"
-        )
+        ours = difference_text(measured_gain(row), row.quantity)
+        numbers = f"published {signed_text(row.published, row.quantity)}, ours {ours}"
         over = f" over {row.gain_name}" if row.claim.rivals else ""
         sentences = [f"{name}: *{state}*. In points, {numbers}{over}.", reason(row)]
         if state == OPEN:
@@ -282,11 +286,18 @@ def claims(evidence: Evidence) -> str:
     return "\n".join(lines)
 
 
+def measured_gain(row: Finding) -> Difference:
+    """The measured gain of a finding. Raises ``MadbenchError`` if no pair of its claim is stored."""
+    if row.ours is None:
+        raise MadbenchError(f"{row.claim.name}, {row.quantity}: no run of {', '.join(row.missing)} is stored")
+    return row.ours
+
+
 def reason(row: Finding) -> str:
     """The reason for a finding's verdict, in one or two sentences."""
     if math.isnan(row.p) or row.verdict in STATES:
         return row.reason
-    sign, gain = row.claim.sign(row.quantity), row.ours
+    sign, gain = row.claim.sign(row.quantity), measured_gain(row)
     low, high = sorted((sign * gain.low, sign * gain.high))
     threshold = f"the threshold of {signed_text(row.threshold, row.quantity)}" if row.threshold else "0"
     if low > sign * row.threshold:
@@ -322,6 +333,8 @@ def seeds_text(row: Finding, samples: Samples) -> str:
     of_labels = samples[row.quantity]
     test = test_claim(row.claim, row.quantity, of_labels, fixed_threshold=row.threshold)
     name, smallest = test.smallest
+    if smallest is None:
+        return ""
     terms = [(weight, of_labels[label]) for weight, label in row.claim.gains(test.cases, row.quantity)[name]]
     seeds, _ = seeds_needed(terms, smallest.estimate - test.threshold, LEVEL / row.tested)
     number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
@@ -335,7 +348,9 @@ def tasks(evidence: Evidence, name: str) -> str:
     """
     (claim,) = (claim for claim in evidence.registered[0].claims if claim.name == name)
     every, quantity = range(len(claim.pairs)), claim.quantities[0]
-    sources = [(p, samples_of(evidence.results(p, claim.labels(every)).scores), every) for p in evidence.profiles]
+    sources: list[tuple[str, Samples, Sequence[int]]] = [
+        (p, samples_of(evidence.results(p, claim.labels(every)).scores), every) for p in evidence.profiles
+    ]
     shown = {name for profile in evidence.profiles for name in (profile, profile + SEEDS)}
     for further in [key for key in evidence.stores if key not in shown]:
         samples = samples_of(evidence.results(further).scores)
@@ -379,7 +394,7 @@ def block(name: str, evidence: Evidence) -> str:
 def renew_blocks(text: str, evidence: Evidence, only: Collection[str] = ()) -> str:
     """The page with its blocks regenerated, or only the blocks in ``only``."""
 
-    def made(match: re.Match) -> str:
+    def made(match: re.Match[str]) -> str:
         name = match["name"]
         if only and name not in only:
             return match[0]

@@ -78,7 +78,7 @@ class Side:
     def store(self, part: Part) -> Path:
         return self.folder / "stores" / part.name
 
-    def start(self, *words: str, **pipes: Any) -> subprocess.Popen:
+    def start(self, *words: str, **pipes: Any) -> subprocess.Popen[str]:
         """Start ``python ...`` so that it finds madbench in this checkout only."""
         work = self.folder / "work"
         work.mkdir(parents=True, exist_ok=True)
@@ -87,6 +87,7 @@ class Side:
 
     def output(self, *words: str) -> str:
         process = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out: str
         out, errors = process.communicate()
         if process.returncode:
             sys.exit(f"{self.name}: python {' '.join(words)} failed:\n{errors[-2000:]}")
@@ -173,7 +174,7 @@ def train(side: Side, part: Part, slots: int) -> None:
     words = [*run_command(part, side.store(part)), "--slots", str(slots)]
     lines = []
     with side.start(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line)
             if line.startswith("["):  # such as [3/48] S-p memorization seed 0: accuracy 1.000 in 2 s
                 print(f"{side.name}, {part.name}: {line}", end="", flush=True)
@@ -183,7 +184,7 @@ def train(side: Side, part: Part, slots: int) -> None:
 
 def folders_by_key(store: Path) -> dict[Key, Path]:
     """The folder of each stored run."""
-    folders = {}
+    folders: dict[Key, Path] = {}
     for path in sorted(store.glob("runs/*/job.json")):
         job = json.loads(path.read_text(encoding="utf-8"))
         setting = json.dumps(job["setting"], sort_keys=True)
@@ -223,7 +224,7 @@ def read_tensors(content: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float]:
     """The size of each difference by name; infinite if one side lacks the number or the sizes cannot be compared."""
     sizes = {}
-    for name in first | second:
+    for name in dict.fromkeys([*first, *second]):
         one, other = first.get(name), second.get(name)
         if one is None or other is None:
             sizes[name] = math.inf
@@ -276,10 +277,10 @@ def compare(reference: Path, other: Path, planned: Mapping[tuple[str, str], int]
             row.absent += jobs - len(keys)
             lines.append(f"{label} {task}: {jobs - len(keys)} of {jobs} jobs absent from both")
         for key in keys:
-            folders = [side.get(key) for side in sides]
-            if None in folders:
+            folders = [side[key] for side in sides if key in side]
+            if len(folders) < len(sides):
                 row.absent += 1
-                lines.append(f"{label} {task} seed {key[3]}: absent from {(reference, other)[folders.index(None)]}")
+                lines.append(f"{label} {task} seed {key[3]}: absent from {other if key in sides[0] else reference}")
                 continue
             numbers = [read_numbers(folder) for folder in folders]
             row.numbers += len(numbers[0] | numbers[1])
@@ -342,11 +343,11 @@ def main() -> int:
             planned = plan(sides[0], part)
             for side in sides:
                 train(side, part, asked.slots)
-            stores = [side.store(part) for side in sides]
-            compared, found = compare(*stores, planned)
+            first, second = (side.store(part) for side in sides)
+            compared, found = compare(first, second, planned)
             rows |= {(part.name, label): row for label, row in compared.items()}
             lines += [f"{part.name}: {line}" for line in found]
-            if len(found_machines := machines(stores[0]) | machines(stores[1])) > 1:
+            if len(found_machines := machines(first) | machines(second)) > 1:
                 notes.append(f"{part.name}: runs of different machines or versions: {sorted(found_machines)}")
         print_table(rows)
         for line in [*lines, *notes]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from madbench.suites import main_suite
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import TaskSetting, make_setting, questions_text
 from madbench.tasks.heuristics import heuristic_accuracy
 
 
 def shipped_settings() -> Iterator[tuple[str, TaskSetting]]:
     """The settings of the tasks that shipped profiles train. Settings with equal questions appear once."""
-    suite, known = main_suite(), set()
-    for task in suite.usual_tasks():
-        for profile in suite.shipped().values():
+    known = set()
+    for task in MAD.usual_tasks():
+        for profile in MAD.shipped().values():
             for mapping in profile.settings(task):
                 setting = make_setting(task, mapping, task)
                 if (key := (task, questions_text(setting))) not in known:

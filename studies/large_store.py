@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -34,6 +35,7 @@ from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
 from madbench.suites import default_suites
+from madbench.suites.corpora import StoredCorpus
 from synthetic import RECORDS
 
 LABELS = ("@table1",)
@@ -42,6 +44,8 @@ SEEDS_BESIDE = 9
 EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
 EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
 """The accuracy that a letter of the label adds on every task."""
+CORPUS = StoredCorpus("c0ffee0123456789", padded_vocab_size=320, description={})
+"""The corpus of the language jobs. It has no token files."""
 SEED_NOISE, RUN_NOISE = 0.01, 0.005
 """Standard deviations of the accuracy: of the seed (per label and task), and of the run."""
 
@@ -81,19 +85,12 @@ def write_store(folder: Path, count: int) -> int:
     return len(os.listdir(folder / "runs"))
 
 
-class Corpus:
-    """The parts of a corpus that a language job needs."""
-
-    digest = "c0ffee0123456789"
-    padded_vocab_size = 320
-
-
 def synthetic_jobs(count: int) -> Iterator[Job]:
     """Yield ``count`` jobs: at most 1 in 50 of other suites, then those of the main suite, seed by seed."""
     labels, (main, *beside) = expand(LABELS), default_suites()
     full = main.Profile.load("full")
     of_others = (
-        suite.jobs(labels, suite.Profile.load(suite.default), corpus=Corpus(), seeds=[seed])
+        suite.jobs(labels, suite.Profile.load(suite.default), corpus=CORPUS, seeds=[seed])
         for suite in beside
         for seed in range(SEEDS_BESIDE)
     )
@@ -188,7 +185,7 @@ def time_command(command: Sequence[str]) -> tuple[float, float]:
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def print_table(result: dict) -> None:
+def print_table(result: dict[str, Any]) -> None:
     table = Table(title=f"A store of {result['runs']:,} runs")
     for column in ("whole process", "no index, s", "seconds", "CPU seconds"):
         table.add_column(column, justify="left" if column == "whole process" else "right")

@@ -36,10 +36,16 @@ from rich.table import Table
 
 from madbench.analysis.marked_text import with_minus
 from madbench.errors import ConfigError, MadbenchError, TrainingError
+from madbench.execute.base import Event
 from madbench.execute.local import run_jobs
-from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LANGUAGE, LanguageProfile, LanguageTraining, sequences_per_step
+from madbench.suites.language.suite import (
+    LANGUAGE,
+    LanguageJob,
+    LanguageProfile,
+    LanguageTraining,
+    sequences_per_step,
+)
 from madbench.suites.language.trial import ROWS_PER_EVALUATION
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
@@ -109,7 +115,7 @@ def check_checkout(folder: Path) -> None:
         raise ConfigError(f"--nanogpt {folder}: its train.py does not seed as nanoGPT's does, with {SEED_LINE!r}")
 
 
-def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
+def make_job(options: argparse.Namespace, corpus: Corpus) -> LanguageJob:
     """The job of the first seed. Raises ``ConfigError`` for settings that one of the two codes cannot train."""
     keys = {setting.partition("=")[0] for setting in options.settings}
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
@@ -131,7 +137,7 @@ def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
     return job
 
 
-def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str, list[Run]]:
+def train_both(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> dict[str, list[Run]]:
     """The runs of each code, one per seed."""
     torch.set_num_threads(options.threads)
     runs: dict[str, list[Run]] = {code: [] for code in CODES}
@@ -146,10 +152,10 @@ def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[st
     return runs
 
 
-def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
+def train_madbench(job: LanguageJob, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
     """Train in a separate process, as ``madbench lm`` does, with a store in ``folder``."""
 
-    def show(event: dict[str, Any]) -> None:
+    def show(event: Event) -> None:
         if event["event"] == "progress":
             on_step(completed=event["progress"]["step"])
 
@@ -159,11 +165,11 @@ def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder
     record = store.read(job.id).record
     if record.status != "finished":
         raise TrainingError(f"madbench, seed {job.seed}: {record.error}")
-    losses = {row["step"]: row["validation_loss"] for row in record.curve if "evaluation" in row}
+    losses = {int(row["step"]): row["validation_loss"] for row in record.curve if "evaluation" in row}
     return Run(losses, record.details["tokens_per_second"])
 
 
-def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
+def train_nanogpt(job: LanguageJob, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
     """Run nanoGPT in ``folder``, which gets its files, links to the corpus, and its output."""
     for name in CHECKOUT_FILES:
         shutil.copy(options.nanogpt / name, folder)
@@ -181,11 +187,13 @@ def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder:
     settings = [f"--{name}={value}" for name, value in nanogpt_settings(job, options.batch).items()]
     command = [sys.executable, "-u", "train.py", *settings]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = os.environ | threads
     lines = []
-    with subprocess.Popen(command, cwd=folder, env=os.environ | threads, **output) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
-            for line in process.stdout:
+            for line in process.stdout or ():
                 lines.append(line)
                 if step := re.match(r"iter (\d+):", line):
                     on_step(completed=int(step[1]))
@@ -197,7 +205,7 @@ def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder:
     return read_output(lines, job.training)
 
 
-def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
+def nanogpt_settings(job: LanguageJob, batch: int) -> dict[str, Any]:
     """The settings of the job under the names of nanoGPT's configuration."""
     model, training = job.model, job.training
     return {
@@ -276,7 +284,7 @@ def apart(pairs: Sequence[tuple[Run, Run]], steps: Sequence[int]) -> float:
     return math.sqrt(statistics.mean(squares))
 
 
-def protocol(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str, Any]:
+def protocol(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "device": platform.processor() or platform.machine(),
         "threads": options.threads,
@@ -288,7 +296,7 @@ def protocol(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str,
     }
 
 
-def print_result(result: dict[str, Any], job: Job, corpus: Corpus, options: argparse.Namespace) -> None:
+def print_result(result: dict[str, Any], job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> None:
     model, count = job.model, len(options.seeds)
     size = f"{model.n_layer} layers, {model.n_head} heads, d_model {model.d_model}, context {model.seq_len}"
     table = Table(title=f"Validation loss on {corpus.name}, mean ± sd of {count} seeds\n{size}")

@@ -16,9 +16,10 @@ import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import torch
 from rich.console import Console
@@ -33,6 +34,7 @@ from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.linear_maps import call
 from madbench.mixers.residuals import difference
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 LABEL, FILE = "G-cg-q-12o", "hyperglu.py"
 CHUNKS = (64, 128, 256)
@@ -76,6 +78,7 @@ def load_release(checkout: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"--release {checkout}: expected a clone of github.com/LJC-FVNR/HyperMLP, which has {FILE}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader  # FILE ends in .py
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
@@ -84,35 +87,37 @@ def load_release(checkout: Path) -> ModuleType:
 def measure(release: ModuleType, shape: InputShape, heads: int, rounds: int) -> dict[str, float]:
     """Median seconds of forward and backward, by case. Raises ``WrongResultError`` if two layers differ."""
     torch.manual_seed(0)
-    ours = build(parse(LABEL), shape.d_model, shape.length, n_head=heads, budget="paper")
+    ours = cast(DynamicMLP, build(parse(LABEL), shape.d_model, shape.length, n_head=heads, budget="paper"))
     for parameter in ours.parameters():  # initial scores can be so small that only the epsilons of norms decide
         nn.init.normal_(parameter, std=shape.d_model**-0.5)
     x = torch.randn(shape.batch, shape.length, shape.d_model)
     chunks = [rows for rows in CHUNKS if rows < shape.length]
-    layers = {"madbench": ours, "dense": released_layer(release, ours, "dense")}
+    layers: dict[str, nn.Module] = {"madbench": ours, "dense": released_layer(release, ours, "dense")}
     layers |= {f"chunked {rows}": released_layer(release, ours, "chunked", rows) for rows in chunks}
     setup = BenchSetup([LABEL], "cpu", "float32", TimingLimits(rounds), "full")
     (expected, _), (_, slope) = run(ours, x), run_in_float64(ours, x)
     for layer in layers.values():
         (y, _), (_, of_x) = run(layer, x), run_in_float64(layer, x)
         check_error(max(difference(y, expected), difference(of_x, slope)), setup)
-    cases = {name: functools.partial(run, layer, x) for name, layer in layers.items()}
+    cases: dict[str, Callable[[], object]] = {name: functools.partial(run, layer, x) for name, layer in layers.items()}
     maps = [layer for layer in ours.modules() if isinstance(layer, nn.Linear)]
     cases["linear maps"] = functools.partial(run_maps, maps, x)
-    times = time_in_turns(cases, setup.limits, "cpu")
-    if failed := next((time for time in times.values() if not isinstance(time, Timing)), None):
-        raise ConfigError(failed)
-    return {name: time.median for name, time in times.items()}
+    seconds = {}
+    for name, time in time_in_turns(cases, setup.limits, "cpu").items():
+        if not isinstance(time, Timing):
+            raise ConfigError(time)
+        seconds[name] = time.median
+    return seconds
 
 
-def released_layer(release: ModuleType, ours: nn.Module, path: str, rows: int = 1024) -> nn.Module:
+def released_layer(release: ModuleType, ours: DynamicMLP, path: str, rows: int = 1024) -> nn.Module:
     """The released layer with the weights of ours. It stores the rows of tables by lag, the oldest first."""
     ranks, size = ours.allocation.ranks, ours.allocation.size
     config = release.HyperGLUConfig(
         n_embd=size.d_model, n_head=size.n_head, block_size=size.max_len, qk_rank=ranks["qk"], vo_rank=ranks["vo"],
         op1_rank=ranks["mix"], op2_rank=ranks["mix"], impl_default=path, chunk_T=rows,
     )  # fmt: skip
-    layer = release.HyperGLU(config)
+    layer: nn.Module = release.HyperGLU(config)
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             module, _, last = name.rpartition(".")
@@ -129,6 +134,7 @@ def run(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     x = x.detach().requires_grad_()
     y = call(layer, x)
     y.backward(y.detach())
+    assert x.grad is not None
     return y.detach(), x.grad
 
 

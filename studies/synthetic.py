@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.suites.columns import loss_l5
+from madbench.suites.language.suite import LanguageJob
 from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.tokens import TokenJob
 
 BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
 """Accuracy of the plain label R, by task."""
@@ -16,14 +19,14 @@ LOSS_PER_ACCURACY = -1.5
 """Nats per token for an effect on accuracy of 1."""
 
 
-def accuracy_of(job: Job) -> float:
+def accuracy_of(job: TokenJob) -> float:
     """The accuracy of the plain label R, reduced for difficult settings and bad learning rates."""
-    difficulty = 0.0002 * job.setting["seq_len"]
-    badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
+    difficulty: float = 0.0002 * job.setting["seq_len"]
+    badness: float = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
     return BASE[job.task] - difficulty - 0.05 * badness
 
 
-def mad_record(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+def mad_record(job: TokenJob, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are common to all suites."""
     accuracy = accuracy_of(job) + effect
     epochs = int(rng.integers(min(20, job.training.epochs), job.training.epochs + 1))
@@ -50,7 +53,7 @@ def mad_record(job: Job, effect: float, details: dict[str, Any], rng: np.random.
     return Record("finished", metrics, curve, details)
 
 
-def language_record(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+def language_record(job: LanguageJob, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy on tasks; ``details`` are common to all suites."""
     loss = 3.0 + LOSS_PER_ACCURACY * effect
     training = job.training
@@ -69,5 +72,6 @@ def language_record(job: Job, effect: float, details: dict[str, Any], rng: np.ra
     return Record("finished", metrics, curve, details)
 
 
-RECORDS = {"mad": mad_record, "language": language_record}
-"""The function that makes a record, by suite."""
+RecordMaker = Callable[[Any, float, dict[str, Any], np.random.Generator], Record]
+RECORDS: dict[str, RecordMaker] = {"mad": mad_record, "language": language_record}
+"""The function that makes a record, by suite. Its first argument is a job of this suite."""

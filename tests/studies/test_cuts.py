@@ -51,9 +51,10 @@ def test_a_tile_size_with_wrong_results_has_a_reason_and_no_time(setup, monkeypa
     assert "step_ms" in usual and "step_ms" not in other and other["error"].startswith("wrong")
 
 
-def test_a_label_without_o_is_refused_by_the_study_of_tile_sizes(setup):
-    setup = BenchSetup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
-    with pytest.raises(ConfigError, match="R-12!: expected a label with o, such as G-cg-q-12o"):
+@pytest.mark.parametrize("label", ["R-12!", "G-cg-q-12o/R-12o!"])
+def test_a_label_without_o_and_a_hybrid_are_refused_by_the_study_of_tile_sizes(setup, label):
+    setup = BenchSetup([label], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
+    with pytest.raises(ConfigError, match=f"{label}: expected a label with o, such as G-cg-q-12o"):
         next(cuts.measure(SHAPE, setup, "keys"))
 
 

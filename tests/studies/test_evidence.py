@@ -88,6 +88,13 @@ def test_a_reason_says_on_which_side_of_the_threshold_the_interval_is():
     assert "Its interval includes the threshold of" in evidence.reason(finding_of(7.0, 20.0)[0])
 
 
+def test_a_finding_without_a_stored_pair_is_refused_by_name():
+    row, _ = finding_of(20.0, 0.5)
+    without = replace(row, ours=None, missing=row.labels[:1])
+    with pytest.raises(MadbenchError, match=f"mixing, {AVERAGE}: no run of {row.labels[0]} is stored"):
+        evidence.measured_gain(without)
+
+
 def test_tasks_on_which_nothing_can_differ_are_named():
     row, samples = finding_of(20.0, 0.5)
     text = evidence.limits(row, samples)
