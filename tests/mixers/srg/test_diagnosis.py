@@ -63,13 +63,17 @@ MESSAGES = {
     "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
     "S-pc-g": (
         12,
-        "expected 'q', 'v', '1' or '2' after '-'; 'g' adds parameters; add q to compress QK ('S-pcg-q'), v to "
-        "compress VO ('S-pcg-v') or ! to lift the budget ('S-pcg!')",
+        (
+            "expected 'q', 'v', '1' or '2' after '-'; 'g' adds parameters; add q to compress QK ('S-pcg-q'), v to "
+            "compress VO ('S-pcg-v') or ! to lift the budget ('S-pcg!')"
+        ),
     ),
     "S-pme!!": (
         12,
-        f"expected {features_after('e', '-', END)} after 'e'; '!' has no effect: no letter adds parameters, so there "
-        "is no budget to lift; did you mean 'S-pme'?",
+        (
+            f"expected {features_after('e', '-', END)} after 'e'; '!' has no effect: no letter adds parameters, so "
+            "there is no budget to lift; did you mean 'S-pme'?"
+        ),
     ),
     "R-ag-q": (10, f"expected {features_after('a', '-', '!', base='R')} after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
