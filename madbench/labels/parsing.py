@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,27 +41,17 @@ def texts_of(values: Any) -> tuple[str, ...]:
 def as_label(value: Any) -> Label:
     """Return the parsed label of a text or of a user's module class. A parsed label is returned unchanged.
 
-    Raises ``LabelError`` for any other value.
+    Raises ``LabelError`` for a value that is obviously none of these, such as a number or a list.
     """
     return value if _is_parsed(value) else parse(value)
 
 
-_LABEL_CLASSES: set[type] = set()
-"""The classes of the labels that were parsed in this process. A label of one of them needs no second parsing."""
-
-
 def _is_parsed(value: Any) -> bool:
-    """True if ``value`` is a parsed label: an object of the class that its family makes of its text."""
-    if isinstance(value, str) or callable(value):
-        return False
-    if type(value) in _LABEL_CLASSES:
-        return True
-    try:
-        return type(parse(str(value))) is type(value)
-    except FamilyError:
-        raise
-    except LabelError:
-        return False
+    """True if ``value`` may be a parsed label: an object of a class that is not of Python's standard library.
+
+    Its family is not asked, because it need not be installed.
+    """
+    return not callable(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def parse(text: str) -> Label:
@@ -73,15 +64,13 @@ def parse(text: str) -> Label:
     """
     text = text_of(text)
     try:
-        label = family_of(text).parse(text)
+        return family_of(text).parse(text)
     except FamilyError:
         raise
     except LabelError:
         if problem := message_with_suggestion(text):
             raise LabelError(problem) from None
         raise
-    _LABEL_CLASSES.add(type(label))
-    return label
 
 
 def reading_problem(label: str) -> str:
