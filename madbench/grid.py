@@ -18,6 +18,7 @@ from typing import Any, Literal
 from madbench.config import (
     Override,
     check_seeds,
+    check_unique,
     from_mapping,
     override_text,
     parse_seeds,
@@ -268,7 +269,7 @@ def _axes(grid: GridFile) -> dict[str, list[Override]]:
             raise ConfigError(
                 f"vary: {short_repr(key)} has one value; write {key}: {value} under set, or give different values"
             )
-        _check_unique(axes[key], "vary")
+        check_unique(axes[key], "vary")
     return axes
 
 
@@ -290,14 +291,4 @@ def _check_key(key: Any, where: str) -> None:
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return tuple(parse_seeds(value, "seeds"))
-    seeds = check_seeds(value)
-    _check_unique(seeds, "seeds")
-    return seeds
-
-
-def _check_unique(values: Sequence[Any], where: str) -> None:
-    for value in values:
-        if values.count(value) > 1:
-            raise ConfigError(f"{where}: {value} appears twice; leave one out")
+    return tuple(parse_seeds(value, "seeds")) if isinstance(value, str) else check_seeds(value)

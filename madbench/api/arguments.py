@@ -145,7 +145,7 @@ class PythonArguments:
 def seeds_of(seeds: str | int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds as a tuple. ``seeds`` is a number, a sequence of numbers, or a text such as ``0-4``.
 
-    Raises ``ConfigError`` for anything else, and for repeated seeds in a text.
+    Raises ``ConfigError`` for anything else, and for repeated seeds.
     """
     return tuple(parse_seeds(seeds)) if isinstance(seeds, str) else check_seeds(seeds)
 

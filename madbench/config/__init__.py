@@ -13,6 +13,7 @@ from madbench.config.settings import (
     check_at_least,
     check_choices,
     check_numbers,
+    check_unique,
     convert,
     from_mapping,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "check_choices",
     "check_numbers",
     "check_seeds",
+    "check_unique",
     "convert",
     "field_docs",
     "flatten",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from madbench.config.settings import check_unique
 from madbench.config.values import short_repr
 from madbench.errors import ConfigError
 
@@ -30,8 +31,7 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
         if count > MOST_SEEDS:
             raise ConfigError(f"{where} {short_repr(text)}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
         seeds += range(first, last + 1)
-    if len(set(seeds)) != len(seeds):
-        raise ConfigError(f"{where} {short_repr(text)}: give each seed once")
+    check_unique(seeds, f"{where} {short_repr(text)}")
     return seeds
 
 
@@ -53,7 +53,7 @@ def seed_list(seeds: Collection[int]) -> str:
 def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     """Return the seeds as a tuple. ``seeds`` may be a single number.
 
-    Raises ``ConfigError`` unless every seed is a whole number from 0 to 2^63 - 1.
+    Raises ``ConfigError`` unless every seed is a whole number from 0 to 2^63 - 1, and for a repeated seed.
     """
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
@@ -62,4 +62,5 @@ def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
             raise ConfigError(f"seeds: expected {expected}, got {short_repr(seed)}")
         if seed > MOST_SEED:
             raise ConfigError(f"seeds: expected at most 2^63 - 1, got {short_repr(seed)}")
+    check_unique(seeds, "seeds")
     return seeds

@@ -11,7 +11,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -84,6 +84,15 @@ def check_numbers(config: Any, *names: str) -> None:
         if not 0 <= getattr(config, name) < math.inf:
             raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
         object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # turns -0.0 into 0.0
+
+
+def check_unique(values: Iterable[Hashable], where: str) -> None:
+    """Raise ``ConfigError`` if a value occurs more than once. The message begins with ``where``."""
+    earlier = set()
+    for value in values:
+        if value in earlier:
+            raise ConfigError(f"{where}: {value} appears twice; leave one out")
+        earlier.add(value)
 
 
 def check_choices(config: Any, *names: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from madbench.config import Override, check_numbers, from_mapping
+from madbench.config import Override, check_numbers, check_unique, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels.budgets import BUDGETS
@@ -81,6 +81,9 @@ class TaskPlan:
     learning_rates: tuple[float, ...] = ()
     """Learning rates that are tried instead of the profile's."""
 
+    def __post_init__(self) -> None:
+        check_unique(self.learning_rates, "learning_rates")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenProfile(Profile[ModelConfig]):
@@ -112,6 +115,7 @@ class TokenProfile(Profile[ModelConfig]):
         for name in ("learning_rates", "weight_decays"):
             if not getattr(self, name):
                 raise ConfigError(f"{name}: give at least one value")
+            check_unique(getattr(self, name), name)
         for name, plan in self.tasks.items():
             check_task(name, "tasks: ")
             self.check_training(plan.training, f"tasks: {name}: training")

@@ -101,6 +101,13 @@ def test_overrides_and_seeds_of_other_types_are_refused():
         madbench.plan("S-p", tasks="memorization", seeds=np.array([0.0, 1.0]))
 
 
+@pytest.mark.parametrize("seeds", [[0, 0], np.array([1, 2, 1]), "0,0", "0-2,1"], ids=str)
+@pytest.mark.parametrize("function", [madbench.plan, madbench.run, madbench.sweep, madbench.run_language_model])
+def test_repeated_seeds_are_refused(function, seeds, fake_executor, tmp_path):
+    with pytest.raises(ConfigError, match=r"^seeds\b.*: [01] appears twice; leave one out$"):
+        function(["S-p"], seeds=seeds, results=tmp_path)
+
+
 def test_public_functions_document_every_argument():
     for name in madbench.__all__:
         function = getattr(madbench, name)

@@ -245,7 +245,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["S", "--device", "gpu"], "device 'gpu' is not known; expected auto, cpu, cuda or cuda:N"),
         (["S", "--device", "cuda:99"], "device 'cuda:99': this machine has"),
         (["S", "--seeds", "one"], "--seeds 'one': expected whole numbers such as 0,1,2 or 0-4"),
-        (["S", "--seeds", "1,1"], "--seeds '1,1': give each seed once"),
+        (["S", "--seeds", "1,1"], "--seeds '1,1': 1 appears twice; leave one out"),
         (["S", "trainin.epochs=3"], "unknown key 'trainin'; did you mean 'training'?"),
         (["S", "training.learning_rate=1"], "has no effect here; set the profile's own 'learning_rates'"),
         (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "the tasks are compression"),

@@ -104,6 +104,7 @@ def test_a_users_file_can_be_loaded_as_a_profile(write):
         ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
         ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
         ("tasks: {compression: {training: {learning_rate: 1}}}", "training: 'learning_rate' has no effect"),
+        ("tasks: {compression: {learning_rates: [1, 1]}}", "compression: learning_rates: 1.0 appears twice"),
         ("precision: float16", "precision: 'float16' is not allowed; expected one of: auto, float32, bfloat16"),
         ("precision: float64", "precision: 'float64' is not allowed; expected one of: auto, float32, bfloat16"),
         ("precision: bloat16", "precision: 'bloat16' is not allowed; did you mean 'bfloat16'?"),
@@ -119,6 +120,8 @@ def test_a_wrong_file_is_refused_by_file_and_key(write, text, says):
     ("line", "instead", "says"),
     [
         ("learning_rates: [1.0e-3]", "learning_rates: []", "learning_rates: give at least one value"),
+        ("learning_rates: [1.0e-3]", "learning_rates: [1.0e-3, 0.001]", "learning_rates: 0.001 appears twice"),
+        ("weight_decays: [0.0]", "weight_decays: [0, -0.0]", "weight_decays: 0.0 appears twice; leave one out"),
         ("learning_rates: [1.0e-3]", "learning_rates: [fast]", "learning_rates[0]: expected a number, got 'fast'"),
         ("weight_decays: [0.0]", "", "key 'weight_decays' is missing"),
         ("difficulty: baseline", "difficulty: hard", "difficulty: 'hard' is not allowed"),
