@@ -321,15 +321,21 @@ class Profile(abc.ABC, Generic[M]):
         from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
+        fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("internal")]
+        sections = [field.name for field in fields if field.name not in FILE_ONLY]
         for key, change in zip(keys, changes):
             what = f"override {short_repr(change.user_path)}"
             if keys.count(key) > 1:
                 raise ConfigError(f"{what} is given twice; only one value can hold")
-            if key in FILE_ONLY and key in field_names(cls):
+            section = key.partition(".")[0]
+            if section in FILE_ONLY and section in field_names(cls):
                 raise no_effect(what, f"on a run; it belongs in the {cls.noun}'s file")
             full_names = [name for name in docs if name.endswith(f".{key}")]
             if full_names and key not in docs:
                 raise ConfigError(f"{what}: unknown key; did you mean {change.prefix + full_names[0]!r}?")
+            if section not in sections:
+                what = f"override {change.user_word[:99]!r}"
+                raise ConfigError(f"{what}: unknown key {short_repr(section)}{did_you_mean(section, sections)}")
         for change in changes:
             mapping = _apply_override(mapping, change)
         if set(keys) - set(cls.stays_comparable):

@@ -186,6 +186,15 @@ def test_a_wrong_override_is_refused_by_its_own_text(override, says):
     assert message.startswith(f"override {override!r}: ") and says in message
 
 
+@pytest.mark.parametrize("cls", [MadProfile, LanguageProfile])
+@pytest.mark.parametrize("word", ["nosuch", "descriptoin", "besides", "source"])
+def test_an_unknown_key_is_answered_only_with_keys_that_overrides_may_change(cls, word):
+    with pytest.raises(ConfigError) as caught:
+        cls.load("tiny" if cls is LanguageProfile else "quick", [f"{word}=1"])
+    suggested = str(caught.value).partition("expected one of: ")[2].split(", ")
+    assert set(suggested) == {key.partition(".")[0] for key in cls.docs()}
+
+
 def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write):
     own = MINIMAL + "training: {epochs: 2}\ntasks: {compression: {training: {epochs: 3, batch_size: 5}}}\n"
 
@@ -229,7 +238,7 @@ def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
     assert MadProfile.load("full", ["precision=float32"]).comparable_with_paper
 
 
-@pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
+@pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine", "beside.language_model=mini"])
 def test_keys_that_only_files_can_have_are_refused_as_overrides(override):
     assert "has no effect on a run" in refusal("quick", override)
 
