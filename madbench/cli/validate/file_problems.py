@@ -53,6 +53,8 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
     sound = sound if isinstance(sound, type(node)) else type(node)()
     for key in parts if is_list else {**parts, **sound}:
         replacement = next(iter(sound), None) if is_list else sound.get(key)
+        if is_list and isinstance(replacement, float):
+            replacement += key * 1e-9  # differs from item to item, because a list may not repeat a learning rate
         changes: list[Any] = []
         if isinstance(parts.get(key), (list, dict)):
             changes += _repairs(parts[key], replacement, message, str(key))
