@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -58,6 +59,21 @@ def no_effect(what: str, where: str = "", because: str = "") -> ConfigError:
     ``without --costs``, and may end with a remedy. ``because`` is a clause.
     """
     return ConfigError(" ".join(filter(None, (what, "has no effect", where))) + (f": {because}" if because else ""))
+
+
+@contextmanager
+def prefix_errors(where: str) -> Iterator[None]:
+    """A context that adds ``where`` to the message of a ``MadbenchError``. No effect if ``where`` is empty.
+
+    ``where`` comes before the message. In a ``LabelError`` it comes after the message, on a new line, because a caret
+    may point at the label in the first line.
+    """
+    try:
+        yield
+    except LabelError as error:  # ``where`` comes last: a caret may point at the label in the first line
+        raise LabelError(f"{error}\nin {where}") if where else error from None
+    except MadbenchError as error:
+        raise type(error)(f"{where}: {error}") if where else error from None
 
 
 class StoreError(MadbenchError):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from madbench.config import (
     settings_of,
     short_repr,
 )
-from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean, no_effect
+from madbench.errors import ConfigError, did_you_mean, no_effect, prefix_errors
 from madbench.jobs import Fidelity
 from madbench.labels import expand, parse, trust
 from madbench.labels.sets import names_of
@@ -158,21 +157,6 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
             raise ConfigError(f"--vary {short_repr(word)}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
     return settings_of(Override.parse(re.sub("=(.*)", r"=[\1]", word, count=1)) for word in vary)
-
-
-@contextmanager
-def prefix_errors(where: str) -> Iterator[None]:
-    """A context that adds ``where`` to the message of a ``MadbenchError``. No effect if ``where`` is empty.
-
-    ``where`` comes before the message. In a ``LabelError`` it comes after the message, on a new line, because a caret
-    may point at the label in the first line.
-    """
-    try:
-        yield
-    except LabelError as error:  # ``where`` comes last: a caret may point at the label in the first line
-        raise LabelError(f"{error}\nin {where}") if where else error from None
-    except MadbenchError as error:
-        raise type(error)(f"{where}: {error}") if where else error from None
 
 
 def _product(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:

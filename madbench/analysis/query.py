@@ -18,6 +18,7 @@ from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
+    has_profile,
     overrides_outside,
     own_overrides,
     suite_of_override,
@@ -91,7 +92,7 @@ class Query(Choice):
         stored_suites = [suite for suite in suites().values() if suite.name in names]
         if self.profile is not None:
             stored_suites = [
-                suite for suite in dict.fromkeys((*stored_suites, main_suite())) if suite.Profile.exists(self.profile)
+                suite for suite in dict.fromkeys((*stored_suites, main_suite())) if has_profile(suite, self.profile)
             ]
         return next(iter(stored_suites), main_suite())
 

@@ -19,6 +19,7 @@ from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
 from madbench.rows import Grid, Row, SuiteRow
 from madbench.suites import Suite, suites
+from madbench.suites.addressing import beside_profiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,8 +261,7 @@ class Selection(Query):
         """
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
-        profile = self.leading.Profile.load(self.profile or self.leading.default)
-        return suite.override_name in profile.beside or self.is_changed(suite)
+        return suite.override_name in beside_profiles(self.leading, self.profile) or self.is_changed(suite)
 
     def results_of(self, rows: Sequence[SuiteRow]) -> Results:
         """The results of ``rows``. Labels are in the order of the query, or of the grammar if the query names none."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.config import Override, check_seeds, convert, short_repr
-from madbench.errors import ConfigError, StoreError, no_effect
+from madbench.errors import ConfigError, StoreError, no_effect, prefix_errors
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.notes import (
     note_without_effect,
@@ -28,12 +28,12 @@ from madbench.experiment.notes import (
     notes_on_rates,
     notes_on_schedules,
 )
-from madbench.grid import prefix_errors
 from madbench.jobs import Budget, Fidelity
 from madbench.rows import Grid, SuiteRow
 from madbench.store.edited_code import notes_on_earlier_code
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
+    beside_profiles,
     overrides_outside,
     own_overrides,
     profile_named,
@@ -255,7 +255,7 @@ class _Planner:
         """
         if self.grid.tasks is not None:
             return []
-        profile_by_suite = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        profile_by_suite = beside_profiles(self.leading, self.grid.profile)
         lacking = [
             suite
             for suite in suites().values()

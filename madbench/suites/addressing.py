@@ -7,10 +7,12 @@ belongs to the leading suite. An override of another suite begins with the ``ove
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from madbench.config import Override, short_repr
-from madbench.errors import ConfigError, did_you_mean, suggestion
+from madbench.errors import ConfigError, did_you_mean, no_effect, prefix_errors, suggestion
 from madbench.suites import (
     TASKS_LISTED,
     broken_suites,
@@ -22,7 +24,7 @@ from madbench.suites import (
     why_unusable,
 )
 from madbench.suites.base import Suite
-from madbench.suites.profile import check_tasks_of
+from madbench.suites.profile import Profile, check_tasks_of
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
@@ -125,7 +127,8 @@ def profile_named(
     - the profile that ``profile`` names for the suite under ``beside``, unless an override names an empty profile;
     - the default profile of the suite, if one of its tasks was requested (``is_asked``).
 
-    Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has.
+    Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has, and for
+    a file with a wrong suite (:func:`check_suites_in`).
     """
     profile_names = [
         override.value for override in overrides if override.names_profile and override.suite == suite.override_name
@@ -134,10 +137,57 @@ def profile_named(
         name = profile_names[-1] if profile_names else profile or suite.default
         if name != suite.default and name not in suite.Profile.names():
             _refuse_profile_of_another(name, suite)
-        return name
-    profile_by_suite = leading.Profile.load(profile or leading.default).beside
-    name = profile_names[-1] if profile_names else profile_by_suite.get(suite.override_name, "")
-    return name or (suite.default if is_asked else "")
+    else:
+        name = profile_names[-1] if profile_names else beside_profiles(leading, profile).get(suite.override_name, "")
+        name = name or (suite.default if is_asked else "")
+    if name.endswith((".yaml", ".yml")) and os.path.isfile(name):
+        load_profile(suite, name)
+    return name
+
+
+def beside_profiles(leading: Suite, profile: str | None) -> Mapping[str, str]:
+    """The profiles of other suites that a profile of the suite ``leading`` lists under ``beside``.
+
+    The keys are the ``override_name`` of suites. If ``profile`` is None or empty, it is the default profile of
+    ``leading``. Raises ``ConfigError`` if it cannot be loaded, and as :func:`check_suites_in` does.
+    """
+    return load_profile(leading, profile or leading.default).beside
+
+
+def has_profile(suite: Suite, name: str) -> bool:
+    """True if ``name`` can be loaded as a profile of ``suite``, and its key ``suite`` names no other suite."""
+    return suite.Profile.exists(name) and suite.Profile.load(name).suite in ("", suite.name)
+
+
+def load_profile(suite: Suite, name: str) -> Profile[Any]:
+    """Load a profile of ``suite``. If it is the file of a user, check which suites it names."""
+    profile = suite.Profile.load(name)
+    if not profile.is_shipped:  # madbench validate checks shipped files
+        with prefix_errors(name):
+            check_suites_in(profile, suite)
+    return profile
+
+
+def check_suites_in(profile: Profile[Any], suite: Suite) -> None:
+    """Check the keys ``suite`` and ``beside`` of ``profile``, which is used as a profile of ``suite``.
+
+    Raises ``ConfigError`` if the key ``suite`` does not name ``suite``, if a key of ``beside`` names no other suite, or
+    if this suite does not have the profile.
+    """
+    if profile.suite and (owner := find_suite(profile.suite, "suite: ")) is not suite:
+        what = f"this file is used as a profile of the suite {suite.name}"
+        raise ConfigError(f"suite: {profile.suite!r}: {what}; train the other suite with --tasks {owner.name}")
+    others = {other.override_name: other for other in suites().values() if other is not suite}
+    for key, name in profile.beside.items():
+        if key == suite.override_name:
+            raise no_effect(f"beside: {key}", because="it is the suite of this profile")
+        if reason := broken_suites().get(key):
+            raise ConfigError(f"beside: {reason}")
+        if key not in others:
+            raise ConfigError(f"beside: no other suite {short_repr(key)}{did_you_mean(key, others)}")
+        if name and name not in others[key].Profile.names():  # an empty name leaves out the suite
+            with prefix_errors(f"beside: {key}"):
+                others[key].Profile.load(name)
 
 
 def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterable[str] | None) -> list[str]:

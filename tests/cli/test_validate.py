@@ -83,6 +83,15 @@ def test_each_valid_file_gets_one_line(invoke, write):
     ]
 
 
+def test_every_wrong_suite_beside_a_profile_is_named(problems, write):
+    found = problems(write("p.yaml", PROFILE + "beside: {langauge_model: tiny, signals: quikc, mad: quick}\n"))
+    assert found == [
+        "beside: no other suite 'langauge_model'; did you mean 'language_model'?",
+        "beside: signals: signal profile 'quikc': no such signal profile or file; did you mean 'quick'?",
+        "beside: mad has no effect: it is the suite of this profile",
+    ]
+
+
 def test_every_wrong_label_of_a_set_is_named(problems, write):
     write("other.yaml", "description: x\nlabels: [S-p]\n")
     found = problems(write("mine.yaml", 'labels: [S, S-x, "{S,R}-g", "@nope", S, "@other.yaml", 3]\ndesc: 3\n'))
@@ -258,6 +267,11 @@ def test_validate_checks_the_file_of_an_installed_task(invoke, install_example):
     assert f"ok     {file}  task: prefix_sum, 5 settings" in invoke(validate).output
     file.write_text(file.read_text().replace("seq_len: 32", "seq_len: 1"))
     assert "seq_len must be at least 2" in invoke(validate, file).output
+
+
+def test_a_repeated_learning_rate_is_one_problem(problems, write):
+    text = PROFILE.replace("learning_rates: [1.0e-3]", "learning_rates: [1.0e-3, 2.0e-3, 1e-3]")
+    assert problems(write("p.yaml", text)) == ["learning_rates: 0.001 appears twice; leave one out"]
 
 
 def test_validate_names_all_problems_of_a_profile_even_if_some_repeat(problems, write):

@@ -5,6 +5,8 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.suites import find_suite, suites
 from madbench.suites.addressing import (
+    beside_profiles,
+    has_profile,
     leading_suite,
     own_overrides,
     parse_overrides,
@@ -80,3 +82,58 @@ def test_an_error_on_a_task_that_is_not_trained_shows_the_prefix_of_its_override
     overrides = own_overrides(parse_overrides(["signals.tasks.digits.setting.width=7"]), signals, mad)
     with pytest.raises(ConfigError, match="^override 'signals.tasks.digits.setting.width=7' has no effect: the tasks"):
         tasks_in_order(signals, overrides, ["forecasting"])
+
+
+WRONG_SUITES = [
+    ("beside: {langauge_model: tiny}", "beside: no other suite 'langauge_model'; did you mean 'language_model'?"),
+    (
+        "beside: {language_model: tyni}",
+        "beside: language_model: profile 'tyni': no such profile or file; expected one of",
+    ),
+    ("beside: {mad: quick}", "beside: mad has no effect: it is the suite of this profile"),
+    ("suite: nosuch", "suite: unknown suite 'nosuch'; expected one of: "),
+    ("suite: language", "suite: 'language': this file is used as a profile of the suite mad; train the other suite"),
+]
+"""Keys of a profile of MAD that name a wrong suite or profile, and the beginning of the error."""
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG_SUITES)
+def test_a_profile_file_that_names_a_wrong_suite_is_refused_by_file_and_key(tmp_path, text, says):
+    mad, language, path = find_suite("mad"), find_suite("language"), str(tmp_path / "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(f"like: evening\n{text}\n")
+    for suite, is_asked in ((mad, True), (language, False), (language, True)):
+        with pytest.raises(ConfigError) as caught:
+            profile_named(suite, [], mad, path, is_asked)
+        assert str(caught.value).startswith(f"{path}: {says}")
+
+
+def test_the_profiles_beside_a_users_profile_are_those_of_its_file(tmp_path):
+    mad, language, path = find_suite("mad"), find_suite("language"), tmp_path / "mine.yaml"
+    for text, names in {
+        "": {"language_model": "tiny"},
+        "suite: mad": {"language_model": "tiny"},
+        "beside: {language_model: mini}": {"language_model": "mini"},
+        "beside: {signals: quick}": {"language_model": "tiny", "signals": "quick"},
+        "beside: {language_model: ''}": {"language_model": ""},
+    }.items():
+        path.write_text(f"like: evening\n{text}\n")
+        assert beside_profiles(mad, str(path)) == names
+        assert profile_named(language, [], mad, str(path), is_asked=False) == names["language_model"]
+
+
+def test_a_file_that_an_override_names_has_to_be_of_the_suite(tmp_path):
+    mad, language, path = find_suite("mad"), find_suite("language"), tmp_path / "mine.yaml"
+    overrides = parse_overrides([f"language_model={path}"])
+    path.write_text("like: tiny\n")
+    assert profile_named(language, overrides, mad, None, is_asked=True) == str(path)
+    path.write_text("like: tiny\nsuite: mad\n")
+    with pytest.raises(ConfigError, match="mine.yaml: suite: 'mad': this file is used as a profile of the suite lang"):
+        profile_named(language, overrides, mad, None, is_asked=True)
+
+
+def test_a_profile_file_belongs_only_to_the_suite_that_it_names(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("like: quick\nsuite: signals\n")
+    assert [name for name, suite in suites().items() if has_profile(suite, str(path))] == ["signals"]
+    path.write_text("like: evening\n")
+    assert [name for name, suite in suites().items() if has_profile(suite, str(path))] == ["mad"]

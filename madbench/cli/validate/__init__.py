@@ -26,6 +26,7 @@ from madbench.grid import GridFile, expand_grid
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
 from madbench.suites import Suite, find_suite, suites
+from madbench.suites.addressing import check_suites_in
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.profile import LIKE, Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
@@ -245,7 +246,9 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     cls = suite.Profile
 
     def load(content: Mapping[str, Any]) -> None:
-        suite.check_profile(from_mapping(cls, content, str(path), (LIKE,)))
+        profile = from_mapping(cls, content, str(path), (LIKE,))
+        check_suites_in(profile, suite)
+        suite.check_profile(profile)
 
     mapping, shipped_mapping = cls.read(path), cls.read(next(iter(cls.files().values())))
     required_fields = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
