@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import LEVEL, Rank, Sample, binomial_interval, not_best, ranks
-from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, Shows, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
 from madbench.labels.budgets import MOST_MATCHED
 from madbench.suites.columns import Column
 from madbench.suites.planning import LEAST_SEEDS
 
-Shows = Literal["interval", "sd", "rank"]
-"""The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
 """The sign of a label whose budget ratio is too high for a fair comparison, so that it cannot be the best."""
 

@@ -12,6 +12,8 @@ BEST, WITHIN_NOISE = "best", "within_noise"
 
 Width = Literal["single", "double"]
 """Width of a table or a figure in a paper: one column of a two-column page, or both."""
+Shows = Literal["interval", "sd", "rank"]
+"""The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 
 
 class MarkedText(NamedTuple):

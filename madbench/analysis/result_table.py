@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.baselines import Baseline
-from madbench.analysis.cells import LEGEND, OVER_BUDGET, PLUS_MINUS, RANK_NOTE, Cell, Shows, row_texts
+from madbench.analysis.cells import LEGEND, OVER_BUDGET, PLUS_MINUS, RANK_NOTE, Cell, row_texts
 from madbench.analysis.inference import LEVEL, SETTLING_SEEDS, Difference
-from madbench.analysis.marked_text import Origin, with_minus
+from madbench.analysis.marked_text import Origin, Shows, with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.config import short_repr

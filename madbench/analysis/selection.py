@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.analysis.figures import figure_names
-from madbench.analysis.marked_text import Width
+from madbench.analysis.marked_text import Shows, Width
 from madbench.analysis.protocols import NothingStored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.analysis.scores import Results
 from madbench.analysis.suite_rows import SeveralProtocols, rows_of_suite
-from madbench.config import convert, short_repr
+from madbench.config import short_repr
+from madbench.config.allowed import with_checked_arguments
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
 from madbench.rows import Grid, Row, SuiteRow
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from madbench.analysis.findings_table import FindingsTable
     from madbench.analysis.rendering import Listing, TextTable
     from madbench.analysis.result_table import ResultTable
+    from madbench.analysis.tables import TableOptions
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,35 @@ class Selection(Query):
         """The scores of the selected runs, one row per label, seed and column (:mod:`madbench.suites.scoring`)."""
         return self.select().scores
 
-    def table(self, **choices: Any) -> ResultTable:
-        """The table of the selected runs. ``choices`` are fields of :class:`madbench.analysis.tables.TableOptions`.
+    @with_checked_arguments
+    def table(
+        self,
+        *,
+        thresholds: Sequence[float] | None = None,
+        has_baseline: bool = False,
+        shows_published: bool = False,
+        shows: Shows = "interval",
+        shows_baselines: bool = False,
+    ) -> ResultTable:
+        """The table of the selected runs.
 
-        Raises ``StoreError`` if no run has a result.
+        The arguments are the fields of :class:`madbench.analysis.tables.TableOptions`, which describes them. Raises
+        ``ConfigError`` for an argument that is not allowed, and ``StoreError`` if no run has a result.
         """
-        return self.table_of(self.select(), **choices)
+        from madbench.analysis.tables import TableOptions
 
-    def table_of(self, results: Results, **choices: Any) -> ResultTable:
-        """The table of ``results``, which :meth:`select` returned.
+        options = TableOptions(thresholds, has_baseline, shows_published, shows, shows_baselines)
+        return self.table_of(self.select(), options)
 
-        ``choices`` and the error are those of :meth:`table`.
-        """
-        from madbench.analysis.tables import TableOptions, result_table
+    def table_of(self, results: Results, options: TableOptions) -> ResultTable:
+        """The table of ``results``, which :meth:`select` returned. The errors are those of :meth:`table`."""
+        from madbench.analysis.tables import result_table
 
-        if table := result_table(results, TableOptions(**choices)):
+        if table := result_table(results, options):
             return table
         raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
 
+    @with_checked_arguments
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
         """The table that compares the other labels of the query with the first one.
 
@@ -133,6 +146,7 @@ class Selection(Query):
                 self.warn(f"{label} is left out: it shares no task with {baseline}{addition}")
         return table.of_origin(results.origin())
 
+    @with_checked_arguments
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:
         """The table of the effects of single factors of the selected labels, and of interactions of two factors.
 
@@ -147,6 +161,7 @@ class Selection(Query):
         table = attribution_table(results.scores, results.sentences(), shows_pairs).require_rows(self.results)
         return table.of_origin(results.origin())
 
+    @with_checked_arguments
     def audit(self, against: Selection | None = None) -> TextTable:
         """The audit of the profile's columns (:mod:`madbench.analysis.audit`).
 
@@ -168,6 +183,7 @@ class Selection(Query):
             raise ConfigError(f"--against {against.profile}: its runs are those that are shown; name another profile")
         return transfer_table(results, others, str(against.profile))
 
+    @with_checked_arguments
     def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
         """The table of findings on claims, tested on the selected runs.
 
@@ -186,6 +202,7 @@ class Selection(Query):
         )
         return findings_table(findings_of_papers).of_origin(results.origin())
 
+    @with_checked_arguments
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
         """Draw the figure with the name ``figure`` from the selected runs (:mod:`madbench.analysis.figures`).
 
@@ -197,7 +214,6 @@ class Selection(Query):
         from madbench.analysis.figures.panels import Layout  # imports Matplotlib
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 
-        convert(width, Width | None, "width")
         if figure not in figure_names():
             raise ConfigError(f"plot: no figure {short_repr(figure)}{did_you_mean(figure, figure_names())}")
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.baselines import BASELINES, Baseline, baseline_values
-from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
-from madbench.analysis.marked_text import Origin
+from madbench.analysis.cells import Cell, cells_of, with_marks, with_ranks
+from madbench.analysis.marked_text import Origin, Shows
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results, budget_ratios
+from madbench.config import check_choices
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
 from madbench.labels.names import row_display_name
@@ -46,6 +47,9 @@ class TableOptions:
     """The content of a cell: a mean with its interval, a mean with a standard deviation, or a rank."""
     shows_baselines: bool = False
     """True to show rows for a guess and for the best answer that ignores the context."""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "shows")
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:

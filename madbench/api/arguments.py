@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
-from madbench.api.allowed import check_argument
 from madbench.api.calls import Changes, changes_of, words_of
 from madbench.config import check_seeds, field_docs, parse_seeds
+from madbench.config.allowed import check_argument
 from madbench.config.options import declared_parameter
 from madbench.errors import ConfigError
 from madbench.execute.base import ForceOption, Policy, seconds_of
@@ -203,7 +203,7 @@ def with_arguments(
     The default of the arguments in ``unset`` is None, and their sentence ends with the default of the field.
 
     A call of the function raises ``ConfigError`` if a keyword-only argument has a value of a wrong type, or a number
-    outside of the bounds that its field declares (:func:`madbench.api.allowed.check_argument`).
+    outside of the bounds that its field declares (:func:`madbench.config.allowed.check_argument`).
     """
     sources: list[type[Any]] = [PythonArguments, *declarations]
     defaults = {field.name: field.default for source in reversed(sources) for field in dataclasses.fields(source)}

@@ -13,6 +13,7 @@ import pandas as pd
 
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.config import Override, override_text, plain_values
+from madbench.config.allowed import check_argument
 from madbench.errors import MadbenchError, suggestion
 from madbench.labels import trust
 from madbench.labels.names import DisplayNames, row_display_name, using_names
@@ -49,6 +50,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         if "names" in settings:
             raise TypeError(f"{verb.__name__}() has no argument 'names'; display names are given as rename={{...}}")
         rename: Any = settings.get("rename")
+        check_argument("rename", rename, Mapping[str, str] | None)
         plain, plain_settings = plain_values(arguments), plain_values(settings)
         try:
             labels: Any = signature.bind(*plain, **plain_settings).arguments.get("labels", ())

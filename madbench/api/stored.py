@@ -18,6 +18,7 @@ from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.api.arguments import ChoiceArguments, field_values, with_arguments
 from madbench.api.calls import public
+from madbench.config.allowed import with_checked_arguments
 from madbench.errors import no_effect
 from madbench.labels import expand
 
@@ -42,6 +43,7 @@ class StoredResults:
         return Selection(**choice, results=self.results, warn=functools.partial(warnings.warn, stacklevel=2))
 
 
+@with_checked_arguments
 def open(results: Path | str = "results") -> StoredResults:
     """Open the folder ``results`` for reading: ``madbench.open("results").select("@table1").table()``."""
     return StoredResults(Path(results))
@@ -73,10 +75,12 @@ def table(
     With ``full_square``, FLOPs count the pairs of each token with all tokens of the sequence, instead of those with the
     token itself and earlier tokens.
     """
+    from madbench.analysis.tables import TableOptions  # imports scipy
+
     _check_full_square(full_square, costs)
     selection = open(results).select(labels, **chosen)
     selected = selection.select()
-    text_table = selection.table_of(selected, shows="rank" if ranks else "interval")
+    text_table = selection.table_of(selected, TableOptions(shows="rank" if ranks else "interval"))
     return ShownFrame.from_table(
         text_table, cost_tables(selected, full_square, list(text_table.rows)).values() if costs else ()
     )

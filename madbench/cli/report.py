@@ -22,7 +22,7 @@ from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 
 if TYPE_CHECKING:
-    from madbench.analysis.cells import Shows
+    from madbench.analysis.marked_text import Shows
 
 
 def report(

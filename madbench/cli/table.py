@@ -72,10 +72,17 @@ def table(
     if ranks and (spread == "sd" or baselines):
         flag = "--spread sd" if spread == "sd" else "--baselines"
         raise no_effect(flag, "with --ranks, which shows no means; give one of the two")
-    shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
+    from madbench.analysis.tables import TableOptions  # imports scipy
+
     selection = stored_options.selection(words)
     results = selection.select()
-    results_table = selection.table_of(results, thresholds=losses_of(thresholds), **shows).sorted_by(sort)
+    options = TableOptions(
+        thresholds=losses_of(thresholds),
+        shows="rank" if ranks else spread,
+        shows_baselines=baselines,
+        shows_published=published,
+    )
+    results_table = selection.table_of(results, options).sorted_by(sort)
     print_text_table(results_table, print_options, costs=costs.tables(results, list(results_table.rows)))
 
 

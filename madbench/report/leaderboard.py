@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from madbench.analysis.cells import Shows
+from madbench.analysis.marked_text import Shows
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection
 from madbench.analysis.tables import TableOptions, result_table

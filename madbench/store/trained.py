@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import short_repr
+from madbench.config.allowed import with_checked_arguments
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+@with_checked_arguments
 def load(
     run: str | Path,
     *,

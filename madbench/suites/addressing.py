@@ -64,8 +64,10 @@ def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     """The suite and the tasks that one word of ``--tasks`` names. If it names a suite, these are its usual tasks.
 
-    Raises ``ConfigError`` for an unknown or broken task or suite.
+    Raises ``ConfigError`` for an unknown or broken task or suite, and for a value that is no text.
     """
+    if not isinstance(word, str):  # an item of an iterator of a Python user
+        raise ConfigError(f"tasks: expected text, got {short_repr(word)}")
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]

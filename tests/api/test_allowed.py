@@ -13,11 +13,13 @@ import pytest
 import madbench
 from api_calls import TINY
 from madbench.analysis.choice import Choice
-from madbench.api.allowed import check_argument
+from madbench.analysis.tables import TableOptions
 from madbench.api.arguments import EXECUTION
+from madbench.config.allowed import check_argument
 from madbench.config.options import declared_parameter
 from madbench.errors import ConfigError
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
+from madbench.store.runs import Store
 
 TRAINING = (GridOptions, SharedOptions, TrainingCorpus, *EXECUTION)
 FUNCTIONS = {
@@ -158,6 +160,78 @@ def test_numbers_of_numpy_are_values_of_options(fake_executor, tmp_path):
 def test_an_empty_list_of_tasks_is_refused(function, tasks, fake_executor, tmp_path):
     with pytest.raises(ConfigError, match=r"tasks=\[\]: names no task"):
         function("S", tasks=tasks, results=tmp_path / "results")
+
+
+FUNCTIONS_WITH_TASKS = [madbench.run, madbench.plan, madbench.sweep, madbench.table, madbench.attribute, madbench.load]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_WITH_TASKS)
+@pytest.mark.parametrize("made", [list, tuple, set, iter])
+def test_a_task_that_is_no_text_is_refused(function, made, fake_executor, tmp_path):
+    Store.open(tmp_path)
+    with pytest.raises(ConfigError, match=r"^(grid: )?tasks(\[0\])?: expected text, got 3$"):
+        function("S", tasks=made([3]), results=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"overrides": [3]}, "overrides[0]: expected text, got 3"),
+        ({"seeds": [0, "a"]}, "seeds[1]: expected a whole number, got 'a'"),
+        ({"track": ["wandb", 3]}, "track[1]: expected text, got 3"),
+        ({"devices": [0, 1.5]}, "devices[1]: expected a whole number, got 1.5"),
+        ({"rename": {"S": 3}}, "rename: S: expected text, got 3"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_the_items_of_an_argument_are_checked(arguments, message, fake_executor, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        madbench.run("S", tasks="compression", results=tmp_path / "results", **arguments)
+    assert str(caught.value) == message
+
+
+SELECTION = madbench.open("results").select(["S", "R"])
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (madbench.open, {"results": 3}, "results: expected a path or text, got 3"),
+        (madbench.load, {"run": 3}, "run: expected text or a path, got 3"),
+        (madbench.load, {"run": "S", "results": None}, "results: expected a path or text, got None"),
+        (SELECTION.table, {"shows": "SD"}, "shows: 'SD' is not allowed; expected one of: interval, sd, rank"),
+        (SELECTION.table, {"shows": 3}, "shows: expected 'interval', 'sd' or 'rank', got 3"),
+        (SELECTION.table, {"thresholds": ["a"]}, "thresholds[0]: expected a number, got 'a'"),
+        (SELECTION.table, {"thresholds": "2.0"}, "thresholds: expected a list or None, got '2.0'"),
+        (SELECTION.table, {"has_baseline": "no"}, "has_baseline: expected True or False, got 'no'"),
+        (SELECTION.compare, {"within": "x"}, "within: expected a number, a mapping or None, got 'x'"),
+        (SELECTION.compare, {"within": {"mad_average": "x"}}, "within: mad_average: expected a number, got 'x'"),
+        (SELECTION.attribute, {"shows_pairs": 1}, "shows_pairs: expected True or False, got 1"),
+        (SELECTION.audit, {"against": "quick"}, "against: expected a Selection or None, got 'quick'"),
+        (SELECTION.findings, {"claims": 3}, "claims: expected a path, text or None, got 3"),
+        (SELECTION.plot, {"figure": 3}, "figure: expected text, got 3"),
+        (
+            SELECTION.plot,
+            {"figure": "scores", "width": "x"},
+            "width: 'x' is not allowed; expected one of: single, double",
+        ),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_wrong_arguments_of_open_load_and_selections_are_refused(function, arguments, message):
+    with pytest.raises(ConfigError) as caught:
+        function(**arguments)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_argument_of_a_selection_names_the_method():
+    with pytest.raises(TypeError, match=r"^Selection.table\(\) got an unexpected keyword argument 'show'$"):
+        SELECTION.table(show="sd")
+
+
+def test_options_of_a_table_with_an_unknown_content_of_cells_are_refused():
+    with pytest.raises(ConfigError, match="shows: 'SD' is not allowed; expected one of: interval, sd, rank"):
+        TableOptions(shows="SD")
 
 
 @pytest.mark.parametrize("function", [madbench.run, madbench.plan, madbench.sweep, madbench.run_language_model])

@@ -158,6 +158,10 @@ def test_methods_of_a_selection_return_what_the_functions_return(stored_argument
     assert isinstance(selection.plot("scores"), Figure)
     with pytest.raises(ConfigError, match="no label: nothing to compare with"):
         selection.compare()
+    deviations = selection.table(shows="sd", thresholds=None)
+    assert "standard deviation over seeds" in deviations.notes and "standard deviation" not in selection.table().notes
+    margins = madbench.open(stored_arguments["results"]).select(pair, **CHOSEN).compare(within=np.float32(2))
+    assert margins.json_rows()[0]["equivalence"]
 
 
 @pytest.mark.slow
