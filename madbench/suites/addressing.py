@@ -178,7 +178,7 @@ def check_suites_in(profile: Profile[Any], suite: Suite) -> None:
     """
     if profile.suite and (owner := find_suite(profile.suite, "suite: ")) is not suite:
         what = f"this file is used as a profile of the suite {suite.name}"
-        raise ConfigError(f"suite: {profile.suite!r}: {what}; train the other suite with --tasks {owner.name}")
+        raise ConfigError(f"suite: {profile.suite!r}: {what}; choose its own suite with --tasks {owner.name}")
     others = {other.override_name: other for other in suites().values() if other is not suite}
     for key, name in profile.beside.items():
         if key == suite.override_name:

@@ -50,6 +50,16 @@ def test_a_store_of_one_suite_is_shown_without_warnings_on_others(main, fill_sig
 
 
 @pytest.mark.slow
+def test_the_suite_that_a_profile_file_names_is_shown(main, fill, fill_signals, tmp_path):
+    """The suites mad and signals both have a profile ``quick``, so that both can load the file."""
+    fill("S")
+    fill_signals("S")
+    (tmp_path / "mine.yaml").write_text("like: quick\nsuite: signals\n")
+    ended = main("table", "-p", str(tmp_path / "mine.yaml"), "-f", "csv")
+    assert ended.code == 0 and "digits" in ended.stdout and "compression" not in ended.stdout, ended.stderr
+
+
+@pytest.mark.slow
 def test_findings_warn_only_about_requested_suites(main, fill_signals):
     fill_signals("S", "S-p")
     assert "no runs of" not in main("findings").stderr
