@@ -30,6 +30,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import count_left_out, samples_of, select_columns
 from madbench.errors import StoreError
 from madbench.labels.names import display_name
+from madbench.store.runs import training_command
 
 EFFECTS_SHARE = 0.8
 """The share of the table's error rate of 5% that effects get in Holm's correction. Interactions get the rest."""
@@ -140,7 +141,7 @@ class AttributionTable(Listing):
         if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "
-                "madbench run '~G-cg-q-12o' trains such labels"
+                f"{training_command(results, labels=['~G-cg-q-12o'])} trains such labels"
             )
         return self
 

@@ -19,6 +19,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
+from madbench.store.runs import command_on
 from madbench.suites import Suite, default_headline
 from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.published import published_numbers
@@ -168,7 +169,8 @@ def audit_table(results: Results) -> Listing:
     """
     rows, published = audit(results), published_columns(results)
     if not rows:
-        raise StoreError(f"{results.store.root}: no label has a seed with all of its runs; madbench ls sweeps says why")
+        why = command_on(results.store.root, "ls", "sweeps")
+        raise StoreError(f"{results.store.root}: no label has a seed with all of its runs; {why} says why")
     outcomes = list(dict.fromkeys(name for row in rows if published.get(name := outcome_column(row.column))))
     outcome = heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
     of_outcome = "its published column" if len(outcomes) == 1 else f"published {' or '.join(map(heading, outcomes))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from madbench.errors import StoreError
 from madbench.experiment.commands import option_words
 from madbench.jobs import Budget, Job
 from madbench.rows import Grid
-from madbench.store.runs import RESULTS, Run
+from madbench.store.runs import RESULTS, Run, command_on, training_command
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
 from madbench.suites.protocol import RatesTried, by_protocol, recognize_protocol
@@ -42,11 +41,11 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
     reason = f"none of its {len(stored_jobs)} runs belongs to {terms}; "
     choice_words = _choice_words(suite, name, fidelity, budget)
-    hint = f"{shlex.join(['madbench', 'run', 'LABEL', *choice_words])} makes some"
+    task_words = ["-t", ",".join(query.tasks_of(suite))] if query.tasks or suite is not main_suite() else []
+    words = [*map(str, overrides), *task_words, *choice_words]
+    hint = f"{training_command(query.results, *words)} makes some"
     if query.labels:
-        words = [*query.labels, *map(str, overrides), *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
-        words += [*choice_words, *option_words({"--results": str(query.results)})]
-        command = shlex.join(["madbench", "run", *words])
+        command = training_command(query.results, *words, labels=query.labels)
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
     protocols = protocol_list(suite, query.runs_of(stored_jobs), query.results)
     error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{protocols}")
@@ -107,7 +106,6 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         words = (*others, *(["-t", tasks] if suite is not main_suite() else []))
         for label in {one_job.label for one_job in jobs}:
             rates_by_row[words][label].add(job, profile)
-    where = option_words({"--results": str(results)})
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for words, of_label in rates_by_row.items():
         for label, rates in of_label.items():
@@ -117,6 +115,5 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
             if rates.changes:
                 labels[(*of_rates, *words)].append(label)
     return "\n".join(
-        f"  {shlex.join(['madbench', 'table', *words, *where])}: {first_labels(of_words)}"
-        for words, of_words in labels.items()
+        f"  {command_on(results, 'table', *words)}: {first_labels(of_words)}" for words, of_words in labels.items()
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from madbench.config.allowed import with_checked_arguments
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
 from madbench.rows import Grid, Row, SuiteRow
+from madbench.store.runs import command_on, training_command
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import beside_profiles
 
@@ -87,7 +87,8 @@ class Selection(Query):
 
         if table := result_table(results, options):
             return table
-        raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
+        why = command_on(self.results, "ls", "sweeps")
+        raise StoreError(f"{self.results}: no result yet: all of these runs failed; {why} says why")
 
     @with_checked_arguments
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
@@ -136,8 +137,8 @@ class Selection(Query):
         with_complete_seed = " with a complete seed of both"
         if not compared_labels:
             absent = [label for label in self.labels if label not in started_columns]
-            command = f"madbench run {shlex.join(absent)}, with the options of this command"
-            advice = f"; {' and '.join(absent)} must be trained first: {command}"
+            command = training_command(self.results, labels=absent)
+            advice = f"; {' and '.join(absent)} must be trained first: {command}, with the options of this command"
             problem = self._shares_no("task") + (with_complete_seed if unfinished else "") + (advice if absent else "")
             raise StoreError(f"{self.results}: {problem}")
         for label in others:

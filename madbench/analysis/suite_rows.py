@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from madbench.jobs import Job
 from madbench.labels.traits import SOMETIMES_UNUSED
 from madbench.rows import Row, SuiteRow
 from madbench.store.columns import StoredProfile
-from madbench.store.runs import RESULTS, Run
+from madbench.store.runs import Run, command_on, training_command
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
@@ -78,9 +77,9 @@ def _makes_some(query: Query, suite: Suite) -> str:
 
     If another suite has stored runs, the command that shows the runs of that suite follows.
     """
-    example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
+    task_words = ["-t", suite.tasks()[0]] if suite is not main_suite() else []
     profile_words = ["-p", query.profile] if query.profile and suite is query.leading else []
-    command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *profile_words])
+    command = training_command(query.results, *task_words, *profile_words)
     others = [other for other in suites().values() if query.jobs_of(other)]
     hints = [f"; its {plural(other)} are in {_table_of(query, other)}" for other in others[:1]]
     return f"{command} makes some{''.join(hints)}"
@@ -90,8 +89,7 @@ def _table_of(query: Query, suite: Suite) -> str:
     """The command that shows the stored runs of ``suite`` as a table."""
     task_names = {job.task for job in query.jobs_of(suite)}
     task = next(task for task in suite.tasks() if task in task_names)
-    where = ["--results", str(query.results)] if query.results != RESULTS else []
-    return shlex.join(["madbench", "table", "-t", task, *where])
+    return command_on(query.results, "table", "-t", task)
 
 
 def _rows_of_profile(query: Query, suite: Suite, profile: ProfileFacts) -> list[SuiteRow]:
@@ -302,7 +300,8 @@ def _rows_of_protocol(
     groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
     list_protocols = functools.partial(protocol_list, suite, results=query.results)
     if not runs:
-        raise StoreError(f"{query.results}: no run of {plural(suite)} has a result; madbench ls sweeps says why")
+        why = command_on(query.results, "ls", "sweeps")
+        raise StoreError(f"{query.results}: no run of {plural(suite)} has a result; {why} says why")
     if not groups:
         reason = nothing or f"none of its runs of {plural(suite)} is as asked"
         raise StoreError(f"{query.results}: {reason}; it has:\n{list_protocols(runs)}")

@@ -13,7 +13,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import count_text, track_progress
 from madbench.config.options import option
 from madbench.errors import ConfigError, StoreError, no_effect
-from madbench.store.runs import Store
+from madbench.store.runs import Store, command_on
 
 
 def archive(
@@ -98,7 +98,8 @@ def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tupl
             options.warn(problem)
     with_result = [job_id for job_id, record in store.records(ids).items() if record.status != "failed"]
     if not with_result:
-        raise StoreError(f"{stored_options.results}: no run has a result; madbench ls sweeps says why")
+        why = command_on(stored_options.results, "ls", "sweeps")
+        raise StoreError(f"{stored_options.results}: no run has a result; {why} says why")
     return store, with_result
 
 

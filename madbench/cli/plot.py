@@ -21,6 +21,7 @@ from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, StoreError, did_you_mean, no_effect
 from madbench.labels import expand
+from madbench.store.runs import training_command
 from madbench.suites import suites
 from madbench.suites.addressing import tasks_by_suite
 
@@ -205,7 +206,7 @@ def _draw_stored(
     for name, reason in reasons.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     if len(reasons) == len(names):
-        raise StoreError(f"{store}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
+        raise StoreError(f"{store}: there is nothing to draw; {training_command(store)} makes some runs")
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.printing import count_text
 from madbench.config import seed_list
 from madbench.config.options import argument
+from madbench.store.runs import command_on
 
 
 def register(
@@ -45,4 +45,5 @@ def register(
     print(f"hash {frozen.id}; keep the file where its date can be proved, such as in version control")
     if frozen.stored:
         print(f"{len(frozen.stored)} runs existed before the registration; results that use them are exploratory")
-    print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")
+    commands = [command_on(results, "sweep", str(file)), command_on(results, "findings", "--registered", str(path))]
+    print(f"next: {'; '.join(commands)}")

@@ -33,7 +33,7 @@ from madbench.analysis.scores import Results
 from madbench.analysis.tables import TableOptions, result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
-from madbench.experiment.commands import job_words, option_words, protocol_words
+from madbench.experiment.commands import job_words, protocol_words
 from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
@@ -50,7 +50,7 @@ from madbench.report.tables import (
     result_page_table,
 )
 from madbench.rows import SuiteRow
-from madbench.store.runs import Store
+from madbench.store.runs import Store, command_on
 from madbench.suites import suites
 from madbench.suites.protocol import Protocol, protocol_id
 from madbench.suites.scoring import scoring_of
@@ -300,8 +300,7 @@ def _missing(
     if others := len(results.store.jobs()) - len(records):
         runs = "stored run is" if others == 1 else "stored runs are"
         text = f"{others:,} {runs} of other labels, protocols or versions of code, which are never mixed."
-        options = option_words({"--results": str(results.store.root)})
-        missing.append(Missing(text, shlex.join(["madbench", "ls", "runs", *options])))
+        missing.append(Missing(text, command_on(results.store.root, "ls", "runs")))
     return missing
 
 

@@ -75,12 +75,21 @@ class StoreBusyError(StoreError):
 
 def no_results_folder(results: Path) -> StoreError:
     """The error of a results folder that does not exist, with a command that makes it."""
-    return StoreError(f"{results}: there is no such results folder; {_training_command(results)} makes it")
+    return StoreError(f"{results}: there is no such results folder; {training_command(results)} makes it")
 
 
-def _training_command(results: Path) -> str:
-    where = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
-    return f"madbench run LABEL{where}"
+def command_on(results: Path, *words: str) -> str:
+    """The shell command ``madbench WORDS`` on the results folder ``results``.
+
+    It has the option ``--results``, unless this is the default folder.
+    """
+    where = [] if results == RESULTS else ["--results", str(results)]
+    return shlex.join(["madbench", *words, *where])
+
+
+def training_command(results: Path, *options: str, labels: Sequence[str] = ("G-cg-q-12o",)) -> str:
+    """The ``madbench run`` command that trains ``labels``, by default an example, into the results folder."""
+    return command_on(results, "run", *labels, *options)
 
 
 @dataclass(frozen=True)
@@ -140,9 +149,7 @@ class Store:
         elif not store.root.is_dir():
             raise StoreError(f"{store.root}: is a file, not a results folder")
         elif not store._runs.is_dir():
-            raise StoreError(
-                f"{store.root}: no runs yet (no folder 'runs'); {_training_command(store.root)} makes some"
-            )
+            raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); {training_command(store.root)} makes some")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
         if not any(_has_present_schema(store._runs / name) for name in first):

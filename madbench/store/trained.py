@@ -12,7 +12,7 @@ from madbench.config.allowed import with_checked_arguments
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
-from madbench.store.runs import Snapshot, Store
+from madbench.store.runs import Snapshot, Store, command_on
 from madbench.suites import suite_of
 from madbench.suites.addressing import tasks_by_suite
 from madbench.suites.changes import setting_change
@@ -79,8 +79,11 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
         command = "repeat the command that trained it with --keep-weights --force"
         raise StoreError(f"{results}: {short_repr(name)} is stored without weights; {command}")
     if not usable:
-        of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
-        elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
+        label = runs_with_name[0].job.label if runs_with_name else name
+        task = ",".join(tasks) if tasks else "TASK"
+        words = ["lm", label] if is_of_text else ["run", label, "-t", task, "--keep-weights"]
+        command = command_on(results, *words)
+        elsewhere = f"{command} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
         raise StoreError(
             f"{results}: no finished {'language model' if is_of_text else 'run'} {short_repr(name)}; {elsewhere}"
         )

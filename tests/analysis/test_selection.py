@@ -221,17 +221,19 @@ def test_failed_runs_alone_make_no_table(store):
     for job in MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=["compression"]):
         store.finish(job, Record("failed", error="out of memory"))
     selection = Selection(results=store.root)
-    with pytest.raises(StoreError, match="no result yet: all of these runs failed; madbench ls sweeps says why"):
+    with pytest.raises(
+        StoreError, match=f"no result yet: all of these runs failed; madbench ls sweeps --results {store.root} says why"
+    ):
         selection.table()
     assert selection.select().scores.value.isna().all()
 
 
 def test_an_error_names_why_no_stored_run_can_be_shown(store, select_runs, fill_language):
-    with pytest.raises(StoreError, match="no runs of MAD tasks yet; madbench run G-cg-q-12o makes some$"):
+    command = "madbench run G-cg-q-12o"
+    with pytest.raises(StoreError, match=f"no runs of MAD tasks yet; {command} --results {store.root} makes some$"):
         select_runs()
-    with pytest.raises(
-        StoreError, match="no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some$"
-    ):
+    command = f"{command} -t {TASK} --results {store.root}"
+    with pytest.raises(StoreError, match=f"no runs of language models yet; {command} makes some$"):
         select_runs(tasks=[TASK])
     with pytest.raises(StoreError, match="there is no such results folder"):
         Selection(results=store.root / "none").select()

@@ -98,7 +98,7 @@ def test_audit_names_only_the_command_that_trains_a_profile_without_runs(fill, r
     for words in ([], ["S", "S-p"]):
         message = refuse(audit, *words, "--profile", tiny, "--against", "quick")
         assert message.startswith("--against quick: ") and "madbench table" not in message
-        assert f"madbench run {' '.join(words) or 'LABEL'} --profile quick" in message
+        assert f"madbench run {' '.join(words) or 'G-cg-q-12o'} --profile quick" in message
 
 
 def test_auditing_a_profile_against_itself_is_refused(fill, refuse, tiny, tmp_path):

@@ -76,6 +76,12 @@ def test_prepare_prints_progress_lines_without_a_terminal(folder, invoke, monkey
     assert any(line.startswith("tokenizing  2.0/2.0 kB ") and "2.0 k tokens" in line for line in lines), lines
 
 
+def test_prepare_suggests_a_command_for_its_results_folder(folder, invoke):
+    printed = invoke(prepare.prepare, "poems/a.txt", "--name", "a", "--results", "other", columns=200)
+    command = "train on it: madbench lm G-cg-q-12o --corpus other/corpora/a --results other"
+    assert command in printed.stdout + printed.stderr
+
+
 def test_a_stopped_command_resumes(folder, invoke, monkeypatch):
     def stop(screen, progress):
         raise KeyboardInterrupt

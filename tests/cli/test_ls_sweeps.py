@@ -52,7 +52,7 @@ def test_a_running_sweep_is_listed_with_slots_and_failures(begin, invoke, tmp_pa
     assert lines[3].split()[:4] == ["R-cg-q-12o", "compression", "seed", "36"] and "50% accuracy 0.250" in lines[3]
     assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 running, 3 waiting"
     assert lines[5] == "  failed: R-cg-q-12o compression seed 21: MemoryError"
-    assert lines[-1] == "  and 5 more failed; madbench ls sweeps -f json has them all"
+    assert lines[-1] == f"  and 5 more failed; madbench ls sweeps -f json --results {tmp_path} has them all"
     (sweep,) = content
     assert (sweep["state"], sweep["done"], sweep["total"]) == ("running", 36, 40)
     assert len(sweep["failures"]) == 15 and sweep["failures"][0]["reason"] == "MemoryError"

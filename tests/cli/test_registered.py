@@ -74,6 +74,10 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
     message = refuse(register, "lag.yaml")
     assert message.startswith(f"{FILE}: registered already") and "copy lag.yaml under another name" in message
     assert json.loads((tmp_path / FILE).read_text()) == content
+    (tmp_path / "copy.yaml").write_bytes((tmp_path / "lag.yaml").read_bytes())
+    *_, following = invoke(register, "copy.yaml", "--results", "other").stdout.splitlines()
+    judged = "madbench findings --registered copy.registered.json --results other"
+    assert following == f"next: madbench sweep copy.yaml --results other; {judged}"
 
 
 @pytest.mark.slow

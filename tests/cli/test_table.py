@@ -90,7 +90,7 @@ def test_runs_in_two_precisions_need_the_precision_to_be_chosen(main, fill, tiny
 
 def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tiny):
     missing = main("table", "--results", "no where")
-    makes_it = "madbench run LABEL --results 'no where' makes it"
+    makes_it = "madbench run G-cg-q-12o --results 'no where' makes it"
     assert missing.code == 2 and missing.stderr == f"no where: there is no such results folder; {makes_it}\n"
     empty = main("table")
     assert empty.code == 2 and empty.stderr == "results: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some\n"

@@ -190,9 +190,9 @@ def test_opening_a_store_deletes_only_work_folders_of_finished_runs(store):
 
 
 def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path):
-    with pytest.raises(StoreError, match="there is no such results folder; madbench run LABEL --results .* makes it$"):
+    with pytest.raises(StoreError, match="no such results folder; madbench run G-cg-q-12o --results .* makes it$"):
         Store.open(tmp_path / "absent", create=False)
-    with pytest.raises(StoreError, match="no folder 'runs'.; madbench run LABEL --results"):
+    with pytest.raises(StoreError, match="no folder 'runs'.; madbench run G-cg-q-12o --results"):
         Store.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
     Store.open(tmp_path).finish(make_job(), RECORD)

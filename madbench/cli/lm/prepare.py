@@ -16,6 +16,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, no_effect
+from madbench.store.runs import command_on
 from madbench.text.options import PrepareOptions
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def prepare(
         total = sum(source.skipped for source in skipped_sources)
         most = max(skipped_sources, key=lambda source: source.skipped)
         console.print(f"left out {total:,} rows without a text, {most.skipped:,} of them of {most.name}", **PLAIN)
-    console.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
+    command = command_on(results, "lm", "G-cg-q-12o", "--corpus", str(corpus.folder))
+    console.print(f"train on it: {command}", **PLAIN)
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:

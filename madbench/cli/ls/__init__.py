@@ -18,6 +18,7 @@ from madbench.config import short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.labels.names import display_name, typed_label
+from madbench.store.runs import training_command
 from madbench.suites import Suite, find_suite, main_suite, suites
 
 KIND_ALIASES = {"sets": "variants"}
@@ -103,8 +104,9 @@ def ls(
             if libraries:
                 console.print(f"matrix products on a CPU: {'; '.join([*libraries][:3])}", **PLAIN)
         else:
-            which_runs = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
-            console.print(f"no runs in {results or RESULTS}{which_runs}")
+            folder = results or RESULTS
+            which_runs = " of these labels and changes" if specs else f"; {training_command(folder)} makes some"
+            console.print(f"no runs in {folder}{which_runs}", **PLAIN)
         return
     if kind == "profiles":
         _print_profiles(console, rows, has_keys=bool(specs))

@@ -17,7 +17,7 @@ from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
 from madbench.errors import no_effect
 from madbench.execute.journal import read_sweeps
 from madbench.files import names_in
-from madbench.store.runs import no_results_folder
+from madbench.store.runs import command_on, no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
@@ -101,4 +101,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         else:
             parts.append("all its jobs are in the store by now")
     lines = [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in sweep["failures"]]
-    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench ls sweeps -f json has them all")
+    shown_lines = first_of(lines, FAILURES, "  and {:,} more failed")
+    if len(lines) > FAILURES:
+        shown_lines[-1] += f"; {command_on(results, 'ls', 'sweeps', '-f', 'json')} has them all"
+    return parts + shown_lines

@@ -35,7 +35,7 @@ from madbench.experiment.options import GridOptions
 from madbench.labels import expand
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
-from madbench.store.runs import Snapshot, Store
+from madbench.store.runs import Snapshot, Store, command_on
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -250,4 +250,4 @@ def _table_command(experiment: Experiment, store: Store) -> str:
             manifest.get("name") == corpus.name and manifest.get("digest") != corpus.digest for manifest in manifests
         )
         words += ["--corpus", corpus.name if is_unique else corpus.digest]
-    return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])
+    return command_on(experiment.results, *words)
