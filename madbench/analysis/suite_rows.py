@@ -52,7 +52,10 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     profile = _profile(query, suite, name)
     if not query.jobs_of(suite):
-        raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
+        unreadable = len(query.store.problems)
+        why = command_on(query.results, "validate", "--store")
+        found = f"that can be read, and {unreadable} that cannot; {why} says why" if unreadable else "yet"
+        raise StoreError(f"{query.results}: no runs of {plural(suite)} {found}; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
     if not is_chosen and not query.has_corpus(suite):
         return _rows_of_profile(query, suite, profile)

@@ -200,11 +200,15 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
     planning = _experiment_options({**arguments, "device": device})
     experiment = prepare(grid, replace(planning, is_remote=options.executor is not None))
     console = Console(stderr=True)
-    for note in experiment.notes_on_options(options, policy):
-        console.print(note)
+
+    def show_text(text: str) -> None:
+        console.print(make_printable(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def warn(text: str) -> None:
-        console.print(make_printable(f"warning: {text}"), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        show_text(f"warning: {text}")
+
+    for note in experiment.notes_on_training(options, policy):
+        show_text(note)
 
     with ExitStack() as stack:
         track = stack.enter_context(experiment.tracking(tracking, warn))

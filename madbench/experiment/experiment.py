@@ -100,7 +100,13 @@ class Experiment(TableRows):
     @property
     def missing(self) -> list[Job]:
         """The jobs that have no finished or diverged run in the results folder."""
-        return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
+        store = self._stored()
+        return store.missing(self.jobs) if store else self.jobs
+
+    def _stored(self) -> Store | None:
+        """The store in the results folder, to be read only. None if the folder has no runs."""
+        with explain_os_errors(self.results):
+            return Store(self.results) if (self.results / "runs").is_dir() else None
 
     def check_keep_weights(self) -> None:
         """Raise ``ConfigError`` if ``--keep-weights`` has no effect, because all suites keep the weights anyway."""
@@ -113,8 +119,7 @@ class Experiment(TableRows):
 
         Empty if there are no such runs.
         """
-        store = Store(self.results)
-        if not (self.results / "runs").is_dir():
+        if not (store := self._stored()):
             return ""
         records = store.records(job.id for job in self.jobs).items()
         finished = [job_id for job_id, record in records if record.status == "finished"]
@@ -124,12 +129,24 @@ class Experiment(TableRows):
         runs_text = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
         return f"{runs_text} no weights and will not be trained again; with --force they are, and keep them"
 
-    def notes_on_options(self, options: RunOptions, policy: Policy) -> list[str]:
-        """Notes on options that have no effect on some of the jobs. Empty if there are no such options.
+    def note_on_damage(self) -> str:
+        """A note on stored runs of the experiment that are damaged and therefore trained again.
 
-        Raises ``ConfigError`` for an option that has no effect on any job.
+        Empty if there are no such runs.
         """
-        notes = []
+        store = self._stored()
+        damaged = store.damaged(job.id for job in self.jobs) if store else []
+        if not damaged:
+            return ""
+        runs_text = "1 stored run is" if len(damaged) == 1 else f"{len(damaged)} stored runs are"
+        return f"{runs_text} damaged and trained again: {damaged[0]}"
+
+    def notes_on_training(self, options: RunOptions, policy: Policy) -> list[str]:
+        """Notes on options that have no effect on some of the jobs, and on damaged runs that are trained again.
+
+        Empty if there are no such options and runs. Raises ``ConfigError`` for an option that has no effect on any job.
+        """
+        notes = [self.note_on_damage()]
         if options.keep_weights:
             self.check_keep_weights()
             if not policy.redo:
@@ -185,9 +202,8 @@ class Experiment(TableRows):
 
     def _unfinished(self, policy: Policy) -> list[Job]:
         """The jobs that are to be trained: those without a run, and those whose stored run the policy replaces."""
-        with explain_os_errors(self.results):
-            has_runs = (self.results / "runs").is_dir()
-        records = Store(self.results).records(job.id for job in self.jobs) if has_runs else {}
+        store = self._stored()
+        records = store.records(job.id for job in self.jobs) if store else {}
         statuses = {job_id: record.status for job_id, record in records.items()}
         return [job for job in self.jobs if not policy.reason_to_skip(statuses.get(job.id))]
 

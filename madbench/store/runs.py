@@ -229,6 +229,15 @@ class Store:
         runs = self._look_up([job_id for job_id in job_ids if job_id in stored_ids])
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
+    def damaged(self, job_ids: Iterable[str]) -> list[DamagedRunError]:
+        """The errors of reading those of the runs ``job_ids`` that are stored but damaged.
+
+        Such a run counts as missing, so its job is trained again.
+        """
+        stored_ids = set(self.job_ids())
+        runs = self._look_up([job_id for job_id in job_ids if job_id in stored_ids])
+        return [run for run in runs.values() if isinstance(run, DamagedRunError)]
+
     def has_weights(self, job_id: str) -> bool:
         """True if a run has a file of weights. Its content is not verified. Use :meth:`kept_file` for that."""
         return (self._runs / job_id / WEIGHTS).is_file()
@@ -270,9 +279,7 @@ class Store:
         try:
             job, record, digests = self._read(job_id)
         except StoreError as error:
-            is_repairable = type(error) is DamagedRunError and not is_of_archive
-            remedy = f"; repeat the command that trained it, or delete {folder}" if is_repairable else ""
-            return None, [f"{error}{remedy}"]
+            return None, [str(error) if is_of_archive else _with_remedy(error, folder)]
         problems = damaged_measurements(folder)
         for name in digests:
             try:
@@ -387,13 +394,13 @@ class Store:
         names = self.job_ids()
         runs = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
         others: Counter[Any] = Counter()
-        for run in runs:
+        for name, run in zip(names, runs):
             if isinstance(run, tuple):
                 yield run
             elif isinstance(run, OtherVersionError):
                 others[run.schema] += 1
             elif run:
-                self.problems.append(str(run))
+                self.problems.append(_with_remedy(run, self._runs / name))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
     @property
@@ -527,6 +534,12 @@ def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterat
             yield from _strays(Path(entry.path), file_names, f"{name}/")
         elif name not in expected and name != MEASUREMENTS:  # files in this folder are verified by their names
             yield name
+
+
+def _with_remedy(error: StoreError, folder: Path) -> str:
+    """The message of an error of reading the run in ``folder``, with a remedy if the run is damaged."""
+    remedy = f"; repeat the command that trained it, or delete {folder}" if type(error) is DamagedRunError else ""
+    return f"{error}{remedy}"
 
 
 def _record(run: Found) -> Record | None:

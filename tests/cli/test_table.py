@@ -136,7 +136,8 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, t
     (folder / "curve.csv").unlink()
     shown = main("table", "-p", tiny)
     assert shown.code == 0 and "50.0" in shown.stdout
-    assert shown.stderr == f"warning: results/runs/{folder.name}/curve.csv: missing or not a file\n"
+    remedy = f"repeat the command that trained it, or delete results/runs/{folder.name}"
+    assert shown.stderr == f"warning: results/runs/{folder.name}/curve.csv: missing or not a file; {remedy}\n"
 
 
 @pytest.mark.slow

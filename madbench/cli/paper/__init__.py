@@ -298,6 +298,8 @@ def _train(experiment: Experiment, training: TrainingOptions, print_options: Pri
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
+    if note := experiment.note_on_damage():
+        console.print(note, **PLAIN)
     if training.dry_run:
         print_jobs(experiment, training.policy, print_options)
         return None

@@ -157,7 +157,7 @@ def _prepare(grid: Grid, options: TrainingOptions, device: str, is_remote: bool,
 
 def _print_notes(experiment: Experiment, execution: RunOptions, policy: Policy, console: Console) -> None:
     """Print the notes that a user should read before the training or its plan."""
-    for note in [*experiment.notes, *experiment.notes_on_options(execution, policy)]:
+    for note in [*experiment.notes, *experiment.notes_on_training(execution, policy)]:
         console.print(in_words(note, console), **PLAIN)
     if execution.compile == "auto" and execution.executor is None:
         from madbench.training.measured import has_compiler
