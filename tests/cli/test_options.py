@@ -118,7 +118,7 @@ def test_output_that_cannot_be_written_is_one_message(words):
     ("words", "said"),
     [
         (("run", "S-p", "--budget", "flop"), "--budget 'flop': there is no such choice; did you mean 'flops'?"),
-        (("table", "-f", "xml"), "--format 'xml': there is no such choice; expected one of: terminal, markdown, latex"),
+        (("table", "-f", "xml"), "-f 'xml': there is no such choice; expected one of: terminal, markdown, latex"),
     ],
 )
 def test_an_invalid_choice_is_refused_with_the_nearest_or_all_choices(main, words, said):

@@ -50,7 +50,18 @@ def test_no_option_takes_an_empty_value(verb, main):
     ("words", "problem"),
     [
         (["run", "S", "--seeds", "0", "--seeds=1"], "--seeds: given twice; give it once"),
-        (["lm", "S", "--profile", "mini", "-p", "tiny"], "--profile: given twice; give it once"),
+        (["lm", "S", "--profile", "mini", "-p", "tiny"], "--profile and -p are one option; give it once"),
+        (["lm", "S", "-pmini", "-p", "tiny"], "-p: given twice; give it once"),
+        (["run", "S", "--match=flops", "--budget", "paper"], "--match and --budget are one option; give it once"),
+        (
+            ["run", "S", "--tasks", "compression", "-t", ""],
+            "-t '': expected a value; leave the option out for its default",
+        ),
+        (
+            ["paper", "hypermlp", "table1", "-yf", "jso"],
+            "--format 'jso': there is no such choice; did you mean 'json'?",
+        ),
+        (["run", "S", "--match="], "--match '': expected a value; leave the option out for its default"),
         (["bench", "--minutes", "inf"], "--minutes inf: expected a finite number"),
         (["lm", "prepare", "x", "--max-total", "inf"], "--max-total inf: expected a finite number"),
         (["bench", "--paths", "dens"], "--paths dens: these labels have no path 'dens'; did you mean 'dense'?"),
@@ -78,6 +89,31 @@ def test_an_unknown_fidelity_or_budget_is_refused_with_the_choices(words, main):
         ended = main(*words, option, "xx")
         assert ended.code == 2
         assert ended.stderr == f"{option} 'xx': there is no such choice; expected one of: {choices}\n"
+
+
+@pytest.mark.parametrize("words", [["--match", "xx"], ["--match=xx"], ["--budget", "xx"]])
+def test_an_option_of_two_names_is_called_as_it_was_typed(words, main):
+    name = words[0].partition("=")[0]
+    assert main("run", "S", *words).stderr.startswith(f"{name} 'xx': there is no such choice; expected one of: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["run", "S", "--slots", "0"], "--slots 0: expected a whole number of at least 1"),
+        (["run", "S", "--slots=-1"], "--slots -1: expected a whole number of at least 1"),
+        (["run", "S", "--slots", "two"], "--slots 'two': expected a whole number of at least 1"),
+        (["run", "S", "--threads", "99999"], "--threads 99999: expected a whole number from 1 to 1,024"),
+        (["run", "S", "--threads", "9" * 400], f"--threads {'9' * 400}: expected a whole number from 1 to 1,024"),
+        (["explain", "S", "--cost", "--d-model", "0"], "--d-model 0: expected a whole number of at least 1"),
+        (["explain", "S", "--mix-rank", "1.5"], "--mix-rank '1.5': expected a whole number"),
+        (["bench", "--minutes", "0.01"], "--minutes 0.01: expected a number of at least 0.1"),
+        (["bench", "--minutes", "nan"], "--minutes nan: expected a finite number"),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_bounds(words, problem, main):
+    ended = main(*words)
+    assert (ended.code, ended.stderr) == (2, f"{problem}\n")
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_vary_accepts_arguments_of_labels(main, tiny):
         (["S", "--devices", "0,0"], "--devices '0,0': expected numbers of GPUs, each once, such as 0,1"),
         (["S", "--devices", "0", "--device", "cpu"], "--devices 0 has no effect with --device cpu"),
         (["S", "--devices", "99"], "device 'cuda:99': this machine has"),
-        (["S", "-f", "json", "-f", "csv"], "--format: given twice; give it once"),
+        (["S", "-f", "json", "-f", "csv"], "-f: given twice; give it once"),
         (["S", "training.epochs=2", "training.epochs=3"], "'training.epochs' is given twice"),
         (["grid.yaml", "--vary", "GDN{,(neg)}"], "'GDN{,(neg)}' has no effect: the labels are those of grid.yaml"),
         (["--vary", "training.epochs=1,2"], "nothing to train: give at least one label and one seed"),

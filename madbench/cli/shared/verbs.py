@@ -6,10 +6,11 @@ import ast
 import functools
 import importlib.util
 import inspect
+import itertools
 import keyword
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
@@ -23,9 +24,9 @@ from madbench.errors import ConfigError, did_you_mean
 
 
 class Verb(TyperCommand):
-    """A command that rejects repeated options, empty values, infinity and NaN.
+    """A command that rejects repeated options, empty values, unknown choices, and numbers that are out of range.
 
-    Its completion also offers hidden options.
+    Messages name an option as it was typed. Its completion also offers hidden options.
     """
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
@@ -44,41 +45,72 @@ class Verb(TyperCommand):
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
             return super().parse_args(ctx, args)
+        parameters = inspect.signature(self.callback).parameters if self.callback else {}
         for option in options:
-            name, value = option.opts[0], values[option.name]
-            if options.count(option) > 1 and not option.multiple:
-                raise ConfigError(f"{name}: given twice; give it once")
-            if "" in (value if option.multiple else [value]) and option.default != "":
-                raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
-            choices = _choices(self.callback, option.name)
-            for text in map(str, value if option.multiple else [value]):
-                if choices and text not in choices:
-                    raise ConfigError(
-                        f"{name} {short_repr(text)}: there is no such choice{did_you_mean(text, choices)}"
-                    )
-        unparsed = super().parse_args(ctx, args)
-        for option in options:
-            value = ctx.params[option.name]
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
-        return unparsed
+            count, value = options.count(option), values[option.name]
+            names = [*_typed_names(option, args), *[option.opts[0]] * count][:count]
+            if count > 1 and not option.multiple:
+                different = [*dict.fromkeys(names)]
+                problem = ": given twice" if len(different) == 1 else " are one option"
+                raise ConfigError(f"{' and '.join(different)}{problem}; give it once")
+            for name, text in zip(names, map(str, value if option.multiple else [value])):
+                if text == "" and option.default != "":
+                    raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
+                if option.name in parameters:
+                    _check_choice(name, text, parameters[option.name].annotation)
+                    _check_number(name, text, parameters[option.name].annotation)
+        return super().parse_args(ctx, args)
 
 
-def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
-    """The values that a ``Literal`` in the annotation of a parameter allows. Empty if it has no ``Literal``.
+def _typed_names(option: Any, words: Iterable[str]) -> list[str]:
+    """The name of an option at each place of the command line ``words``, such as ``--match`` for ``--budget``.
 
-    ``callback`` is the function with the parameter ``name``.
+    A place in a word that joins several short options, such as ``-yo``, is left out.
     """
-    parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
-    waiting = [parameter.annotation] if parameter else []
-    values: list[str] = []
+    words = itertools.takewhile(lambda word: word != "--", words)
+    names = (*option.opts, *option.secondary_opts)
+    typed_words = (word.partition("=")[0] if word.startswith("--") else word[:2] for word in words)
+    return [word for word in typed_words if word in names]
+
+
+def _check_choice(name: str, text: str, hint: Any) -> None:
+    """Raise ``ConfigError`` if a ``Literal`` in the type ``hint`` of the option ``name`` does not allow ``text``."""
+    waiting = [hint]
+    choices: list[str] = []
     while waiting:
         hint = waiting.pop(0)
         if get_origin(hint) is Literal:
-            values += get_args(hint)
+            choices += get_args(hint)
         else:
             waiting += get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
-    return tuple(values)
+    if choices and text not in choices:
+        raise ConfigError(f"{name} {short_repr(text)}: there is no such choice{did_you_mean(text, choices)}")
+
+
+def _check_number(name: str, text: str, hint: Any) -> None:
+    """Raise ``ConfigError`` if ``text`` is no number in the bounds of the option ``name``.
+
+    ``hint`` is the type of the option. Options that are no numbers, or have a parser of their own, are not checked.
+    """
+    type_, info = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
+    kinds = {kind for kind in (type_, *get_args(type_)) if kind in (int, float)}
+    if not kinds or getattr(info, "parser", None):
+        return
+    is_whole = float not in kinds
+    least, most = getattr(info, "min", None), getattr(info, "max", None)
+    expected = "a whole number" if is_whole else "a number"
+    if least is not None and most is not None:
+        expected += f" from {least:,} to {most:,}"
+    elif least is not None or most is not None:
+        expected += f" of at least {least:,}" if most is None else f" of at most {most:,}"
+    try:
+        number = int(text) if is_whole else float(text)
+    except ValueError:
+        raise ConfigError(f"{name} {short_repr(text)}: expected {expected}") from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ConfigError(f"{name} {text}: expected a finite number")
+    if not (least is None or number >= least) or not (most is None or number <= most):
+        raise ConfigError(f"{name} {text}: expected {expected}")
 
 
 class VerbGroup(TyperGroup):
