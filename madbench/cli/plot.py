@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from rich.console import Console
 
@@ -93,12 +93,19 @@ def plot(
     stored_options: options.StoredOptions,
     name_options: NameOptions,
     shape: LayoutOptions,
-    output: Annotated[Path | None, output_option("Folder of the files.", show_default="RESULTS/plots")] = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "Folder of the files. Or, for one figure, the file to write, such as fig.pdf or fig.png.",
+            show_default="RESULTS/plots",
+        ),
+    ] = None,
     source: Annotated[Path | None, option("Draw from the CSV of an earlier plot, without the store.", "--from")] = None,
 ) -> None:
     """Draw figures of stored runs, under one protocol.
 
-    Each figure is a PNG and a PDF, with a CSV of the data that it shows.
+    Each figure is a PNG and a PDF, with a CSV of the data that it shows. With
+    --output FILE.pdf or FILE.png only this file is written, of one figure.
 
     scores      results of every task by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step
@@ -122,6 +129,7 @@ def plot(
       madbench plot loss -t language_model --x seconds --log-x
       madbench plot loss --from results/plots/loss_curves.csv --output slides
       madbench plot budget S-p KDA 3xKDA/S-p --cost state -p evening-4
+      madbench plot scores S R-cg-q-12o --output scores.pdf
       madbench plot scores S R-cg-q-12o --width single --no-title --no-caption
     """
     from madbench.analysis.figures.registry import drawing_of
@@ -130,7 +138,10 @@ def plot(
     choices = _choices({"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}})
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
     _check_flags(flags, requested_names or figure_names())
-    folder = output or stored_options.results / "plots"
+    place = FigurePlace.from_option(output, stored_options.results)
+    if place.format and len(requested_names) != 1:
+        figures = " and ".join(requested_names) or "every figure"
+        raise ConfigError(f"--output {output}: one file, but {figures} would be drawn; name one figure, or a folder")
     if source is not None:
         if len(requested_names) != 1:
             raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
@@ -138,7 +149,7 @@ def plot(
         (name,) = requested_names
         drawing, frame = drawing_of(name), _read_frame(source, name, others)
         figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
-        print(*write_figure(figure, folder / drawing.file), sep="\n")
+        print(*place.write(figure, drawing.file), sep="\n")
         return
     _check_suites(requested_names, stored_options.tasks)
     selection = _with_usual_tasks(stored_options, requested_names).selection(others)
@@ -146,9 +157,11 @@ def plot(
     lacking = selection.lacking(missing)
     if lacking or not rows:
         raise (lacking or list(missing.values()))[0]
-    _draw_stored(selection.results_of(rows), requested_names, missing, choices, shape.layout, folder)
+    _draw_stored(selection.results_of(rows), requested_names, missing, choices, shape.layout, place)
 
 
+_PICTURES = {f".{name}" for name in ("csv", "eps", "gif", "jpeg", "jpg", "pdf", "png", "ps", "svg", "tif", "tiff")}
+"""The suffixes of files that a user may name in place of a folder of figures."""
 Choices = Mapping[str, Mapping[str, Any]]
 """Arguments of the drawing of a figure, by the figure's name."""
 
@@ -175,7 +188,7 @@ def _draw_stored(
     missing: Mapping[str, Exception],
     choices: Choices,
     layout: Layout,
-    folder: Path,
+    place: FigurePlace,
 ) -> None:
     """Draw figures of stored results and print the paths of their files.
 
@@ -196,7 +209,7 @@ def _draw_stored(
                     _check_times(results)
                 frame = figure_frame(name, results, reason_by_suite)
                 figure = drawing.draw(frame, layout=layout, **choices.get(name, {}))
-                files = write_figure(figure, folder / drawing.file, frame)
+                files = place.write(figure, drawing.file, frame)
         except NothingToDrawError as error:
             if requested_names:
                 raise StoreError(f"{store}: {name}: {error}") from error
@@ -209,18 +222,54 @@ def _draw_stored(
         raise StoreError(f"{store}: there is nothing to draw; {training_command(store)} makes some runs")
 
 
-def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Write the pages of a figure as PNG and PDF, and its data as CSV. Return the paths.
+@dataclass(frozen=True)
+class FigurePlace:
+    """The place where figures are written: a folder for the files of any figures, or one file for one figure."""
 
-    ``stem`` is the path without suffix. ``frame`` is the data; None to write no CSV.
-    """
-    from madbench.analysis.figures.files import save_figure, write_frame
+    path: Path
+    format: str = ""
+    """The format of the file, ``png`` or ``pdf``. Empty if :attr:`path` is a folder."""
 
-    paths = []
-    if frame is not None:
-        paths = [stem.with_name(f"{stem.name}.csv")]
-        write_frame(frame, paths[0])
-    return [*paths, *save_figure(figure, stem)]
+    @classmethod
+    def from_option(cls, output: Path | None, results: Path) -> Self:
+        """The place that ``--output`` names. Without it, the folder ``plots`` in the folder ``results``.
+
+        A path is a file if it has the suffix of a picture and is not a folder already. Raises ``ConfigError`` if this
+        is a format in which no figure is written.
+        """
+        if output is None or output.suffix.lower() not in _PICTURES or output.is_dir():
+            return cls(output or results / "plots")
+        if output.suffix not in (".pdf", ".png"):
+            problem = f"no figure is written as {output.suffix}; name a .pdf or a .png file, or a folder"
+            raise ConfigError(f"--output {output}: {problem}")
+        return cls(output, output.suffix[1:])
+
+    def write(self, figure: Figure, name: str, frame: pd.DataFrame | None = None) -> list[Path]:
+        """Write the pages of a figure and return the paths.
+
+        In a folder, the pages are PNG and PDF, and the files are called ``name``. ``frame`` is written as CSV beside
+        them; None to write no CSV.
+        """
+        from madbench.analysis.figures.files import save_figure, write_frame
+
+        if self.format:
+            return save_figure(figure, self.path.with_suffix(""), [self.format])
+        paths = []
+        if frame is not None:
+            paths = [self.path / f"{name}.csv"]
+            write_frame(frame, paths[0])
+        return [*paths, *save_figure(figure, self.path / name)]
+
+    @classmethod
+    def folder_from_option(cls, output: Path | None, results: Path) -> Self:
+        """The folder that ``--output`` names, of a command that may draw several figures.
+
+        Raises ``ConfigError`` if it names a file.
+        """
+        place = cls.from_option(output, results)
+        if place.format:
+            raise ConfigError(f"--output {output}: one file, but there may be several figures; name a folder")
+        return place
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:

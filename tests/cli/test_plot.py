@@ -7,7 +7,7 @@ import pytest
 from madbench.analysis.figures import files
 from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
-from madbench.cli.plot import plot
+from madbench.cli.plot import FigurePlace, plot
 
 TWO_TASKS = ("compression", "in_context_recall")
 
@@ -78,6 +78,51 @@ def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, t
     assert caption.startswith("Results by task and label\n") and "Fidelity corrected" in caption
     bare = invoke(plot, *words, "--no-title", "--no-caption", "-o", "bare").stdout.split()
     assert bare == [f"bare/{name}" for name in files[:-1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["pdf", "png"])
+def test_one_figure_is_written_to_the_file_that_output_names(fill, invoke, tiny, tmp_path, ending):
+    fill("S", 0.1)
+    file = f"mine/scores.v2.{ending}"
+    assert invoke(plot, "scores", "S", "-t", "compression", "-p", tiny, "-o", file).stdout.split() == [file]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [f"scores.v2.{ending}"]
+    beginning = {"pdf": b"%PDF", "png": b"\x89PNG"}[ending]
+    assert (tmp_path / file).read_bytes().startswith(beginning)
+    source = invoke(plot, "scores", "S", "-t", "compression", "-p", tiny).stdout.split()[0]
+    assert invoke(plot, "scores", "--from", source, "-o", f"again.{ending}").stdout.split() == [f"again.{ending}"]
+    assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["-o", "fig.pdf"],
+            "--output fig.pdf: one file, but every figure would be drawn; name one figure, or a folder",
+        ),
+        (["scores", "budget", "-o", "fig.png"], "--output fig.png: one file, but scores and budget would be drawn"),
+        (["scores", "-o", "fig.svg"], "no figure is written as .svg; name a .pdf or a .png file, or a folder"),
+        (["scores", "-o", "fig.PDF"], "no figure is written as .PDF; name a .pdf or a .png file, or a folder"),
+    ],
+)
+def test_plot_refuses_a_file_for_several_figures_and_of_another_format(refuse, tmp_path, words, message):
+    assert message in refuse(plot, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_may_be_called_like_a_picture(tmp_path):
+    assert FigurePlace.from_option(tmp_path / "fig.pdf", tmp_path) == FigurePlace(tmp_path / "fig.pdf", "pdf")
+    (tmp_path / "fig.pdf").mkdir()
+    assert FigurePlace.from_option(tmp_path / "fig.pdf", tmp_path) == FigurePlace(tmp_path / "fig.pdf")
+    assert FigurePlace.from_option(None, tmp_path) == FigurePlace(tmp_path / "plots")
+
+
+@pytest.mark.parametrize("words", [("inspect", "S"), ("paper", "hypermlp", "table1")])
+def test_a_command_of_several_figures_refuses_a_file(main, words):
+    ended = main(*words, "-o", "fig.pdf")
+    assert ended.code == 2
+    assert ended.stderr == "--output fig.pdf: one file, but there may be several figures; name a folder\n"
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the tex
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GRAY: "--soft"}
 """The custom properties of a page's style sheet that replace colors of a figure, by color."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
+FORMATS = tuple(_METADATA)
+"""The formats of the pages of a figure, which are also the suffixes of their files."""
 
 
 class NothingToDrawError(ConfigError):
@@ -77,16 +79,16 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path, formats: Collection[str] = FORMATS) -> list[Path]:
     """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt.
 
-    Return the paths of the written files.
+    ``formats`` are those of the pages to write, ``png`` or ``pdf``. Return the paths of the written files.
     """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, page in enumerate((figure, *getattr(figure, "following", ())), start=1):
-        for ending, metadata in _METADATA.items():
+        for ending, metadata in ((each, _METADATA[each]) for each in formats):
             name = f"{stem.name}-{number}" if number > 1 else stem.name
             path, content = stem.with_name(f"{name}.{ending}"), io.BytesIO()
             with style():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Console
 
 from madbench.cli.inspect.tables import comparison_lines, model_lines
-from madbench.cli.plot import LayoutOptions
+from madbench.cli.plot import FigurePlace, LayoutOptions
 from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
@@ -117,6 +117,7 @@ def inspect(
     """
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise no_effect("--output, --width, --no-title or --no-caption", "with --no-figures")
+    place = FigurePlace.folder_from_option(output, results)
     requested_tasks = split_list(tasks)
     device = resolve_device(device)
     runs: list[InspectedRun] = []
@@ -129,7 +130,7 @@ def inspect(
     names = _names([each.job for each in runs])
     files = []
     if not no_figures:
-        folder = output or results / "plots" / f"inspect-{'-'.join(each.job.id[:8] for each in runs)}"
+        folder = place.path if output else place.path / f"inspect-{'-'.join(each.job.id[:8] for each in runs)}"
         files = _draw({name: each.inspection for name, each in zip(names, runs)}, folder, shape.layout)
     if format == "json":
         print_json({"runs": [each.content for each in runs], "figures": list(map(str, files))})

@@ -15,7 +15,7 @@ from madbench.cli.paper.listings import print_items, print_papers
 from madbench.cli.paper.options import FLAGS_OF_JOBS, PaperOptions
 from madbench.cli.paper.printing import print_jobs, print_made
 from madbench.cli.paper.shipped import results_or_shipped, show_shipped
-from madbench.cli.plot import LayoutOptions, write_figure
+from madbench.cli.plot import FigurePlace, LayoutOptions
 from madbench.cli.shared import options
 from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.plan import ask_before_long
@@ -108,6 +108,7 @@ def paper(
     if (choices.output or shape != LayoutOptions()) and (choices.dry_run or not choices.figures):
         given_option = f"--output {choices.output}" if choices.output else LAYOUT_FLAGS
         raise no_effect(given_option, f"with {'--dry-run' if choices.dry_run else '--no-figures'}")
+    FigurePlace.folder_from_option(choices.output, choices.results)  # raises for a file, before the item is made
     name, item_id, *labels = names
     chosen_paper = load_paper(name)
     item = chosen_paper.item(item_id)
@@ -262,10 +263,10 @@ class _Making:
 
         ``needs_all`` is False to warn, instead of raising ``StoreError``, if a figure needs weights that are missing.
         """
-        folder, files = self.choices.output or self.choices.results / "plots", list[Path]()
+        place, files = FigurePlace.folder_from_option(self.choices.output, self.choices.results), list[Path]()
         try:
             for figure in decision.figures:
-                files += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
+                files += place.write(figure.draw(layout=self.shape.layout), figure.stem, figure.frame)
         except StoreError as error:
             if needs_all:
                 raise
