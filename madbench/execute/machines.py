@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from madbench.config import from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, did_you_mean, no_effect
+from madbench.errors import ConfigError, no_effect, suggestion
 from madbench.execute.base import Executor
 from madbench.execute.ray import RayConfig, ray_executor
 from madbench.execute.submitit import SlurmConfig, slurm_executor
@@ -27,7 +27,7 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
     name, _, where = on.partition(":")
     if name not in ("ray", "slurm"):
         expected = "expected ray, ray:ADDRESS, ray:FILE.yaml, slurm or slurm:FILE.yaml"
-        raise ConfigError(f"--on {on}: {expected}{did_you_mean(name, ('ray', 'slurm'))}")
+        raise ConfigError(f"--on {on}: {expected}{suggestion(name, ('ray', 'slurm'))}")
     file = Path(where) if where.endswith((".yaml", ".yml")) else None
     if name == "ray":
         address = on if where.startswith("//") else where or None  # ray://HOST:PORT is an address itself

@@ -89,6 +89,7 @@ def test_a_key_of_another_executor_is_an_error(executor_of_file, name, option, v
     ("on", "says"),
     [
         ("slrm", "--on slrm: expected ray, .*; did you mean 'slurm'"),
+        ("nosuch", "--on nosuch: expected ray, ray:ADDRESS, ray:FILE.yaml, slurm or slurm:FILE.yaml$"),
         ("slurm:gpu", "--on slurm:gpu: expected a file of options, such as slurm:cluster.yaml"),
         ("slurm:absent.yaml", "absent.yaml"),
     ],
