@@ -74,7 +74,6 @@ def _items(name: str) -> str:
 
     paper = load_paper(name)
     verdicts = json.loads((PAPERS / name / "verdicts.json").read_text(encoding="utf-8"))
-    made = sum(item.is_made_here for item in paper.items)
     lines = ["| Item | Place | What | Verdict | Time on one core |", "| --- | --- | --- | --- | --- |"]
     notes = []
     for item in paper.items:

@@ -60,7 +60,8 @@ class Experiment(TableRows):
         return "; ".join(parts)
 
     def __repr__(self) -> str:
-        return f"<Experiment of {len(self.jobs)} jobs: {self.title}>"
+        count = len(self.jobs)
+        return f"<Experiment of {count} job{'' if count == 1 else 's'}: {self.title}>"
 
     def _repr_html_(self) -> str:
         missing = {job.id for job in self.missing}

@@ -83,6 +83,13 @@ def test_the_default_experiment_has_six_tasks_and_the_language_model(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_text_of_a_plan_counts_one_job_and_several():
+    plan = madbench.plan(["S"], tasks="memorization", profile="quick")
+    assert repr(plan).startswith("<Experiment of 1 job: profile quick, ")
+    plan = madbench.plan(["S", "R"], tasks="memorization", profile="quick")
+    assert repr(plan).startswith("<Experiment of 2 jobs: profile quick, ")
+
+
 def test_a_row_has_the_jobs_of_an_experiment_with_its_changes_alone(tmp_path):
     planned = plan_experiment(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
     for row in planned.rows:
