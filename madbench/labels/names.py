@@ -2,7 +2,7 @@
 
 Each command or Python call builds its names once, from the labels and ``--rename`` options that it was given
 (:func:`madbench.labels.sets.names_of`). :func:`use_names` or :func:`using_names` makes them known to the code that
-prints. Names are immutable, and parsing a label adds no name.
+prints. Names do not change, and parsing a label adds no name.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class DisplayNames:
     """Names from the key ``names`` in the files of sets of labels."""
     typed: Mapping[str, str] = field(default_factory=dict)
     """Spellings of labels with a prefix as the user typed them."""
+    shown: set[str] = field(default_factory=set, compare=False, repr=False)
+    """The labels that :meth:`display` has shown under a name of :attr:`by_user` so far. Copies share this set."""
 
     @property
     def requested(self) -> tuple[str, ...]:
@@ -47,7 +49,14 @@ class DisplayNames:
 
     def display(self, label: str) -> str:
         """The name of a canonical label in tables, figures and messages."""
+        if label in self.by_user:
+            self.shown.add(label)
         return self.by_user.get(label) or self.of_sets.get(label) or self.spelling(label)
+
+    @property
+    def not_shown(self) -> dict[str, str]:
+        """The names that the user asked for but that have not been shown so far, by label."""
+        return {label: name for label, name in self.by_user.items() if label not in self.shown}
 
     def spelling(self, label: str) -> str:
         """A canonical label as the user typed it, or spelled with its preset. Every command accepts the result."""
@@ -96,7 +105,7 @@ class DisplayNames:
     def completed_by(self, others: DisplayNames) -> DisplayNames:
         """Return these names with the names in ``others`` added. If both name a label, the name here is kept."""
         by_user = {**others.by_user, **self.by_user}
-        return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
+        return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed}, self.shown)
 
 
 def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[str, str]:

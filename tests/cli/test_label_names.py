@@ -140,6 +140,19 @@ def test_a_preset_name_and_its_long_form_parse_to_one_label():
     assert str(parse("cd:gla-cg")) == str(parse(GLA)) == GLA
 
 
+def test_a_name_that_nothing_shows_has_a_warning(main, fill, tiny):
+    fill("S", 0.5)
+    words = ("table", "--profile", tiny, *TASKS, "--rename", "S=Softmax", "--rename", "cd:gdn-cg=Gated DeltaNet")
+    ended = main(*words)
+    nothing = "--rename cd:gateddeltanet-cg=Gated DeltaNet has no effect: the output does not show cd:gateddeltanet-cg"
+    assert ended.code == 0 and "Softmax" in ended.stdout
+    (warning,) = ended.stderr.splitlines()
+    assert warning.startswith(f"warning: {nothing}, or shows it as a label")
+    labels = [line.split("=")[0] for line in main(*words, "-f", "csv").stderr.splitlines()]
+    assert labels == ["warning: --rename S", "warning: --rename cd:gateddeltanet-cg"]
+    assert main(*words[:-2]).stderr == ""
+
+
 @pytest.mark.parametrize("word", ["S", "S=", "S-x=y", "S=two\nlines", "S=\x1b[31mred", "S=\u2028", "S=\ud800"])
 def test_a_wrong_value_of_rename_is_an_error(word, main, tiny):
     ended = main("table", "--profile", tiny, "--rename", word)

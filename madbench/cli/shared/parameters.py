@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
@@ -21,6 +21,7 @@ from madbench.config.options import EVERY_VERB, Parameter, declared_parameter, o
 from madbench.labels import trust
 from madbench.labels.names import names_from_words, use_names
 from madbench.labels.sets import names_of
+from madbench.training.processes import is_first
 
 
 def output_option(help: str, **settings: Any) -> Parameter:
@@ -41,7 +42,7 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
 
     The user typed the labels among the words of the command, so the code of these labels may be imported
     (:mod:`madbench.labels.trust`). The command shows each label as it was typed, or by the name that its set or
-    ``--rename`` gives.
+    ``--rename`` gives. A name that ``--rename`` gives and nothing shows has a warning at the end.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
@@ -64,6 +65,8 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
         for name, group in groups.items():
             values[name] = _from_options(group, values, given)
         verb(**values)
+        if names.not_shown and is_first():
+            _warn_of_names(names.not_shown)
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(verb).parameters.values():
@@ -81,6 +84,15 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def _warn_of_names(not_shown: Mapping[str, str]) -> None:
+    """Print a warning for each name of ``--rename`` that the output does not show. ``not_shown`` has them by label."""
+    from madbench.cli.shared.options import warn
+
+    for label, name in not_shown.items():
+        reason = f"the output does not show {label}, or shows it as a label, as JSON and CSV do"
+        warn(f"--rename {label}={name} has no effect: {reason}")
 
 
 def given_options(context: typer.Context) -> frozenset[str]:
