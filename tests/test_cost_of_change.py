@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 OPERATORS = "madbench/mixers/named/operators"
-PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
+PARTS = ("madbench", "tasks", "variants", "studies", "examples", "tests", "pyproject.toml")
 SRG = "madbench/mixers/srg"
 LANGUAGE = "madbench/suites/language"
 
@@ -80,6 +80,7 @@ TESTS_OF_LETTERS = [
     "tests/cli/test_ls.py",
 ]
 SLOW_TEST_OF_LETTERS = "tests/analysis/test_contrasts.py::test_every_pair_that_differs_in_one_factor_is_found_once"
+TESTS_OF_TASKS = ["tests/tasks", "tests/suites", "tests/cli/test_ls.py"]
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -180,6 +181,10 @@ class Clone:
         assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
         return ended.stdout
 
+    def test(self, *tests: str) -> None:
+        """Run tests of the copy."""
+        self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+
 
 @pytest.fixture
 def clone(tmp_path) -> Clone:
@@ -197,7 +202,7 @@ def test_a_letter_costs_four_files_and_no_test(clone):
     assert {check["label"] for check in not_worked_out} == labels
     assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-u!")
     for tests in (TESTS_OF_LETTERS, [SLOW_TEST_OF_LETTERS]):
-        clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+        clone.test(*tests)
 
 
 def test_a_letter_on_scores_is_refused_by_the_paths_that_do_not_know_it(clone):
@@ -226,13 +231,15 @@ for label in ("S-u", "S-wu", "D-pu", "G-cu-q-12o"):
 
 
 def test_a_task_costs_its_class_and_its_file(clone):
-    example = EXAMPLES / "task/madbench_prefix_sum"
-    clone.add(example / "__init__.py", "madbench/tasks/prefix_sum.py")
-    clone.add(example / "prefix_sum.yaml", "tasks/prefix_sum.yaml")
+    """It has another name than the example from which it is made, because tests install the example."""
+    example, names = EXAMPLES / "task/madbench_prefix_sum", {"PrefixSum": "RunningSum", "prefix_sum": "running_sum"}
+    clone.add(example / "__init__.py", "madbench/tasks/running_sum.py", **names)
+    clone.add(example / "prefix_sum.yaml", "tasks/running_sum.yaml", **names)
     assert not clone.edited and len(clone.added) == 2
-    assert "prefix_sum" in clone.run("-m", "madbench", "ls", "tasks")
-    assert "digit" in clone.run("-m", "madbench", "data", "prefix_sum")
-    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "quick", "-t", "prefix_sum", "--dry-run")
+    assert "running_sum" in clone.run("-m", "madbench", "ls", "tasks")
+    assert "digit" in clone.run("-m", "madbench", "data", "running_sum")
+    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "quick", "-t", "running_sum", "--dry-run")
+    clone.test(*TESTS_OF_TASKS)
 
 
 def test_a_family_costs_a_folder(clone):
@@ -259,8 +266,7 @@ def test_a_named_operator_costs_its_file_and_a_line_of_the_list(clone):
     assert clone.edited == {f"{OPERATORS}/__init__.py"} and clone.added == {f"{OPERATORS}/my_operator.py"}
     assert "2 labels" in clone.run("-m", "madbench", "verify", "MyOperator", "MyOperator!")
     assert "S_t = S_(t-1) + k_t v_t^T" in clone.run("-m", "madbench", "explain", "MyOperator")
-    tests = ("tests/mixers/named/test_named.py", "-k", "MyOperator")
-    clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+    clone.test("tests/mixers/named/test_named.py", "-k", "MyOperator")
 
 
 def test_a_suite_costs_a_folder_beside_its_tasks(clone):
@@ -274,6 +280,7 @@ def test_a_suite_costs_a_folder_beside_its_tasks(clone):
     assert not clone.edited and len(clone.added) == 6
     assert "counting" in clone.run("-m", "madbench", "ls", "profiles", "counting")
     assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "-t", "counting", "--dry-run")
+    clone.test(*TESTS_OF_TASKS)
 
 
 def test_a_paper_costs_a_folder(clone):

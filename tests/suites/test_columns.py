@@ -25,4 +25,4 @@ def test_the_columns_of_tasks_are_named_once_and_other_names_are_skipped():
         columns = suite.columns(suite.tasks())
         names = [column.name for column in columns]
         assert len(set(names)) == len(names)
-        assert suite.columns([*suite.tasks(), *names, "no_column"]) == columns, suite.name
+        assert suite.columns([*names, *suite.tasks(), "no_column"]) == columns, suite.name
