@@ -33,7 +33,8 @@ def test_a_requested_profile_without_runs_is_an_error_even_if_other_suites_have_
         fill_language(label)
     for words in (["-p", "quick"], ["-p", "quick", "-t", "compression,language_model"], ["training.epochs=3"]):
         ended = main(*verb, *words)
-        assert (ended.code == 2 and "no runs of MAD tasks" in ended.stderr) or "epochs" in ended.stderr, (words, ended)
+        assert ended.code == 2, (words, ended)
+        assert "no runs of MAD tasks" in ended.stderr or "epochs" in ended.stderr, (words, ended)
     assert "madbench run G-cg-q-12o -p quick makes some" in main(*verb, "-p", "quick").stderr
     fill_signals("S", "S-p")
     ended = main(*verb, "-p", "evening")
