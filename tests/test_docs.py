@@ -89,8 +89,17 @@ def test_the_run_and_test_commands_of_the_readme_are_marked_for_ci(part):
 
 
 def test_every_code_block_of_the_docs_names_its_language():
-    assert {language for _, language, _ in BLOCKS} <= {"bash", "python", "text"}
+    assert {language for _, language, _ in BLOCKS} == {"bash", "diff", "python", "text"}
     assert len(COMMANDS) > 80
+
+
+@pytest.mark.parametrize("edit", [code for _, language, code in BLOCKS if language == "diff"])
+def test_the_lines_that_an_example_edits_are_in_its_file(edit):
+    """The first line of the example names the file. The lines that it keeps and removes follow each other there."""
+    first, *lines = edit.splitlines(keepends=True)
+    assert first.startswith("--- ") and {line[0] for line in lines} == set(" -+")
+    before = "".join(line[1:] for line in lines if line[0] != "+")
+    assert before in (ROOT / first.removeprefix("--- ").strip()).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", TEXTS)
