@@ -81,6 +81,8 @@ TESTS_OF_LETTERS = [
 ]
 SLOW_TEST_OF_LETTERS = "tests/analysis/test_contrasts.py::test_every_pair_that_differs_in_one_factor_is_found_once"
 TESTS_OF_TASKS = ["tests/tasks", "tests/suites", "tests/cli/test_ls.py"]
+TESTS_OF_PROFILES = ["tests/suites/test_profile.py", "tests/cli/test_ls.py"]
+TESTS_OF_PAPERS = ["tests/papers/test_declared.py", "tests/papers/test_packaged.py", "tests/cli/test_papers.py"]
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -290,6 +292,42 @@ def test_a_paper_costs_a_folder(clone):
     assert "table1" in clone.run("-m", "madbench", "paper", "positions")
     assert "S-p" in clone.run("-m", "madbench", "ls", "labels", "@positions")
     assert "9 jobs" in clone.run("-m", "madbench", "paper", "positions", "table1", "--dry-run")
+
+
+PROFILE = """\
+like: evening
+description: The profile evening with three layers.
+model: {n_layer: 3}
+"""
+
+
+def test_a_profile_costs_a_file(clone):
+    (clone.root / "tasks/mad/evening-3.yaml").write_text(PROFILE, encoding="utf-8")
+    assert not clone.edited and len(clone.added) == 1
+    assert "evening-3" in clone.run("-m", "madbench", "ls", "profiles", "mad")
+    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "evening-3", "-t", "compression", "--dry-run")
+    clone.test(*TESTS_OF_PROFILES)
+
+
+ITEM = """\
+  - id: a_few_labels
+    place: Table 0
+    title: some labels on compression
+    labels: [S, R-cg-q-12o]
+    tasks: [compression]
+    seeds: 0-4
+    profiles: {quick: evening, full: full}
+    seconds: 100
+"""
+
+
+def test_an_item_of_a_paper_costs_its_entry(clone):
+    listed = "madbench/papers/hypermlp/paper.yaml"
+    (clone.root / listed).write_text((clone.root / listed).read_text(encoding="utf-8") + ITEM, encoding="utf-8")
+    assert clone.edited == {listed} and not clone.added
+    assert "a_few_labels" in clone.run("-m", "madbench", "paper", "hypermlp")
+    assert "10 jobs" in clone.run("-m", "madbench", "paper", "hypermlp", "a_few_labels", "--dry-run")
+    clone.test(*TESTS_OF_PAPERS)
 
 
 LANGUAGE_COLUMN = [
