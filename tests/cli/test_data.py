@@ -50,6 +50,18 @@ def test_data_shows_the_heuristic_and_chance_of_a_task(invoke, profile, heuristi
     assert f"  {rows['in_context_recall']['heuristic']:.1%} without context, " in listed
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--check", "--split", "test")])
+def test_tasks_of_suites_without_the_profile_are_left_out(invoke, refuse, install_example, words):
+    install_example("suite")
+    mad, counting = set(MAD_TASKS), {"majority", "parity"}
+    for profile, listed in (("quick", mad), ("small", counting)):
+        content = json.loads(invoke(data, *words, "--profile", profile, "-f", "json").output)
+        tasks = {row["task"] for row in (content["checked"] if "--check" in words else content)}
+        assert tasks & (mad | counting) == listed
+    assert refuse(data, *words, "--profile", "quickk").startswith("profile 'quickk': no such profile")
+
+
 @pytest.mark.parametrize(
     "task, suite", [("digits", "signals"), ("hunters", "interactions"), ("language_model", "language")]
 )
