@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from madbench.suites import main_suite
-from madbench.tasks import SPLITS, TaskSetting, generate, load_task
+from madbench.tasks import generate, load_task
+from madbench.tasks.base import SPLITS, TaskSetting
 
 
 def main() -> None:

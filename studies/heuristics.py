@@ -11,7 +11,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from madbench.suites.mad.suite import MAD
-from madbench.tasks import TaskSetting, make_setting, questions_text
+from madbench.tasks import make_setting, questions_text
+from madbench.tasks.base import TaskSetting
 from madbench.tasks.heuristics import heuristic_accuracy
 
 

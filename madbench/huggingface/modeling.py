@@ -124,7 +124,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> torch.nn.Module:
         return self.model.embedding
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]  # of a library without types
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -115,7 +115,7 @@ class GPT(nn.Module):
 
     ``make_mixer`` is called once per block. Weights start from N(0, 0.02^2). Projections into the residual stream are
     scaled by 1 / sqrt(2 n_layer), so that the variance of the stream does not grow with the depth. These are the MLP's
-    ``down`` and the projections that a mixer's family names (:class:`madbench.mixers.traits.Traits`).
+    ``down`` and the projections that a mixer's family names (:class:`madbench.labels.traits.Traits`).
 
     With d = ``d_model``, the number of parameters is the sum of
 

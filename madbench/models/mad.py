@@ -101,7 +101,7 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
 
     Linear maps of the token model and its mixers start with torch's default, uniform within 1 / sqrt(inputs). Linear
     maps of the autoencoder stay at N(0, 0.02^2). Initial values that a mixer's operator prescribes are kept: those of
-    the linear maps that its family names (:class:`madbench.mixers.traits.Traits`), and those of every parameter outside
+    the linear maps that its family names (:class:`madbench.labels.traits.Traits`), and those of every parameter outside
     linear maps. The norms add 1e-5 to the mean square in place of 1e-6.
     """
     own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)

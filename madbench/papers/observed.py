@@ -18,8 +18,9 @@ from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of
 from madbench.suites.tokens import setting_of
 from madbench.suites.training import Schedule
-from madbench.tasks import IGNORE, generate
-from madbench.training import member
+from madbench.tasks import generate
+from madbench.tasks.base import IGNORE
+from madbench.training.optimizer import make_optimizer
 
 if TYPE_CHECKING:
     from madbench.models.token_loss import TokenModel
@@ -282,7 +283,7 @@ def _model_key(job: Job) -> tuple[str, ...]:
 
 def _optimizer(job: Job) -> torch.optim.Optimizer:
     """An optimizer with the settings of a job, for a model of a single linear map."""
-    return member.make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
+    return make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
 
 
 def _gated(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:

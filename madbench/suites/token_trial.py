@@ -18,7 +18,8 @@ from madbench.models.token_loss import logits_of
 from madbench.suites.epoch_trial import EpochTrial
 from madbench.suites.tokens import LARGEST_COEFFICIENT, TokenJob, TokenSuite, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
-from madbench.tasks import IGNORE, SPLITS, ceiling, generate
+from madbench.tasks import ceiling, generate
+from madbench.tasks.base import IGNORE, SPLITS
 from madbench.text.corpus import Corpus
 
 if TYPE_CHECKING:

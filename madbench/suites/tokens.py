@@ -25,7 +25,7 @@ from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
-    from madbench.tasks import Split, TaskSetting
+    from madbench.tasks.base import Split, TaskSetting
 
 NEVER = 2.0
 """The only ``stop_accuracy`` above 1 that is allowed. No run reaches it.
@@ -196,7 +196,7 @@ def setting_of(job: Job) -> TaskSetting:
 
 
 class TokenSuite(Suite[TokenProfile, TokenJob]):
-    """The base class of suites of token tasks (:class:`madbench.tasks.TaskSetting`), which are trained as in MAD.
+    """The base class of suites of token tasks (:class:`madbench.tasks.base.TaskSetting`), which are trained as in MAD.
 
     A subclass sets the name, title, profile class, default profile and averages. By default, the suite has the tasks
     whose ``suite`` is its name.

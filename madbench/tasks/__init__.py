@@ -142,7 +142,7 @@ def _load_class(task: str, value: str) -> type[TaskSetting]:
     with wrap_load_errors(where, ConfigError):
         cls = resolve(value)
     if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
-        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
+        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.base.TaskSetting, got {cls!r}")
     if missing := next((name for name in ("heading", "title", "roles") if not hasattr(cls, name)), None):
         raise ConfigError(f"{where}: the class has no {missing!r}")
     return cls

@@ -19,6 +19,7 @@ import numpy as np
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
+from madbench.text.byte_tokenizer import Tokenizer
 from madbench.text.manifest import (
     AS_FOUND,
     MANIFEST,
@@ -32,7 +33,7 @@ from madbench.text.manifest import (
     save,
 )
 from madbench.text.token_files import check_header, likely_dtype, named_dtype
-from madbench.text.tokenizers import Tokenizer, load_tokenizer
+from madbench.text.tokenizers import load_tokenizer
 
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64

@@ -13,8 +13,8 @@ from madbench.errors import ConfigError, StoreError
 from madbench.files import is_name, parse_json, read_file, seal, unseal, write_atomically
 
 if TYPE_CHECKING:
+    from madbench.text.byte_tokenizer import Tokenizer
     from madbench.text.documents import Source
-    from madbench.text.tokenizers import Tokenizer
 
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")

@@ -20,6 +20,7 @@ from madbench._version import __version__
 from madbench.config import convert
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, file_digest, remove, sync_folder
+from madbench.text.byte_tokenizer import Tokenizer
 from madbench.text.corpus import PARTIAL
 from madbench.text.folder_tokenizer import FILES as TOKENIZER
 from madbench.text.manifest import (
@@ -33,7 +34,6 @@ from madbench.text.manifest import (
     TokenizerInfo,
     save,
 )
-from madbench.text.tokenizers import Tokenizer
 
 PROGRESS = "progress.json"
 IdType = Literal["uint8", "uint16", "uint32", "uint64"]

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from madbench.errors import TrainingError
-from madbench.mixers.traits import Traits, mixers_in
+from madbench.labels.traits import Traits
+from madbench.mixers.traits import mixers_in
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.trial import Trial
 from madbench.training.member import GroupMember

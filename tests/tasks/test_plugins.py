@@ -105,7 +105,7 @@ def test_tasks_are_listed_without_importing_them_or_numpy(prefix_sum):
     [
         ([("mine", "nowhere_to_be_found:Task")], "task 'mine' (nowhere_to_be_found:Task): cannot be loaded"),
         ([("mine", "madbench.tasks.compression:Nothing")], "cannot be loaded: AttributeError"),
-        ([("mine", "madbench.tasks.base:Examples")], "expected a subclass of madbench.tasks.TaskSetting"),
+        ([("mine", "madbench.tasks.base:Examples")], "expected a subclass of madbench.tasks.base.TaskSetting"),
         ([("mine", "madbench.tasks.base:TaskSetting")], "the class has no 'heading'"),
         ([("mine", "a:Task"), ("mine", "b:Task")], "a:Task has this name already"),
         ([("language_model", "a:Task")], "none of language_model, mad_average"),

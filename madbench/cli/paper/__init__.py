@@ -29,7 +29,7 @@ from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument
 from madbench.errors import ConfigError, StoreError, no_effect
 from madbench.experiment import Experiment, ExperimentOptions, prepare
-from madbench.papers import built_in, load_paper
+from madbench.papers import load_paper
 from madbench.papers.making import (
     FAILS,
     REPRODUCED,
@@ -43,6 +43,7 @@ from madbench.papers.making import (
 )
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
+from madbench.plugins.paper_folders import built_in
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.addressing import qualified_tasks

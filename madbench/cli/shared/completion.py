@@ -255,7 +255,7 @@ def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _splits(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.tasks import SPLITS
+    from madbench.tasks.base import SPLITS
 
     return _starting_with(incomplete, SPLITS)
 

@@ -39,8 +39,8 @@ from madbench.store.runs import Snapshot, Store, command_on
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
+    from madbench.analysis.result_table import ResultTable
     from madbench.analysis.scores import Results
-    from madbench.analysis.tables import ResultTable
     from madbench.execute.options import RunOptions
     from madbench.suites.base import Suite
 

@@ -49,7 +49,7 @@ def check_machine(results: Path, as_json: bool) -> None:
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
     content |= {"plugins": _plugins(), "gpus": [], "paths": [], "results": _results(results), "problems": []}
     try:
-        from madbench.mixers.srg.dynamic_mlp import PATHS
+        from madbench.mixers.srg.path_choice import PATHS
 
         content["gpus"] = _gpus()
         devices = ("cpu", "cuda") if content["gpus"] else ("cpu",)

@@ -34,7 +34,7 @@ from madbench.mixers.cd.sample_mixers import (
 )
 from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
-from madbench.mixers.residuals import ROUNDING
+from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
@@ -139,12 +139,12 @@ def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer,
         return mixer.eval().requires_grad_(False), x
 
 
-def _far_rows(make: path_checks.Make) -> path_checks.Residual:
+def _far_rows(make: path_checks.Make) -> Residual:
     mixer, x = make("auto", FAR)
     expected = mixer.reference(x, FAR_ROWS)
-    rows = {"forward": mixer(x), "steps": path_checks.decode_tokens(mixer, x)}
+    rows = {"forward": mixer(x), "steps": decode_tokens(mixer, x)}
     return path_checks.worst_residual(
-        ({"": path_checks.difference(y[:, list(FAR_ROWS)], expected)}, f"of {name}") for name, y in rows.items()
+        ({"": difference(y[:, list(FAR_ROWS)], expected)}, f"of {name}") for name, y in rows.items()
     )
 
 

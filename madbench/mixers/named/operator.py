@@ -57,7 +57,7 @@ class Operator(ABC):
     """Names of parts that compute gates. A layer may lack some of them. By default the library's usual names."""
     keeps_init: ClassVar[tuple[str, ...]] = ()
     """Names of linear maps that always keep the operator's initial values: see
-    :class:`madbench.mixers.traits.Traits`."""
+    :class:`madbench.labels.traits.Traits`."""
     takes_layer: ClassVar[bool] = False
     """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
     without_decay: ClassVar[tuple[str, ...]] = ()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
+from madbench.analysis.quantities import p_text
 from madbench.analysis.tables import result_tables
 from madbench.papers.coefficients.coefficients import measured_runs
 from madbench.papers.coefficients.figures import POINT_COLUMNS, point_figure

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from madbench.analysis.comparison import p_text
 from madbench.analysis.frames import groups_of
 from madbench.analysis.inference import LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
-from madbench.analysis.quantities import title
+from madbench.analysis.quantities import p_text, title
 from madbench.papers.coefficients import ExpectedContrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 from madbench.suites.planning import LEAST_SEEDS

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.comparison import p_text
 from madbench.analysis.frames import groups_of, records_of, rows_of
 from madbench.analysis.inference import LEVEL
-from madbench.analysis.quantities import title
+from madbench.analysis.quantities import p_text, title
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
 from madbench.labels.names import display_name

@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.comparison import Comparison, p_text
+from madbench.analysis.comparison import Comparison
 from madbench.analysis.inference import difference, holm
-from madbench.analysis.quantities import heading, interval_text, signed_text
+from madbench.analysis.quantities import heading, interval_text, p_text, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, Protocol
-from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import (
@@ -31,7 +30,7 @@ from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, TASKS, In
 from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, Measure, PlainMeasure, Request, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values
-from madbench.rows import SuiteRow
+from madbench.rows import Grid, Row, SuiteRow
 from madbench.store.runs import Store
 from madbench.suites.profile import check_task, check_tasks_of
 from madbench.training.devices import resolve_device

@@ -28,7 +28,8 @@ from madbench.suites.profile import Profile, changed_overrides, check_task
 from madbench.suites.training import EpochTraining, Schedule
 
 if TYPE_CHECKING:
-    from madbench.tasks.signals import Digits, Series
+    from madbench.tasks.signals.digits import Digits
+    from madbench.tasks.signals.series import Series
 
 NAME = "signals"
 TASKS = ("digits", "forecasting")
