@@ -40,10 +40,18 @@ class TextTable(ABC):
     A row may be followed by a row with the published numbers of its label, whose first cell is :data:`PUBLISHED`.
     """
 
-    caption: str
-    """Sentences on what the numbers are and what the signs mean."""
-    notes: str = ""
-    """Sentences on how the numbers are computed, and on missing runs."""
+    if TYPE_CHECKING:  # fields of some subclasses, of which dataclasses would take these properties for the defaults
+
+        @property
+        @abstractmethod
+        def caption(self) -> str:
+            """Sentences on what the numbers are and what the signs mean."""
+
+        @property
+        @abstractmethod
+        def notes(self) -> str:
+            """Sentences on how the numbers are computed, and on missing runs."""
+
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     notes_explain: str = "how the numbers were computed"

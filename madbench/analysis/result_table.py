@@ -79,7 +79,7 @@ class ResultTable(TextTable):
         return " and ".join(suite.title for suite in self.suites)
 
     @property
-    def caption(self) -> str:  # type: ignore[override]  # computed here; a field in other tables
+    def caption(self) -> str:
         rows = (zip(self.columns, row_texts(self.columns, self.cells[name], self.shows)) for name in self.rows)
         cells = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in cells)
@@ -154,7 +154,7 @@ class ResultTable(TextTable):
         return [baseline for baseline, values in self.baselines.items() if values] if self.shows_baselines else []
 
     @functools.cached_property
-    def notes(self) -> str:  # type: ignore[override]  # computed here; a field in other tables
+    def notes(self) -> str:
         parts = [self.describe(), PLUS_MINUS[self.shows], LEGEND, RANK_NOTE if self.shows == "rank" else ""]
         parts.append(self.origin.notes)
         return " ".join(filter(None, parts))

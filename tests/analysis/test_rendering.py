@@ -16,6 +16,7 @@ from madbench.analysis.rendering import PUBLISHED, TextTable
 
 class Marked(TextTable):
     caption = r"50%_#&~^\{}±†<>| <script>"
+    notes = ""
 
     def __init__(self, columns: int = 3):
         self.count = columns
