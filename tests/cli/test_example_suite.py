@@ -23,6 +23,14 @@ LABELS = ("S-p", "R-p", "R-cg-q-12o")
 TASKS = ("-t", "parity,majority")
 
 
+@pytest.fixture(scope="module")
+def built_in():
+    """The names of the built-in suites, in the order of tables."""
+    from madbench.suites import suites
+
+    return [*suites()]
+
+
 @pytest.fixture
 def suite(install_example):
     """The installed suite."""
@@ -43,10 +51,11 @@ def stored(suite, invoke, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_example_suite_has_its_tasks_columns_and_average(suite):
+def test_the_example_suite_has_its_tasks_columns_and_average(built_in, suite):
     from madbench.suites import suite_of_task, suites
 
-    assert [*suites()] == ["mad", "language", "interactions", "signals", "counting"]
+    assert set(suites()) == {*built_in, "counting"}
+    assert [*suites()][:4] == ["mad", "language", "interactions", "signals"]
     assert suite_of_task("parity") is suite and suite_of_task("memorization").name == "mad"
     assert [one.name for one in suite.columns(suite.tasks())] == ["majority", "parity", "counting_average"]
 
@@ -102,12 +111,12 @@ def test_every_verb_shows_runs_of_the_example_suite(stored, invoke):
 
 
 @pytest.mark.slow
-def test_a_broken_suite_leaves_the_built_in_suites_usable(install_example, invoke):
+def test_a_broken_suite_leaves_the_built_in_suites_usable(built_in, install_example, invoke):
     site = install_example("suite")
     (site / "madbench_counting" / "__init__.py").write_text("raise ValueError('no such thing')\n")
     from madbench.suites import broken_suites, suites
 
-    assert [*suites()] == ["mad", "language", "interactions", "signals"]
+    assert [*suites()] == built_in
     assert "no such thing" in broken_suites()["counting"]
 
 

@@ -22,9 +22,21 @@ CONSTANTS = {name.upper() for name in SUITES}
 
 
 def names_of_suites(source: str) -> set[str]:
-    """The places in a module that name a built-in suite: a module of it, its constant, or its name as a string."""
-    named = set()
-    for node in ast.walk(ast.parse(source)):
+    """The places in a module that name a built-in suite: a module of it, its constant, or its name as a string.
+
+    The attribute ``suite`` of a class is left out, by which a task states the suite that trains it.
+    """
+    named, tree = set(), ast.parse(source)
+    own_suites = {
+        part.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "suite"
+    }
+    for node in ast.walk(tree):
+        if node in own_suites:
+            continue
         if isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
@@ -124,6 +136,8 @@ def test_the_built_in_suites_are_among_the_searched_names():
         ("find_suite('language')", {"'language'"}),
         ("results.rows_of(MAD)", {"MAD"}),
         ("suite.LANGUAGE.scores", {"LANGUAGE"}),
+        ("class Task:\n    suite = 'language'", set()),
+        ("class Task:\n    title = 'language'", {"'language'"}),
         ("from madbench.suites import suites, main_suite", set()),
         ("from madbench.models import mad", set()),
         ("'''Tasks of mad.'''", set()),

@@ -173,7 +173,7 @@ def test_runs_of_interactions_do_not_appear_in_mad_tables(invoke, fill, main):
     fill("alliances")
     assert "no runs of MAD tasks yet" in main("table", "-t", "compression").stderr
     assert len(invoke(ls, "runs", columns=200).output.splitlines()) == 2 + 4
-    assert list(suites()) == ["mad", "language", "interactions", "signals"]
+    assert list(suites())[:4] == ["mad", "language", "interactions", "signals"]
     assert not Store.open("results", create=False).problems
 
 
