@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 import os
@@ -355,6 +356,9 @@ class Profile(abc.ABC, Generic[M]):
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """Read a profile's file and merge it over the profile that its key ``like`` names, if it has this key.
 
+        Settings of the file for all tasks replace settings of that profile for single tasks, as overrides do
+        (:meth:`load`). It is comparable with the paper only if it says so itself.
+
         ``above`` has the names of the profiles that lead to this file by ``like``. Raises ``ConfigError`` if ``like``
         names no shipped profile or one of ``above``.
         """
@@ -370,7 +374,11 @@ class Profile(abc.ABC, Generic[M]):
             if base.endswith((".yaml", ".yml")):
                 what += f"; {LIKE} takes the name of a shipped {cls.noun}, not a file"
             raise ConfigError(f"{path}: {LIKE}: {short_repr(base)}: {what}{did_you_mean(base, cls.names())}")
-        return _merge(cls.read(cls.files()[base], (*above, base)), mapping)
+        inherited = cls.read(cls.files()[base], (*above, base))
+        training = mapping.get("training")
+        for key in (*mapping, *(f"training.{name}" for name in (training if isinstance(training, Mapping) else ()))):
+            inherited = _without_task_values(inherited, key)
+        return _merge({**inherited, "comparable_with_paper": False}, mapping)
 
     @classmethod
     def docs(cls) -> dict[str, str]:
@@ -439,19 +447,23 @@ def usual_settings(label: str) -> dict[str, Any]:
 
 
 def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
-    """Return the profile ``mapping`` with an override applied.
+    """Return the profile ``mapping`` with an override applied."""
+    return apply_override(_without_task_values(mapping, override.key), override)
 
-    If the override is of a training setting or learning rate for all tasks, values of the same key for single tasks are
+
+def _without_task_values(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a copy of the profile ``mapping`` in which ``key`` decides for every task.
+
+    If ``key`` is that of learning rates or of a training setting for all tasks, values of single tasks for it are
     removed.
     """
-    changed, key = apply_override(mapping, override), override.key
-    is_rate = key in ("learning_rates", "training.learning_rate")
+    copied, is_rate = copy.deepcopy(dict(mapping)), key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
-        for plan in changed.get("tasks", {}).values():
+        for plan in copied.get("tasks", {}).values():
             plan.get("training", {}).pop(key.removeprefix("training."), None)
             if is_rate:
                 plan.pop("learning_rates", None)
-    return changed
+    return copied
 
 
 def check_task(task: str, tasks: Sequence[str], where: str = "") -> None:
