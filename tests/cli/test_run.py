@@ -193,6 +193,21 @@ def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
     assert os.listdir(tmp_path / "results") == ["published"]
 
 
+def test_a_plan_names_the_learning_rates_of_each_task(main, tmp_path):
+    profile = tmp_path / "mine.yaml"
+    rates = "learning_rates: [0.004, 0.008]\ntasks: {memorization: {learning_rates: [0.5]}}\n"
+    profile.write_text(f"like: evening\n{rates}")
+    words = ("run", "S", "-p", str(profile), "-t", "memorization,compression", "--dry-run")
+    shown = " ".join(main(*words).stdout.split())
+    assert shown.endswith("Learning rates: 0.004, 0.008 (compression); 0.5 (memorization).")
+    assert [cell["learning_rates"] for cell in json.loads(main(*words, "-f", "json").stdout)["cells"]] == [
+        [0.004, 0.008],
+        [0.5],
+    ]
+    one_task = main("run", "S", "-p", str(profile), "-t", "compression", "--dry-run").stdout
+    assert " ".join(one_task.split()).endswith("Learning rates: 0.004, 0.008.")
+
+
 def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tiny, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"compression": 1e-6, "in_context_recall": 1e-3})
     monkeypatch.setattr(devices, "available_cores", lambda: 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,7 @@ def _cell(
     cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(map(str, row.row.changes)), "task": jobs[0].task, "jobs": len(jobs)}
     cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+    cell["learning_rates"] = sorted({job.training.learning_rate for job in jobs})
     return cell | {
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),
         "steps": sum(sizes[job.id].steps for job in jobs),
@@ -285,9 +286,24 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         f"{plan['todo']} to do{failures}.{common} time: jobs to do, one after the other, estimated from a few steps; "
         "less if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the "
         f"whole model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and "
-        "parameters of the mixer.",
+        f"parameters of the mixer. {_rates_text(plan['cells'])}",
         markup=False,
     )
+
+
+def _rates_text(cells: Iterable[Mapping[str, Any]]) -> str:
+    """A sentence with the learning rates of all rows, and with the tasks if the tasks have different rates."""
+    rates_of_task: dict[str, set[float]] = {}
+    for cell in cells:
+        rates_of_task.setdefault(cell["task"], set()).update(cell["learning_rates"])
+    tasks_of_rates: dict[str, list[str]] = {}
+    for task, rates in rates_of_task.items():
+        tasks_of_rates.setdefault(", ".join(f"{rate:g}" for rate in sorted(rates)), []).append(task)
+    if len(tasks_of_rates) == 1:
+        (rates_text,) = tasks_of_rates
+        return f"Learning rate{'s' if ',' in rates_text else ''}: {rates_text}."
+    parts = [f"{rates} ({', '.join(tasks)})" for rates, tasks in tasks_of_rates.items()]
+    return f"Learning rates: {'; '.join(parts)}."
 
 
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
