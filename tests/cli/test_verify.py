@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,17 @@ def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path
     rows = json.loads(invoke(verify, "my:wide_mixer.Wide", "-f", "json").output)
     assert [(row["check"], row["verdict"]) for row in rows] == [("mixer", "fail")]
     assert "to the same shape" in rows[0]["statement"] and "17)" in rows[0]["reason"]
+
+
+@pytest.mark.slow
+def test_the_page_on_matching_shows_a_module_that_passes(invoke, tmp_path, monkeypatch):
+    """The module has a required argument that only its ``fit`` chooses."""
+    page = (Path(__file__).parents[2] / "docs" / "pages" / "matching.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fitted_of_the_page.py").write_text(code)
+    result = invoke(verify, "my:fitted_of_the_page.Fitted")
+    assert result.exit_code == 0 and result.output.startswith("pass  my:fitted_of_the_page.Fitted"), result.output
 
 
 @pytest.mark.slow

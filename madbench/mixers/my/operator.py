@@ -137,7 +137,8 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     - The arguments of the label, which take precedence over all others.
     - The sizes that the class accepts, such as ``d_model``.
     - The layer's index and the number of layers, if they are required. An argument with a default keeps its default.
-    - The arguments that the class's ``fit`` returns, unless the budget is ``paper``.
+    - The arguments that the class's ``fit`` returns. Under the budget ``paper``, ``fit`` is called only if a required
+      argument is missing.
 
     Raises ``BudgetError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
     """
@@ -148,7 +149,8 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     sizes = {name: getattr(size, field) for name, field in _size_arguments(parameters).items()}
     sizes |= {name: getattr(size.layer, field) for name, field in _layer_arguments(path).items()}
     short = dotted(path).rpartition(".")[2]
-    sizes |= _fitted(path, size, parameters) | of_label
+    needs_fit = any(name not in sizes | of_label for name in _required(parameters))
+    sizes |= _fitted(path, size, parameters, needs_fit) | of_label
     if missing := [name for name in _required(parameters) if name not in sizes]:
         raise BudgetError(
             f"my:{path}: {short} needs {', '.join(map(repr, missing))}, but only sizes are passed: d_model, n_head, "
@@ -212,13 +214,14 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter], is_needed: bool) -> dict[str, Any]:
     """The arguments that the method ``fit(d_model, n_head, max_len, budget)`` of a class chooses for a budget.
 
-    Empty if the class has no ``fit``, or if the budget is ``paper``. ``fit`` receives the budget as a number of
-    parameters. If another quantity is matched, ``fit`` also receives its name as ``match``, and the budget is in that
-    quantity. Raises ``BudgetError`` if ``match`` is needed and there is no ``fit`` that accepts it, and if ``fit``
-    fails or returns something else than arguments of the class.
+    ``is_needed`` is true if the class cannot be built without them. Empty if the class has no ``fit``. Also empty under
+    the budget ``paper``, where arguments keep their defaults, unless ``is_needed`` is true. ``fit`` receives the budget
+    as a number of parameters. If another quantity is matched, ``fit`` also receives its name as ``match``, and the
+    budget is in that quantity. Raises ``BudgetError`` if ``match`` is needed and there is no ``fit`` that accepts it,
+    and if ``fit`` fails or returns something else than arguments of the class.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -230,7 +233,7 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
             f"n_head, max_len, budget, match) that returns arguments, where match is {quantity!r} and budget is the "
             f"{size.rule.name} of softmax attention, or use --match parameters"
         )
-    if not size.rule.chooses_ranks or fit is None:
+    if fit is None or not (size.rule.chooses_ranks or is_needed):
         return {}
     if match:
         budget = math.floor(softmax_flops(size) if quantity == "flops" else softmax_state(size))

@@ -54,6 +54,20 @@ class ByFlops(Ema):
         return self.inner.out_features
 
 
+class Needy(nn.Module):
+    def __init__(self, d_model, hidden, rank=1):
+        super().__init__()
+        self.inner, self.out = nn.Linear(d_model, hidden, bias=False), nn.Linear(hidden, d_model, bias=False)
+        self.scale = nn.Parameter(torch.ones(rank))
+
+    @classmethod
+    def fit(cls, d_model, n_head, max_len, budget):
+        return {"hidden": budget // (2 * d_model) - 1, "rank": 2 * d_model}
+
+    def forward(self, x):
+        return self.out(self.inner(x) * self.scale.mean())
+
+
 class Wide(nn.Module):
     def __init__(self, d_model, width):
         super().__init__()
@@ -293,6 +307,13 @@ def test_fit_chooses_arguments_for_the_budget_unless_the_label_gives_them(module
     assert solve(label, 64, 2, 8).ratio == build(label, 64, 8).allocation.ratio
     assert build(f"{label}(hidden=5)", 64, 8).module.inner.out_features == 5
     assert build(label, 64, 8, budget="paper").module.inner.out_features == 64
+
+
+def test_under_the_paper_s_budget_fit_chooses_arguments_that_have_no_default(module):
+    label = f"my:{module}.Needy"
+    trust.allow([label, f"{label}(hidden=5)"])
+    assert solve(label, 16, 2, 8, "paper").total == solve(label, 16, 2, 8).total == 4 * 16**2
+    assert solve(f"{label}(hidden=5)", 16, 2, 8, "paper").total == 2 * 16 * 5 + 1, "only the label's argument, rank 1"
 
 
 @pytest.mark.slow
