@@ -109,6 +109,18 @@ def test_an_item_run_by_findings_reads_the_given_results_folder(main, tmp_path):
     assert f"findings --results {tmp_path / 'none'}" in " ".join(ended.stderr.split())
 
 
+def test_an_item_made_by_a_verb_is_printed_in_the_requested_format(main, fill):
+    """The options of printing are passed on to the verb, and an option or a value that it lacks is refused."""
+    fill(["R-cg-q", "R-cg-q-12o"])
+    ended = main("paper", "hypermlp", "claims", "-f", "latex", "--tex-label", "tab:x", "--rename", "R-cg-q=A")
+    assert r"\begin{table" in ended.stdout and r"\label{tab:x}" in ended.stdout and ended.code == 0
+    assert json.loads(main("paper", "hypermlp", "figure1", "-f", "json").stdout)
+    ended = main("paper", "hypermlp", "figure1", "-f", "latex")
+    assert ended.code == 2 and "'latex': there is no such choice; expected one of: terminal, json" in ended.stderr
+    ended = main("paper", "hypermlp", "figure1", "--notes")
+    assert ended.code == 2 and "--notes has no effect on figure1, which madbench explain" in ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [LONG - 1, LONG + 1])
 def test_a_long_training_without_a_terminal_needs_yes(main, executor, monkeypatch, seconds):

@@ -118,7 +118,8 @@ def paper(
     if item.command:
         for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
             raise no_effect(flag, f"on {item.id}, which madbench {item.command} makes")
-        _run_command(context, Request(chosen_paper, item, results=choices.results.absolute()), choices)
+        request = Request(chosen_paper, item, results=choices.results.absolute())
+        _run_command(context, request, choices, print_options)
         return
     check_profile(item, choices.profile)
     tasks = qualified_tasks(choices.tasks or ())
@@ -137,10 +138,11 @@ def paper(
     _Making(request, choices, shape, print_options).run()
 
 
-def _run_command(context: typer.Context, request: Request, choices: PaperOptions) -> None:
+def _run_command(context: typer.Context, request: Request, choices: PaperOptions, print_options: PrintOptions) -> None:
     """Make an item by the verb of its command.
 
-    The results folder and the number of threads are passed on if the verb has options for them.
+    The results folder and the number of threads are passed on if the verb has options for them. Raises ``ConfigError``
+    if the user gave an option of printing that the verb does not have.
     """
     group: Any = context.find_root().command
     verb = group.get_command(context, request.item.command.split()[0])
@@ -150,6 +152,10 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
         words += ["--results", str(choices.results)]
     if "threads" in known_options and choices.threads:
         words += ["--threads", str(choices.threads)]
+    for name, given_words in print_options.words.items():
+        if name not in known_options:
+            raise no_effect(given_words[0], f"on {request.item.id}, which madbench {request.item.command} makes")
+        words += given_words
     with results_or_shipped(request.paper, request.item, choices.results) as folder:
         hidden = ("--results", str(folder)) if "results" in known_options and folder != choices.results else ()
         call_verb(request, group.main, words, hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -67,6 +68,17 @@ class PrintOptions(NameOptions):
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
             if value is not None and self.format != "latex":
                 raise no_effect(f"{flag} {value}", "without --format latex")
+
+    @property
+    def words(self) -> dict[str, list[str]]:
+        """The words of the command line that give the options that differ from their defaults, by name of the field."""
+        given = {}
+        for field in dataclasses.fields(self):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if value != field.default:
+                values = value if isinstance(value, list) else [value]
+                given[field.name] = [flag] if value is True else [word for each in values for word in (flag, each)]
+        return given
 
 
 @dataclass(frozen=True)
