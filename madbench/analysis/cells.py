@@ -57,6 +57,14 @@ class Cell:
         return self.done == self.expected
 
     @property
+    def can_compete(self) -> bool:
+        """True if the cell may be the best of its column: it has at least ``LEAST_SEEDS`` seeds, and all jobs are done.
+
+        In a column of steps to a loss, at least one seed must also reach the loss.
+        """
+        return self.n >= LEAST_SEEDS and self.is_whole and not self.is_out_of_reach
+
+    @property
     def mean(self) -> float:
         """The mean over seeds. In a column of steps to a loss: the mean over the seeds that reach the loss."""
         values = self.sample.finite_values
@@ -196,18 +204,13 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """The cells that compete to be the best of their column, by the name of the column and then of the row.
 
-    A cell competes if its row is in ``names``, it has at least ``LEAST_SEEDS`` seeds, and all its jobs are done. If the
-    column counts the steps to a loss, at least one seed must reach the loss. A column is left out if fewer than two
-    cells compete, or if none of the competing labels has learned the task.
+    A cell competes if its row is in ``names`` and :attr:`Cell.can_compete` is true. A column is left out if fewer than
+    two cells compete, or if none of the competing labels has learned the task.
     """
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
         rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
-        competitors = {
-            name: cell
-            for name, cell in rows.items()
-            if cell.n >= LEAST_SEEDS and cell.is_whole and not cell.is_out_of_reach
-        }
+        competitors = {name: cell for name, cell in rows.items() if cell.can_compete}
         if len(competitors) > 1 and any(cell.sample.has_learned for cell in competitors.values()):
             competing[column.name] = competitors
     return competing

@@ -18,6 +18,7 @@ from pandas.util import hash_pandas_object
 
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
+from madbench.analysis.cells import Cell
 from madbench.analysis.claims import Claim, claims_on
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.cost_table import cost_tables
@@ -51,7 +52,7 @@ from madbench.report.tables import (
 )
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store, command_on
-from madbench.suites import suites
+from madbench.suites import Column, suites
 from madbench.suites.protocol import Protocol, protocol_id
 from madbench.suites.scoring import scoring_of
 from madbench.tasks import broken_tasks
@@ -206,17 +207,41 @@ def _best(table: ResultTable) -> str:
     The column is the first average of the table, or the first column if there is no average.
     """
     column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
-    marks = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
-    best = [name for name, mark in marks.items() if mark == BEST]
-    others = [name for name, mark in marks.items() if mark == WITHIN_NOISE]
-    kind = f"{'lowest' if column.better == 'lower' else 'highest'} {title(column.name)}"
+    cells = {name: row[column.name] for name, row in table.cells.items() if column.name in row}
+    cells = {name: cell for name, cell in cells.items() if cell.n}
+    best = [name for name, cell in cells.items() if cell.mark == BEST]
     if not best:
-        return f"none of {len(marks)} labels has the {kind} yet: this needs two labels with at least three seeds"
+        return _reason_without_best(table, column, cells)
+    others = [name for name, cell in cells.items() if cell.mark == WITHIN_NOISE]
     place = table.columns.index(column)
     numbers = " and ".join(f"{row_display_name(name)} ({table.texts(name)[place]})" for name in best)
     rivals = ", ".join(map(row_display_name, others)) if len(others) < 4 else f"{len(others)} others"
-    text = f"of {len(marks)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
+    compared = _competing(table, cells)
+    which = "" if len(compared) == len(cells) else " that can be compared"
+    kind = f"{'lowest' if column.better == 'lower' else 'highest'} {title(column.name)}"
+    text = f"of {len(compared)} labels{which} {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
     return f"{text}, and {rivals} not significantly worse" if others else text
+
+
+def _reason_without_best(table: ResultTable, column: Column, cells: Mapping[str, Cell]) -> str:
+    """Words on why no label is the best in a column. ``cells`` are the cells of the column by the name of the row."""
+    name, compared = title(column.name), _competing(table, cells)
+    needs = "a comparison needs two labels with at least three seeds"
+    if not cells:
+        needed = ", which needs all of its tasks" if is_average(column.name) else ""
+        return f"no label has a result in the column {name} yet{needed}"
+    if len(cells) == 1:
+        return f"only {row_display_name(next(iter(cells)))} has a result in the column {name} yet: {needs}"
+    if len(compared) > 1:
+        return f"no label is the best in the column {name}: none of {len(compared)} labels has learned the task"
+    count = "only one" if compared else "none"
+    return f"of {len(cells)} labels {count} can be compared in the column {name} yet: {needs}"
+
+
+def _competing(table: ResultTable, cells: Mapping[str, Cell]) -> list[str]:
+    """The names of the rows that can be the best in the column with these cells: they are not over budget."""
+    over_budget = {name for name, row in table.cells.items() if any(cell.is_over_budget for cell in row.values())}
+    return [name for name, cell in cells.items() if cell.can_compete and name not in over_budget]
 
 
 def _baseline_first(stored_labels: Sequence[str], requested_labels: Sequence[str]) -> list[str]:

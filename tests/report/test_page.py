@@ -231,8 +231,24 @@ def test_one_sentence_names_the_best_label_of_each_column(empty_store, fill, rea
     assert re.search(r"Of 2 labels S-c \(62\.0.*\) has the highest compression\.", text)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seeds, tasks, sentence",
+    [
+        ({}, None, "No label has a result in the column MAD average yet, which needs all of its tasks."),
+        ({}, MAD, "Only S has a result in the column compression yet: a comparison needs two labels with at least"),
+        ({"S-c": 4}, MAD, "Of 2 labels only one can be compared in the column compression yet: a comparison needs two"),
+        ({"S-c": 4, "R-c": 1, "S": 4}, MAD, r"Of 2 labels that can be compared S-c \(62\.0.*\) has the highest compr"),
+    ],
+)
+def test_one_sentence_says_which_labels_can_be_compared(empty_store, fill, read_page, seeds, tasks, sentence):
+    for label, count in {"S": 1, **seeds}.items():
+        fill(empty_store, [label], seeds=range(count))
+    assert re.search(sentence, read_page(empty_store, tasks=tasks).text)
+
+
 def test_the_page_names_no_best_label_with_too_few_seeds(parsed):
-    assert "has the highest compression yet: this needs two labels with at least three seeds" in parsed.text
+    assert re.search("Of 3 labels none can be compared in the column compression yet: a comparison needs", parsed.text)
 
 
 @pytest.mark.slow
