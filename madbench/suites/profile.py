@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, LabelError, did_you_mean, no_effect
+from madbench.errors import ConfigError, LabelError, did_you_mean, no_effect, suggestion
 from madbench.jobs import (
     Job,
     M,
@@ -119,7 +119,11 @@ class Profile(abc.ABC, Generic[M]):
         names = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
             if name not in names:
-                raise ConfigError(f"model: unknown key {short_repr(name)}{did_you_mean(name, names)}")
+                own, close = suggestion(name, field_names(self.Model)), suggestion(name, names)
+                hint = own or did_you_mean(name, names)
+                if own and close and own != close:  # the setting of a mixer is closer
+                    hint = f"{own.removesuffix('?')} or {close.partition('mean ')[2]}"
+                raise ConfigError(f"model: unknown key {short_repr(name)}{hint}")
         for kind in kinds:
             self._part(kind)
         self.check_training(self.training, "training")
@@ -143,7 +147,24 @@ class Profile(abc.ABC, Generic[M]):
         for key, instead in self.not_training.items():
             if key in training:
                 raise no_effect(f"{where}: {short_repr(key)}", f"here; set the {self.noun}'s own {instead!r}")
+        allowed = [name for name in field_names(self.Training) if name not in self.not_training]
+        for key in training:
+            if key not in allowed:
+                raise ConfigError(f"{where}: unknown key {short_repr(key)}{self._training_hint(key, allowed)}")
         from_mapping(self.Training, training, where)
+
+    def _training_hint(self, key: str, allowed: Sequence[str]) -> str:
+        """The end of the message about an unknown ``key`` of ``training``, whose keys are ``allowed``.
+
+        It suggests a key of ``training`` or of the profile itself, or lists both.
+        """
+        elsewhere = [*dict.fromkeys(self.not_training.values())]
+        close = suggestion(key, [*allowed, *elsewhere])
+        if not close:
+            of_profile = f"; the {self.noun} itself has {', '.join(elsewhere)}" if elsewhere else ""
+            return f"{did_you_mean(key, allowed)}{of_profile}"
+        own = [name for name in elsewhere if suggestion(key, [name]) == close]
+        return f"; set the {self.noun}'s own {own[0]!r}" if own else close
 
     def check_spelling(self, where: str) -> None:
         """Raise ``ConfigError`` for a setting of the profile's file whose value is not canonical.

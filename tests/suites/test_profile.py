@@ -93,9 +93,16 @@ def test_a_users_file_can_be_loaded_as_a_profile(write):
     [
         ("modle: {}", "unknown key 'modle'; did you mean 'model'?"),
         ("model: {dmodel: 8}", "model: unknown key 'dmodel'; did you mean 'd_model'?"),
+        ("model: {heads: 2}", "model: unknown key 'heads'; did you mean 'n_head' or 'kv_heads'?"),
         ("model: {d_model: wide}", "model: d_model: expected a whole number, got 'wide'"),
         ("model: {d_model: 0}", "d_model must be at least 1, got 0"),
         ("training: {epoch: 3}", "training: unknown key 'epoch'; did you mean 'epochs'?"),
+        (
+            "training: {lr: 3}",
+            "expected one of: optimizer, warmup_steps, min_learning_rate, lr_decay_steps, beta1",
+        ),
+        ("training: {lr: 3}", "stop_accuracy; the profile itself has learning_rates, weight_decays, precision"),
+        ("training: {weight_decy: 3}", "training: unknown key 'weight_decy'; set the profile's own 'weight_decays'"),
         ("training: {epochs: 2.5}", "training: epochs: expected a whole number, got 2.5"),
         ("training: {learning_rate: 1.0e-3}", "no effect here; set the profile's own 'learning_rates'"),
         ("training: {weight_decay: 0}", "'weight_decay' has no effect here; set the profile's own 'weight_decays'"),
