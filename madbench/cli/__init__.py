@@ -53,7 +53,7 @@ parameters as softmax attention. Examples: madbench VERB --help.
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raise ``ConfigError`` if ``words`` are a command of an earlier version, or a paper in place of a verb.
+    """Raise ``ConfigError`` for a command of an earlier version, and for a paper or a kind of list in place of a verb.
 
     The message has the command to use instead.
     """
@@ -63,9 +63,13 @@ def _refuse_moved(words: Sequence[str]) -> None:
     if words[:1] == ["ls"] and words[1:] and _names_suite_alone(words[1]):
         raise ConfigError(f"madbench ls {words[1]} is now madbench ls profiles {words[1]}")
     if words and not words[0].startswith("-") and words[0] not in ALL_VERBS:
+        from madbench.cli.ls import KIND_ALIASES
+        from madbench.cli.ls.listings import listings
         from madbench.cli.paper import check_no_paper
 
         check_no_paper(words[0])
+        if words[0] in {*listings(), *KIND_ALIASES}:
+            raise ConfigError(f"there is no command {words[0]!r}; did you mean madbench ls {words[0]}?")
 
 
 def _names_suite_alone(kind: str) -> bool:

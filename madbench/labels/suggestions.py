@@ -1,6 +1,6 @@
 """Error messages for texts that are no labels but show which label is meant, such as ``cd:kda`` or ``S-p|cd:gdn``.
 
-The text names a mixer with the prefix of another family, or it names several mixers.
+The text names a mixer with the prefix of another family, or several mixers, or a class without a prefix.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from madbench.labels.registry import OF_NAMES, families, family_name, family_of,
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for suggestions never parses such labels."""
+_DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,9}(\(.*\))?"
+"""A dotted path of a class, which may have arguments. A label has no dot outside of parentheses."""
 _LONGEST_HYBRID = 300  # number of characters at the start of a text that are searched for labels
 
 
@@ -24,12 +26,14 @@ def message_with_suggestion(text: str) -> str | None:
     """Return the error message that suggests a label in place of ``text``, which is no label.
 
     Labels are suggested if ``text`` names a mixer of another family, resembles a mixer's name, or describes a hybrid.
-    None for any other text.
+    The prefix ``my:`` is suggested if ``text`` is the dotted path of a class. None for any other text.
     """
     loaded = loaded_families()
     labels_by_name = _labels_by_name(loaded)
     if problem := _problem_of_hybrid(text, labels_by_name):
         return problem
+    if re.fullmatch(_DOTTED, text) and not _is_label(text.partition(".")[0]):
+        return point_at(text, 0, f"a class of your own has {MODULE} before its path: {MODULE}{text}")
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     # The parsers of the families OF_NAMES and OF_PATTERNS point at the error themselves.
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):

@@ -187,6 +187,21 @@ def test_ls_with_a_suite_is_refused_with_its_new_name(main, rest):
         assert refused.stderr == f"madbench ls {suite} is now madbench ls profiles {suite}\n"
 
 
+@pytest.mark.parametrize("kind", ["profiles", "tasks", "sets", "runs"])
+def test_a_kind_of_list_given_as_a_verb_is_refused_with_the_command_that_lists_it(main, kind):
+    refused = main(kind, "-f", "json")
+    assert (refused.code, refused.stderr) == (
+        2,
+        f"there is no command {kind!r}; did you mean madbench ls {kind}?\n",
+    )
+    assert main("ls", kind, "--help").code == 0
+
+
+@pytest.mark.parametrize("verb", ["table", "compare", "plot", "report", "run"])
+def test_the_help_says_that_rename_is_repeated(main, verb):
+    assert "Repeat the option for each label." in " ".join(main(verb, "--help-all").stdout.replace("│", " ").split())
+
+
 def test_a_value_that_looks_like_a_former_option_is_accepted(main):
     assert "--json" in main("new", "claim", "S-p > S on compression", "--name", "--json").stdout
 

@@ -82,7 +82,7 @@ def test_an_empty_list_of_tasks_is_refused():
 def test_an_override_without_a_value_is_not_taken_for_a_label():
     assert labels_and_overrides(["S-c", "training.epochs=3"]) == (["S-c"], (Override.of("training.epochs", 3),))
     assert labels_and_overrides(["fam:a=1", "model.a=1"]) == (["fam:a=1"], (Override.of("model.a", 1),))
-    with pytest.raises(ConfigError, match="write training.epochs=VALUE"):
+    with pytest.raises(ConfigError, match="write training.epochs=VALUE, and for .* my:training.epochs"):
         labels_and_overrides(["S-c", "training.epochs"])
 
 

@@ -49,6 +49,19 @@ def test_letters_after_a_named_operator_are_refused():
         parse("KDA-p")
 
 
+@pytest.mark.parametrize("text", ["my_mixers.MyMixer", "package.mixers.Mixer(beta=2,gamma=0.5)"])
+def test_the_path_of_a_class_is_answered_with_the_prefix_of_modules(text):
+    with pytest.raises(LabelError, match=re.escape(f"a class of your own has my: before its path: my:{text}")):
+        parse(text)
+
+
+@pytest.mark.parametrize("text, suggested", [("R.c", "R-c"), ("GDN.neg", "GDN.neg")])
+def test_a_label_with_a_dot_is_no_path_of_a_class(text, suggested):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    assert "my:" not in str(caught.value) and repr(suggested) in str(caught.value)
+
+
 JOINTS = ("|", "+", ",", " ", ";", "&", ">", "->", "--", ":", " then ", "_")
 HYBRIDS = [f"S-p{joint}cd:gdn" for joint in JOINTS]
 HYBRIDS += ["cd:gdn|S-p", "[S-p,R-c]", "(S-p)(R)", "2*S-p+R", "3xcd:mamba2-cg,S-p", "hybrid:S-p,R", "hybrid", "gdn|gla"]

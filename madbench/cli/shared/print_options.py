@@ -30,7 +30,8 @@ class NameOptions:
     rename: Annotated[
         list[str] | None,
         option(
-            "Show a label under another name: --rename 'cd:gdn-cg=Gated DeltaNet'. A set's file can also give names.",
+            "Show a label under another name: --rename 'cd:gdn-cg=Gated DeltaNet'. Repeat the option for each label. "
+            "A set's file can also give names.",
             rare=EVERY_VERB,
         ),
     ] = None

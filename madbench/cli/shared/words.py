@@ -43,7 +43,8 @@ def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], tuple[Overrid
             what = f"a class in it is my:{word[:-3]}.CLASS" if word.endswith(".py") else "a label is text, such as S-p"
             raise ConfigError(f"{short_repr(word)} is a file, no label; {what}")
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
-            raise ConfigError(f"{short_repr(word)} is no label; to change the profile write {word[:99]}=VALUE")
+            advice = f"to change the profile write {word[:99]}=VALUE, and for a module of your own my:{word[:99]}"
+            raise ConfigError(f"{short_repr(word)} is no label; {advice}")
         key, equals, _ = word.partition("=")
         (overrides if equals and not re.search("[:(]", key) else labels).append(word)
     return labels, parse_overrides(overrides)
