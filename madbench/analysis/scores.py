@@ -149,18 +149,21 @@ class Results(TableRows):
         """
         return {suite.name: self.rows_of(suite)[0].protocol.profile.chosen_on for suite in self.suites_with_result}
 
-    def origin(self, suite: Suite | None = None) -> Origin:
+    def origin(self, suite: Suite | None = None, names_profiles: bool = False) -> Origin:
         """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
 
         They give the number of seeds by which learning rates were chosen, the set of labels by which the settings of
-        the profile were chosen, and the runs that used other code than the present code.
+        the profile were chosen, and the runs that used other code than the present code. With ``names_profiles``, they
+        begin with :attr:`changed_profiles`, for captions that name no profile.
         """
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has_result, suites)):
             return Origin()
         counts = [scoring_of(one_suite).choosing_seeds(self.outcomes(one_suite)) for one_suite in suites]
         seeds = list(filter(None, counts))
-        texts = [choosing_note(min(seeds))] if seeds else []
+        texts = self.changed_profiles if names_profiles else []
+        if seeds:
+            texts.append(choosing_note(min(seeds)))
         profiles = [self.rows_of(one_suite)[0].protocol.profile for one_suite in suites]
         profiles = [profile for profile in profiles if profile.chosen_on]
         notes = [advice] if seeds and (advice := choosing_advice(min(seeds))) else []
@@ -169,6 +172,13 @@ class Results(TableRows):
             notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
         texts += [text for one_suite in suites for text in self.code_marks(one_suite).sentences]
         return Origin(" ".join(texts), " ".join(notes))
+
+    @property
+    def changed_profiles(self) -> list[str]:
+        """One sentence per suite with a result whose profile is changed or is a file. It names profile and changes."""
+        protocols = [self.rows_of(suite)[0].shared_protocol for suite in self.suites_with_result]
+        changed = [protocol for protocol in protocols if protocol.overrides or not protocol.profile.is_shipped]
+        return [f"{protocol.profile_sentence}." for protocol in changed]
 
     def code_marks(self, suite: Suite) -> CodeMarks:
         """The runs of the suite, grouped by their code: the same as now, changed, or unknown."""

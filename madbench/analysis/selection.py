@@ -145,7 +145,7 @@ class Selection(Query):
             if label not in compared_labels:
                 addition = with_complete_seed if label in unfinished else ""
                 self.warn(f"{label} is left out: it shares no task with {baseline}{addition}")
-        return table.of_origin(results.origin())
+        return table.of_origin(results.origin(names_profiles=True))
 
     @with_checked_arguments
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:
@@ -160,7 +160,7 @@ class Selection(Query):
 
         results = self.select("no two labels share a protocol", lambda labels: len(labels) > 1)
         table = attribution_table(results.scores, results.sentences(), shows_pairs).require_rows(self.results)
-        return table.of_origin(results.origin())
+        return table.of_origin(results.origin(names_profiles=True))
 
     @with_checked_arguments
     def audit(self, against: Selection | None = None) -> TextTable:
@@ -201,7 +201,7 @@ class Selection(Query):
         findings_of_papers = findings_by_paper(
             results.scores, claims_of, scales=not unscaled, chosen_on=results.chosen_on
         )
-        return findings_table(findings_of_papers).of_origin(results.origin())
+        return findings_table(findings_of_papers).of_origin(results.origin(names_profiles=True))
 
     @with_checked_arguments
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:

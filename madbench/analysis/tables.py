@@ -218,8 +218,8 @@ def suite_table(
     names = {column.name for column in columns}
     numbers = {name: results.published_numbers(row_by_name[name], options.shows_published) for name in rows}
     published = {name: {key: x for key, x in of_row.items() if key in names} for name, of_row in numbers.items()}
-    protocol = row_by_name[next(iter(rows))].protocol
-    short = f"{protocol.profile.noun} {protocol.profile_name}"
+    protocol = row_by_name[next(iter(rows))].shared_protocol
+    short = protocol.profile_text
     if protocol.budget not in COUNTINGS:
         short += f", matched by {protocol.budget}"
     jobs = [job for row in row_by_name.values() for job in row.jobs]

@@ -328,11 +328,9 @@ class Scoring:
 
     def sentences(self, protocol: Protocol) -> list[str]:
         """Sentences for the caption of a table on profile, overrides, sizes, fidelity, budget and choice of rates."""
-        changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
-        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
         return [
-            f"{noun} {name}{changes}: {sizes_text(protocol.profile.loaded.model_config())}, {protocol.precision}.",
+            f"{protocol.profile_sentence}: {sizes_text(protocol.profile.loaded.model_config())}, {protocol.precision}.",
             f"{fidelity} {protocol.budget}.",
             *([RATES_NOTE[protocol.fidelity == PUBLISHED_FIDELITY]] if self._tries_rates(protocol) else []),
         ]

@@ -65,6 +65,29 @@ def test_protocols_are_never_mixed(main, fill, tiny):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("format", ["terminal", "latex"])
+@pytest.mark.parametrize("verb", [["table"], ["compare", "S", "S-c"], ["attribute"], ["findings"]])
+def test_captions_state_the_changes_to_the_profile(main, fill, verb, format):
+    changes = ["training.epochs=7", "training.batch_size=16"]
+    fill(["S", "S-c"], profile="quick", overrides=changes)
+    shown = main(*verb, *changes, "--profile", "quick", "-t", "compression", "-f", format)
+    assert shown.code == 0, shown.stderr
+    text = " ".join(shown.stdout.split()).replace("\\_", "_")
+    assert f"rofile quick with {', '.join(changes)}" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [["table"], ["compare", "S", "S-c"], ["attribute"]])
+def test_captions_name_the_file_of_a_profile_and_are_unchanged_for_a_shipped_one(main, fill, tiny, verb):
+    fill(["S", "S-c"])
+    fill(["S", "S-c"], profile="quick")
+    words = [*verb, "-t", "compression", "-f", "json", "--profile"]
+    assert f"rofile {tiny}" in json.loads(main(*words, tiny).stdout)["caption"]
+    caption = json.loads(main(*words, "quick").stdout)["caption"]
+    assert "Profile" not in caption and ("(profile quick)" in caption) == (verb == ["table"])
+
+
+@pytest.mark.slow
 def test_a_table_leaves_out_labels_of_other_protocols_that_do_not_fit_its_own(main, fill, tiny):
     fill("S")
     fill("G-q-12", budget="paper", overrides=["model.d_model=8"])

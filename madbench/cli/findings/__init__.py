@@ -136,7 +136,7 @@ def findings(
             return
     sentences = _sentences(results, by_paper, names_missing_papers=requested_claims is None)
     table = findings_table(rows, sentences, count_left_out(results.scores) if results else 0)
-    print_text_table(table.of_origin(results.origin() if results else None), print_options)
+    print_text_table(table.of_origin(results.origin(names_profiles=True) if results else None), print_options)
 
 
 def _check_power_options(

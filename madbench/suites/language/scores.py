@@ -142,13 +142,11 @@ class LanguageScoring(Scoring):
         profile = _profile_of(protocol)
         # the precision does not affect lengths
         model, training = profile.model_config(), profile.training_config("float32")
-        changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
         positions = "learned" if model.positions == "learned" else "no"
-        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         return [
             _corpus_text(protocol.corpus),
             (
-                f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
+                f"{protocol.profile_sentence}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
                 f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens"
                 f"{' for softmax attention' if BUDGETS[protocol.budget].chooses_steps else ''}."
             ),
