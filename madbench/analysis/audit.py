@@ -206,7 +206,8 @@ def audit_table(results: Results) -> Listing:
     )
     notes += f" Correlations of published columns with each other: {'; '.join(correlations)}." if correlations else ""
     origin = results.origin()
-    parts |= {origin.caption: bool(origin.caption), origin.notes: bool(origin.notes)}
+    code_and_choice = origin.in_caption(in_paper=True)
+    parts |= {code_and_choice: bool(code_and_choice), origin.notes: bool(origin.notes)}
     if chosen_labels := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
         parts[f"{len(chosen_labels)} of these labels were among them."] = True
     agreements = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]

@@ -41,6 +41,9 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
 _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
 """The definition of a macro that stacks lines in a cell. It applies only inside of the table."""
 
+_SKIP = r"\setlength{\belowcaptionskip}{6pt}"
+"""The space between the caption and the top rule. Classes such as ``article`` have none, as captions are below."""
+
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
 _EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡§¶‖aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
@@ -142,16 +145,21 @@ def latex_table(
     size = rf"{_SIZES[form.size]}\setlength{{\tabcolsep}}{{{form.gap:g}pt}}%"
     fit = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
     environment = {"single": "table", "double": "table*"}[form.width]
-    head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering"]
+    head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering", _SKIP]
     title = rf"\caption{{{latex(caption)}}}\label{{{label}}}"
     return "\n".join([*head, title, *stack, size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
 
 
 def latex(text: str) -> str:
-    """``text`` escaped for LaTeX, with a minus sign before a number and a dash between two numbers."""
+    """``text`` escaped for LaTeX, with a minus sign before a number and a dash between two numbers.
+
+    The hyphens of an option such as ``--force`` stay two hyphens.
+    """
     parts = _MINUS_OR_DASH.split(text)
     signs = ["--" if before[-1:].isdigit() else "$-$" for before in parts[:-1]]
-    escaped_parts = ["".join(_ESCAPES.get(character, character) for character in part) for part in parts]
+    escaped_parts = [
+        "".join(_ESCAPES.get(character, character) for character in part).replace("--", "-{}-") for part in parts
+    ]
     return "".join(itertools.chain.from_iterable(itertools.zip_longest(escaped_parts, signs, fillvalue="")))
 
 

@@ -37,6 +37,14 @@ class Origin(NamedTuple):
     """Sentences on where the results of a table come from."""
 
     caption: str = ""
-    """Sentences for the caption, such as those on seeds that chose learning rates and on runs of other code."""
+    """Sentences for the caption, such as those on seeds that chose learning rates."""
     notes: str = ""
     """Sentences for the notes, such as those on the labels that were used to choose settings."""
+    code: str = ""
+    """Sentences for the caption on runs of other code, with the commands that train or test them again."""
+    code_in_paper: str = ""
+    """:attr:`code` without commands, for the caption of a table in a paper."""
+
+    def in_caption(self, in_paper: bool = False) -> str:
+        """All sentences for the caption. They have no commands if ``in_paper``."""
+        return " ".join(filter(None, [self.caption, self.code_in_paper if in_paper else self.code]))

@@ -66,9 +66,19 @@ class TextTable(ABC):
         return replace(self, shows_notes=shows_notes)
 
     @property
+    def paper_caption(self) -> str:
+        """The caption of the table in a paper: :attr:`caption` without advice and commands."""
+        return self.caption
+
+    @property
     def below(self) -> str:
         """The text to print below the table: the caption, and the notes if :attr:`shows_notes`."""
         return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
+
+    @property
+    def below_in_paper(self) -> str:
+        """:attr:`below` with :attr:`paper_caption` in place of the caption."""
+        return f"{self.paper_caption} {self.notes}".strip() if self.shows_notes else self.paper_caption
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -145,7 +155,7 @@ class TextTable(ABC):
         """
         headings, lines = self._entries()
         names = [heading.text for heading in headings]
-        return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
+        return latex_table(names, lines, self.below_in_paper, label or self.latex_label, self.latex_name, width)
 
     def to_html(self, tables_below: Sequence[TextTable] = ()) -> str:
         """A self-contained HTML page with a ``table`` element for this table, and one for each of ``tables_below``."""
@@ -205,13 +215,20 @@ class Listing(TextTable):
     latex_name: str = TextTable.latex_name
     shows_notes: bool = False
     notes_explain: str = TextTable.notes_explain
+    origin: Origin = Origin()
+    """Sentences on the origin of the results, which are part of caption and notes."""
 
     def of_origin(self, origin: Origin | None) -> Self:
         """A copy of the table with the sentences of ``origin`` added to caption and notes. None adds nothing."""
-        caption, notes = origin or Origin()
-        of_both = (" ".join(filter(None, parts)) for parts in ((self.caption, caption), (self.notes, notes)))
-        caption, notes = of_both
-        return replace(self, caption=caption, notes=notes)
+        origin = origin or Origin()
+        caption = " ".join(filter(None, [self.caption, origin.in_caption()]))
+        notes = " ".join(filter(None, [self.notes, origin.notes]))
+        return replace(self, caption=caption, notes=notes, origin=origin)
+
+    @property
+    def paper_caption(self) -> str:
+        own = self.caption.removesuffix(self.origin.in_caption()).strip()
+        return " ".join(filter(None, [own, self.origin.in_caption(in_paper=True)]))
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 6
 """The largest number of labels per column that a caption names. For more labels it gives only their number."""
 _OTHER_CODE = f"{SIGN}: some runs used other code"
+_OTHER_CODE_IN_PAPER = f"{SIGN}: some runs used another version of the code"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ class ResultTable(TextTable):
 
     @property
     def caption(self) -> str:
+        return self._caption()
+
+    @property
+    def paper_caption(self) -> str:
+        return self._caption(in_paper=True)
+
+    def _caption(self, in_paper: bool = False) -> str:
         rows = (zip(self.columns, row_texts(self.columns, self.cells[name], self.shows)) for name in self.rows)
         cells = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in cells)
@@ -92,7 +100,7 @@ class ResultTable(TextTable):
             **{column.counts: True for column in counted_columns if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
             "‡: some runs diverged": "‡" in texts,
-            _OTHER_CODE: self.other_code,
+            _OTHER_CODE_IN_PAPER if in_paper else _OTHER_CODE: self.other_code,
             f"{OVER_BUDGET}: over budget, not compared": OVER_BUDGET in texts,
             "(d/e): d of e jobs are done": "(" in texts,
             f"bold: best; underlined: not significantly worse than the best ({LEVEL:.0%}, Holm-corrected)": marks,
@@ -102,31 +110,41 @@ class ResultTable(TextTable):
         number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
-        return " ".join(filter(None, [caption, self.origin.caption, *self._sentences]))
+        return " ".join(filter(None, [caption, self.origin.in_caption(in_paper), *self._sentences(in_paper)]))
 
-    @property
-    def with_notes(self) -> str:
-        """The notes, followed by the sentences of the caption whose content the notes do not have."""
+    def with_notes(self, in_paper: bool = False) -> str:
+        """The notes, followed by the sentences of the caption whose content the notes do not have.
+
+        If ``in_paper``, the sentences of the caption have no advice and no commands.
+        """
         signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
         if self.other_code:
-            signs.append(_OTHER_CODE)
-        texts = [self.notes, f"{'; '.join(signs)}." if signs else "", self.origin.caption, *self._sentences]
+            signs.append(_OTHER_CODE_IN_PAPER if in_paper else _OTHER_CODE)
+        texts = [
+            self.notes,
+            f"{'; '.join(signs)}." if signs else "",
+            self.origin.in_caption(in_paper),
+            *self._sentences(in_paper),
+        ]
         return " ".join(filter(None, texts))
 
     @property
     def below(self) -> str:
-        return self.with_notes if self.shows_notes else self.caption
+        return self.with_notes() if self.shows_notes else self.caption
 
     @property
-    def _sentences(self) -> list[str]:
+    def below_in_paper(self) -> str:
+        return self.with_notes(in_paper=True) if self.shows_notes else self.paper_caption
+
+    def _sentences(self, in_paper: bool) -> list[str]:
         """Sentences for both caption and notes: on tasks that only some seeds solve, and on the rows of baselines."""
-        return [self._split_sentence, *(baseline.sentence for baseline in self._shown_baselines)]
+        return [self._split_sentence(in_paper), *(baseline.sentence for baseline in self._shown_baselines)]
 
-    @property
-    def _split_sentence(self) -> str:
+    def _split_sentence(self, in_paper: bool) -> str:
         """A sentence that names, per column, the labels with some seeds that solve the task and some that do not.
 
-        Empty if there are no such labels, or if the table shows ranks.
+        Unless ``in_paper``, it advises to train more seeds if there are few. Empty if there are no such labels, or if
+        the table shows ranks.
         """
         if self.shows == "rank":
             return ""
@@ -139,7 +157,9 @@ class ResultTable(TextTable):
         fewest = min((self.cells[x][c.name].n for c in self.columns for x in self._split_rows(c)), default=0)
         if not texts:
             return ""
-        advice = f" (train {SETTLING_SEEDS} seeds for a reliable mean)" if fewest < SETTLING_SEEDS else ""
+        advice = (
+            f" (train {SETTLING_SEEDS} seeds for a reliable mean)" if fewest < SETTLING_SEEDS and not in_paper else ""
+        )
         return f"Solved by some seeds and not by others{advice}: {', '.join(texts)}."
 
     def _split_rows(self, column: Column) -> list[str]:

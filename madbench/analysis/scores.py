@@ -170,8 +170,10 @@ class Results(TableRows):
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
             notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
-        texts += [text for one_suite in suites for text in self.code_marks(one_suite).sentences]
-        return Origin(" ".join(texts), " ".join(notes))
+        marks = [self.code_marks(one_suite) for one_suite in suites]
+        code = " ".join(text for each in marks for text in each.sentences)
+        code_in_paper = " ".join(text for each in marks for text in each.facts)
+        return Origin(" ".join(texts), " ".join(notes), code, code_in_paper)
 
     @property
     def changed_profiles(self) -> list[str]:

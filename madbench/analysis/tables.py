@@ -175,9 +175,10 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions, is_bri
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
     """Sentences on the origin of the results of some suites (:meth:`Results.origin`), and on runs of unknown code."""
-    caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
-    unrecorded_labels = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
-    return Origin(" ".join(filter(None, [caption, unrecorded_labels])), notes)
+    origin = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
+    marks = CodeMarks.merge([results.code_marks(suite) for suite in of_suites])
+    code = " ".join(filter(None, [origin.code, marks.unrecorded]))
+    return origin._replace(code=code, code_in_paper=marks.unrecorded_fact)  # a sign marks the other runs
 
 
 def suite_table(

@@ -125,11 +125,14 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
     caption = (
         f"Order: Spearman's correlation with the labels' means under {name}, with [95% interval]. Differ: pairs of"
         " labels that differ significantly here. Hold: of these, pairs that differ in the same direction there."
-        f" Reversed: the others. {here.origin().caption}"
+        f" Reversed: the others. {here.origin().in_caption(in_paper=True)}"
     )
+    origin_there = there.origin()
     sides = [
         " ".join(["Here:", *here.sentences(), here.origin().notes]),
-        " ".join(filter(None, ["There:", *there.sentences(), *there.origin()])),
+        " ".join(
+            filter(None, ["There:", *there.sentences(), origin_there.in_caption(in_paper=True), origin_there.notes])
+        ),
     ]
     notes = (
         f"Correlations need at least {LEAST_LABELS} labels; intervals: {DRAWS:,} bootstrap draws of the labels. Seeds:"

@@ -129,8 +129,16 @@ class BenchTable(TextTable):
 
     @property
     def below(self) -> str:
+        return super().below + self._failures
+
+    @property
+    def below_in_paper(self) -> str:
+        return super().below_in_paper + self._failures
+
+    @property
+    def _failures(self) -> str:
         failed = "; ".join(_failure(row) for row in self.rows if row.get("error"))
-        return f"{super().below} Not timed: {failed}." if failed else super().below
+        return f" Not timed: {failed}." if failed else ""
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         timed_rows, columns = [row for row in self.rows if not row.get("error")], self.part.columns

@@ -111,7 +111,7 @@ def result_page_table(table: ResultTable) -> PageTable:
         values = [float(text) if text else None for text in texts]
         groups.append(RowGroup([[PageCell(name, len(groups)), *map(PageCell, texts, values)]]))
     headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
-    return PageTable(suite.name, table.title, table.with_notes, [Heading("Label", True), *headings], groups)
+    return PageTable(suite.name, table.title, table.with_notes(), [Heading("Label", True), *headings], groups)
 
 
 def _opens(suite: Suite, column: str) -> str:

@@ -59,19 +59,40 @@ class CodeMarks:
 
     @property
     def sentences(self) -> list[str]:
-        """One sentence for each result of the comparison other than ``same``. Empty if all code is the same."""
-        return [_sentence(code, rows) for code, rows in self.by_code.items() if code.state != "same"]
+        """One sentence for each result of the comparison other than ``same``. Empty if all code is the same.
+
+        A sentence names the command that trains the runs again, if there is one.
+        """
+        texts = []
+        for (code, rows), fact in zip(self._differing, self.facts):
+            again = f"; madbench run ... --force trains {'them' if len(rows) > 1 else 'it'} again."
+            texts.append(fact.removesuffix(".") + again if code.state == "other" else fact)
+        return texts
+
+    @property
+    def facts(self) -> list[str]:
+        """The :attr:`sentences` without commands."""
+        return [_fact(code, rows) for code, rows in self._differing]
+
+    @property
+    def _differing(self) -> list[tuple[RunCode, list[str]]]:
+        return [(code, rows) for code, rows in self.by_code.items() if code.state != "same"]
 
     @property
     def unrecorded(self) -> str:
+        """:attr:`unrecorded_fact` with the command that tests the code. Empty if there are no such runs."""
+        fact = self.unrecorded_fact
+        return fact and f"{fact.removesuffix('.')}; madbench again tests if the present code gives the same numbers."
+
+    @property
+    def unrecorded_fact(self) -> str:
         """A sentence on the runs whose records have no digests of this package's code. Empty if there are none."""
         count = sum(len(rows) for code, rows in self.by_code.items() if not code.is_recorded)
         runs = "1 run was" if count == 1 else f"{count:,} runs were"
-        what = "stored without digests of madbench's code, which may have changed since"
-        return f"{runs} {what}; madbench again tests if the present code gives the same numbers." if count else ""
+        return f"{runs} stored without digests of madbench's code, which may have changed since." if count else ""
 
 
-def _sentence(code: RunCode, rows: Sequence[str]) -> str:
+def _fact(code: RunCode, rows: Sequence[str]) -> str:
     names = list(dict.fromkeys(rows))
     and_more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     subject = f"{', '.join(map(row_display_name, names[:MOST_NAMED]))}{and_more}"
@@ -83,4 +104,4 @@ def _sentence(code: RunCode, rows: Sequence[str]) -> str:
     if code.state == "unknown":
         return f"{runs} had {UNRECORDED}; it may have changed."
     trained = "were" if len(rows) > 1 else "was"
-    return f"{runs} {trained} trained with another version of madbench's code of {code.what}; --force trains again."
+    return f"{runs} {trained} trained with another version of madbench's code of {code.what}."

@@ -24,7 +24,7 @@ def latex_of_table(columns: int, width=None, cells=CELLS, label: str = "tab:resu
 
 def setting(text: str) -> tuple[str, str]:
     """Environment and size of a table."""
-    return re.search(r"\\begin{(table\*?)}", text)[1], re.search(r"(\S*)\\setlength", text)[1]
+    return re.search(r"\\begin{(table\*?)}", text)[1], re.search(r"(\S*)\\setlength{\\tabcolsep}", text)[1]
 
 
 def test_numbers_below_zero_have_a_true_minus_and_ranges_a_dash():
@@ -33,6 +33,15 @@ def test_numbers_below_zero_have_a_true_minus_and_ranges_a_dash():
     assert latex("[-0.2,+2.6]") == "[$-$0.2,+2.6]"
     assert latex("gains of -.5 and (-3)") == "gains of $-$.5 and ($-$3)"
     assert latex("seeds 0-4") == "seeds 0--4"
+
+
+def test_the_hyphens_of_an_option_are_no_dash():
+    assert latex("with --force") == "with -{}-force"
+
+
+def test_the_caption_has_a_distance_from_the_top_rule():
+    text = latex_of_table(2)
+    assert text.index(r"\setlength{\belowcaptionskip}{6pt}") < text.index(r"\caption{") < text.index(r"\toprule")
 
 
 @pytest.mark.parametrize("label", ["R-cg-q-12o", "cd:id-0.95-sum-p", "hfa:2w-p-q", "R-12o!"])

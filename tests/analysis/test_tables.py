@@ -402,6 +402,7 @@ def test_identical_seeds_still_have_an_interval():
 def test_labels_whose_seeds_split_are_named_with_advice_to_train_five(seeds, advice):
     made = table(*seeds_of("S", "compression", *[99.0] * (seeds - 1), 20.0), *seeds_of("R", "compression", 50.0, 51.0))
     assert f"Solved by some seeds and not by others{advice}: Compr. (S)." in made.caption
+    assert "Solved by some seeds and not by others: Compr. (S)." in made.paper_caption
 
 
 def test_a_label_without_a_result_is_a_row():

@@ -190,7 +190,8 @@ def test_only_rows_of_other_code_are_marked(main, tiny, store, fill_edited):
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
     rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("S")}
     assert "¶" not in rows["S"] and "¶" in rows["S-c"]
-    said = "4 runs of S-c were trained with another version of madbench's code of task; --force trains again."
+    fact = "4 runs of S-c were trained with another version of madbench's code of task"
+    said = f"{fact}; madbench run ... --force trains them again."
     assert said in " ".join(shown.split())
     planned = plan(main, tiny, "S", "S-c")
     assert "8 done, 0 to do" in planned.stdout and said in " ".join(planned.stderr.split())
@@ -227,6 +228,25 @@ def test_every_format_marks_rows_of_other_code_and_still_shows_the_best(main, ti
     marks = {"latex": r"\P{}", "json": '"has_other_code": true', "csv": "has_other_code"}
     bold = {"markdown": "| **", "latex": r"\textbf", "html": "best", "json": '"best"', "csv": "best"}
     assert marks.get(format, "S ¶") in shown and bold[format] in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notes", [[], ["--notes"]])
+def test_a_caption_in_latex_defines_the_sign_of_other_code_without_advice(main, tiny, fill_edited, notes):
+    fill_edited("S", accuracy=0.9, task="0123456789abcdef")
+    fill_edited("S-c", accuracy=0.1)
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS), "-f", "latex", *notes).stdout
+    assert r"\P{}: some runs used another version of the code" in shown
+    assert "force" not in shown and "were trained with" not in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [["compare", "S", "S-c"], ["attribute"], ["findings"]])
+def test_other_captions_in_latex_state_other_code_without_advice(main, tiny, fill_edited, verb):
+    fill_edited("S", "S-c", task="0123456789abcdef")
+    shown = table(lambda _, *words: main(*verb, *words), "--profile", tiny, "-t", ",".join(TASKS), "-f", "latex").stdout
+    assert "8 runs of S, S-c were trained with another version of madbench's code of task." in shown
+    assert "force" not in shown
 
 
 @pytest.mark.slow

@@ -28,5 +28,5 @@ def print_registered(
     registration, results = load_registration(path, stored_options.results)
     remarks = registration_notes(registration, path, results)
     table = findings_table(registered_findings(registration, results), results.sentences())
-    table = table.of_origin(results.origin(names_profiles=True))
-    print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), print_options)
+    table = dataclasses.replace(table, caption=" ".join([*remarks, table.caption]))
+    print_text_table(table.of_origin(results.origin(names_profiles=True)), print_options)
