@@ -57,6 +57,8 @@ class ResultTable(TextTable):
     """The column in which the differences from the baseline are shown. It need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """The differences from the baseline by the name of the row and the name of the column."""
+    published_sources: tuple[str, ...] = ()
+    """Sentences that name the sources of the published numbers."""
     origin: Origin = Origin()
     """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
     score_baselines: Callable[[], Mapping[Baseline, Mapping[str, float]]] = dict
@@ -110,7 +112,8 @@ class ResultTable(TextTable):
         number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
-        return " ".join(filter(None, [caption, self.origin.in_caption(in_paper), *self._sentences(in_paper)]))
+        texts = [caption, *self.published_sources, self.origin.in_caption(in_paper), *self._sentences(in_paper)]
+        return " ".join(filter(None, texts))
 
     def with_notes(self, in_paper: bool = False) -> str:
         """The notes, followed by the sentences of the caption whose content the notes do not have.
@@ -123,6 +126,7 @@ class ResultTable(TextTable):
         texts = [
             self.notes,
             f"{'; '.join(signs)}." if signs else "",
+            *self.published_sources,
             self.origin.in_caption(in_paper),
             *self._sentences(in_paper),
         ]

@@ -24,6 +24,7 @@ from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome
 from madbench.suites.protocol import Protocol
+from madbench.suites.published import published_sentence
 from madbench.suites.scoring import mean_over, scoring_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         rows={name: rows[name] for name in names},
         cells=cells,
         published=published,
+        published_sources=tuple(dict.fromkeys(text for part in parts for text in part.published_sources)),
         origin=_origin(results, [suite for part in parts for suite in part.suites]),
         other_code=frozenset(name for part in parts for name in part.other_code),
         score_baselines=score_baselines,
@@ -223,6 +225,8 @@ def suite_table(
     short = protocol.profile_text
     if protocol.budget not in COUNTINGS:
         short += f", matched by {protocol.budget}"
+    protocols = {name: row.protocol for name, row in row_by_name.items()}
+    sources = published_sentence(published, protocols, options.shows_published)
     jobs = [job for row in row_by_name.values() for job in row.jobs]
 
     def score_baselines() -> dict[Baseline, dict[str, float]]:
@@ -238,6 +242,7 @@ def suite_table(
         published,
         short,
         describe,
+        published_sources=(sources,) if sources else (),
         origin=_origin(results, [suite]) if jobs else Origin(),
         other_code=results.code_marks(suite).rows if jobs else frozenset(),
         score_baselines=score_baselines,

@@ -154,16 +154,6 @@ def profile_scores(profile: str, overrides: tuple[Override, ...] = ()) -> Scores
     )
 
 
-def profile_titles(profile: str, overrides: tuple[Override, ...] = ()) -> list[str]:
-    """The titles of the published tables with a row that names ``profile`` with these overrides."""
-    titles: dict[str, None] = {}
-    for folder, published in published_by_paper().values():
-        for table in published.tables:
-            if any(_is_of(row, profile, overrides) for _, row, _ in replace(published, tables=(table,)).rows(folder)):
-                titles[table.title] = None
-    return list(titles)
-
-
 def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]) -> bool:
     return row.get("profile") == profile and (row.get("overrides") or "").split() == [*map(str, overrides)]
 
@@ -182,6 +172,33 @@ def published_numbers(protocol: Protocol, name: str, shows_always: bool = False)
     ``shows_always`` is an argument of :meth:`PublishedNumbers.shown`.
     """
     return published_under(name, protocol.profile_name, protocol.overrides).shown(protocol.profile, shows_always)
+
+
+def published_sentence(
+    numbers: Mapping[str, Mapping[str, float]], protocols: Mapping[str, Protocol], shows_always: bool = False
+) -> str:
+    """A sentence that names the sources of published numbers, for the caption of the table that shows them.
+
+    It says so if some of them are not comparable with the results in the table. Empty if there are no numbers.
+
+    Args:
+        numbers: the numbers from :func:`published_numbers`: name of the row to column to number.
+        protocols: the protocols of the rows, by name.
+        shows_always: the argument of :func:`published_numbers` with which the numbers were found.
+    """
+    comparable: dict[str, bool] = {}  # the name of a source, and True if all its numbers are comparable
+    for paper, (folder, published) in published_by_paper().items() if any(numbers.values()) else ():
+        for table in published.tables:
+            for label, row, in_row in replace(published, tables=(table,)).rows(folder):
+                if not in_row.keys() & numbers.get(label, {}).keys():
+                    continue
+                protocol, source = protocols[label], f"{paper}, {table.title}"
+                if _is_of(row, protocol.profile_name, protocol.overrides):
+                    comparable.setdefault(source, True)
+                elif not row.get("profile") and (shows_always or protocol.profile.comparable_with_paper):
+                    comparable[source] = protocol.profile.comparable_with_paper and comparable.get(source, True)
+    differ = "" if all(comparable.values()) else "; not comparable, as sizes or training differ from ours"
+    return f"Published: {' and '.join(comparable)}{differ}." if comparable else ""
 
 
 def _merge(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:

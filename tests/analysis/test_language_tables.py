@@ -130,6 +130,8 @@ def test_published_perplexities_are_below_the_rows_of_their_models(
     assert table.cells["R-c"]["perplexity"].mean == pytest.approx(runs[1].job.setting["vocab_size"])
     assert found["R-c"]["PPL"] == "diverged"
     assert "R-c published" not in found and "PPL: exponential of the last loss" in table.notes
+    cd, hfa = "coefficients, Table 3, one run each", "interactions, Tables 1 and 2, one run each, smoothed"
+    assert f"Published: {cd if label.startswith('cd:') else hfa}. " in table.caption
 
 
 def test_other_and_changed_profiles_have_no_published_perplexities(language_run, language_table):
@@ -226,6 +228,7 @@ def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run, la
         "Tokens/s": "", "Budget": "", "n": "",
     }  # fmt: skip
     assert "OpenWebText2" in table.notes
+    assert "Published: hypermlp, Table 1, one seed." in table.caption
     other = {
         "setting": {"corpus": "c0ffee0123456789", "vocab_size": 320},
         "model": replace(GPTConfig(), positions="learned"),

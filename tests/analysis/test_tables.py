@@ -151,6 +151,14 @@ def test_published_rows_below_a_profile_of_another_size_need_an_option():
     assert len(table({}).text_rows()[1]) == 2 and len(table({}, shows_published=False).text_rows()[1]) == 1
 
 
+def test_the_caption_names_the_source_of_published_numbers_and_that_they_are_not_comparable():
+    said = "Published: hypermlp, Table 1, one seed; not comparable, as sizes or training differ from ours."
+    made = table({})
+    assert said in made.caption and said in made.with_notes() and said in made.paper_caption
+    for without in (table({}, shows_published=False), table({"label": "R-q"})):
+        assert "Published" not in without.caption
+
+
 def test_one_seed_has_no_spread():
     found = table({}).cells["S"]["compression"]
     assert (found.mean, found.n) == (50.0, 1) and found.numbers(PERCENT)["spread"] is None

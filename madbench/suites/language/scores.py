@@ -27,7 +27,7 @@ from madbench.suites.language.curves import (
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.outcomes import JobOutcome, budget_sentences, outcome_sentences
 from madbench.suites.protocol import Protocol
-from madbench.suites.published import profile_scores, profile_titles
+from madbench.suites.published import profile_scores
 from madbench.suites.scoring import COLUMNS, Scoring, finite_or_nan, sizes_text
 
 
@@ -178,11 +178,7 @@ class LanguageScoring(Scoring):
         notes.append(f"L5: mean of the last {last} evaluations on windows of the training text{val}, {equal}.")
         notes += _evaluation(runs[0].details.get("evaluation", {}))
         if has_perplexity:
-            titles = profile_titles(protocol.profile_name, protocol.overrides)
-            notes.append(
-                "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. "
-                f"Published: {', '.join(titles)}."
-            )
+            notes.append("PPL: exponential of the last loss on validation text; of 5: of the mean of the last five.")
         if any(name.startswith(STEPS) for name in names):
             notes.append(
                 "To x: steps to the first evaluation with training loss below x, one every "
