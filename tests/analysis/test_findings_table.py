@@ -114,6 +114,17 @@ def test_notes_state_the_test_the_correction_and_the_minimum_of_seeds():
     assert findings_table(findings(), left_out=2).notes.count("2 results of a label") == 1
 
 
+def test_the_caption_says_if_published_gains_are_of_some_pairs_of_a_claim_only():
+    (claim,) = [claim for claim in CLAIMS if claim.name == "selective-copying"]
+    values = {label: [100.0] * 3 for pair in claim.pairs for label in pair}
+    said = "If only some pairs of a claim have enough runs, Published and Ours are of these pairs alone."
+    for labels, published in ((values, "+24.8"), (claim.pairs[0], "+25.2"), ((), "+24.8")):
+        scores = frame_of_scores({label: values[label] for label in labels}, claim.quantities) if labels else None
+        made = findings_table(findings(scores, claims=[claim]))
+        assert rows(made)[claim.title][0] == published
+        assert (said in made.caption) == (published == "+25.2")
+
+
 def test_one_command_trains_all_labels_that_open_findings_need():
     labels = "R-pc S-pc R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o R-12o! R-12! S-c-q S-c-v S-g-q"
     labels += " G-cg-q-1o G-12o! G-2o! S G-g-q-12o R"
