@@ -45,6 +45,10 @@ class Origin(NamedTuple):
     code_in_paper: str = ""
     """:attr:`code` without commands, for the caption of a table in a paper."""
 
-    def in_caption(self, in_paper: bool = False) -> str:
-        """All sentences for the caption. They have no commands if ``in_paper``."""
-        return " ".join(filter(None, [self.caption, self.code_in_paper if in_paper else self.code]))
+    profiles: str = ""
+    """Sentences for the caption that name changed profiles. The notes name all profiles."""
+
+    def in_caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:
+        """All sentences for the caption: without commands if ``in_paper``, and with :attr:`profiles` if requested."""
+        code = self.code_in_paper if in_paper else self.code
+        return " ".join(filter(None, [self.profiles if names_profiles else "", self.caption, code]))

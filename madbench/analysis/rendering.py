@@ -227,8 +227,23 @@ class Listing(TextTable):
 
     @property
     def paper_caption(self) -> str:
+        return self._caption(in_paper=True)
+
+    @property
+    def below(self) -> str:
+        return self._with_notes() if self.shows_notes else self.caption
+
+    @property
+    def below_in_paper(self) -> str:
+        return self._with_notes(in_paper=True) if self.shows_notes else self.paper_caption
+
+    def _with_notes(self, in_paper: bool = False) -> str:
+        return " ".join(filter(None, [self._caption(in_paper, names_profiles=False), self.notes]))
+
+    def _caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:
+        """The caption with these sentences of :attr:`origin` (:meth:`Origin.in_caption`)."""
         own = self.caption.removesuffix(self.origin.in_caption()).strip()
-        return " ".join(filter(None, [own, self.origin.in_caption(in_paper=True)]))
+        return " ".join(filter(None, [own, self.origin.in_caption(in_paper, names_profiles)]))
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines

@@ -154,16 +154,14 @@ class Results(TableRows):
 
         They give the number of seeds by which learning rates were chosen, the set of labels by which the settings of
         the profile were chosen, and the runs that used other code than the present code. With ``names_profiles``, they
-        begin with :attr:`changed_profiles`, for captions that name no profile.
+        have the :attr:`changed_profiles`, for captions that name no profile.
         """
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has_result, suites)):
             return Origin()
         counts = [scoring_of(one_suite).choosing_seeds(self.outcomes(one_suite)) for one_suite in suites]
         seeds = list(filter(None, counts))
-        texts = self.changed_profiles if names_profiles else []
-        if seeds:
-            texts.append(choosing_note(min(seeds)))
+        choice = choosing_note(min(seeds)) if seeds else ""
         profiles = [self.rows_of(one_suite)[0].protocol.profile for one_suite in suites]
         profiles = [profile for profile in profiles if profile.chosen_on]
         notes = [advice] if seeds and (advice := choosing_advice(min(seeds))) else []
@@ -173,7 +171,8 @@ class Results(TableRows):
         marks = [self.code_marks(one_suite) for one_suite in suites]
         code = " ".join(text for each in marks for text in each.sentences)
         code_in_paper = " ".join(text for each in marks for text in each.facts)
-        return Origin(" ".join(texts), " ".join(notes), code, code_in_paper)
+        profile_texts = " ".join(self.changed_profiles) if names_profiles else ""
+        return Origin(choice, " ".join(notes), code, code_in_paper, profile_texts)
 
     @property
     def changed_profiles(self) -> list[str]:

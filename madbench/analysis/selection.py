@@ -201,7 +201,7 @@ class Selection(Query):
         findings_of_papers = findings_by_paper(
             results.scores, claims_of, scales=not unscaled, chosen_on=results.chosen_on
         )
-        return findings_table(findings_of_papers).of_origin(results.origin(names_profiles=True))
+        return findings_table(findings_of_papers, results.sentences()).of_origin(results.origin(names_profiles=True))
 
     @with_checked_arguments
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
