@@ -26,7 +26,7 @@ from madbench.suites.outcomes import JobOutcome, SettingKey, UntrainedScores, ou
 from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognize_protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import no_scores, scoring_of
+from madbench.suites.scoring import no_scores, profile_sentence, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -179,7 +179,7 @@ class Results(TableRows):
         """One sentence per suite with a result whose profile is changed or is a file. It names profile and changes."""
         protocols = [self.rows_of(suite)[0].shared_protocol for suite in self.suites_with_result]
         changed = [protocol for protocol in protocols if protocol.overrides or not protocol.profile.is_shipped]
-        return [f"{protocol.profile_sentence}." for protocol in changed]
+        return [f"{profile_sentence(protocol)}." for protocol in changed]
 
     def code_marks(self, suite: Suite) -> CodeMarks:
         """The runs of the suite, grouped by their code: the same as now, changed, or unknown."""

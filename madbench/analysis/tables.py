@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_sentence
-from madbench.suites.scoring import mean_over, scoring_of
+from madbench.suites.scoring import mean_over, profile_text, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -50,7 +50,8 @@ class TableOptions:
     """True to show rows for a guess and for the best answer that ignores the context."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "shows")
+        if self.shows not in get_args(Shows):
+            check_choices(self, "shows")  # raises, and suggests a choice
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
@@ -222,11 +223,12 @@ def suite_table(
     numbers = {name: results.published_numbers(row_by_name[name], options.shows_published) for name in rows}
     published = {name: {key: x for key, x in of_row.items() if key in names} for name, of_row in numbers.items()}
     protocol = row_by_name[next(iter(rows))].shared_protocol
-    short = protocol.profile_text
+    short = profile_text(protocol)
     if protocol.budget not in COUNTINGS:
         short += f", matched by {protocol.budget}"
     protocols = {name: row.protocol for name, row in row_by_name.items()}
-    sources = published_sentence(published, protocols, options.shows_published)
+    has_published = any(published.values())
+    sources = published_sentence(published, protocols, options.shows_published) if has_published else ""
     jobs = [job for row in row_by_name.values() for job in row.jobs]
 
     def score_baselines() -> dict[Baseline, dict[str, float]]:

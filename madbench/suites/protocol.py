@@ -49,17 +49,6 @@ class Protocol:
         return " ".join([self.profile_name, *map(str, self.overrides)])
 
     @property
-    def profile_text(self) -> str:
-        """The profile and the changes to it in words, such as ``profile evening with training.epochs=20``."""
-        changes = f" with {', '.join(map(str, self.overrides))}" if self.overrides else ""
-        return f"{self.profile.noun} {self.profile_name}{changes}"
-
-    @property
-    def profile_sentence(self) -> str:
-        """:attr:`profile_text` with a capital letter and without a full stop, as the beginning of a sentence."""
-        return self.profile_text[:1].upper() + self.profile_text[1:]
-
-    @property
     def title(self) -> str:
         """One line with the profile and the device.
 

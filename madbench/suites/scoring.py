@@ -329,8 +329,9 @@ class Scoring:
     def sentences(self, protocol: Protocol) -> list[str]:
         """Sentences for the caption of a table on profile, overrides, sizes, fidelity, budget and choice of rates."""
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
+        sizes = sizes_text(protocol.profile.loaded.model_config())
         return [
-            f"{protocol.profile_sentence}: {sizes_text(protocol.profile.loaded.model_config())}, {protocol.precision}.",
+            f"{profile_sentence(protocol)}: {sizes}, {protocol.precision}.",
             f"{fidelity} {protocol.budget}.",
             *([RATES_NOTE[protocol.fidelity == PUBLISHED_FIDELITY]] if self._tries_rates(protocol) else []),
         ]
@@ -388,6 +389,18 @@ def sizes_text(model: Any) -> str:
     """
     names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
     return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
+
+
+def profile_text(protocol: Protocol) -> str:
+    """The profile of a protocol and the changes to it, such as ``profile evening with training.epochs=20``."""
+    changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
+    return f"{protocol.profile.noun} {protocol.profile_name}{changes}"
+
+
+def profile_sentence(protocol: Protocol) -> str:
+    """:func:`profile_text` with a capital letter and without a full stop, as the beginning of a sentence."""
+    text = profile_text(protocol)
+    return text[:1].upper() + text[1:]
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:

@@ -68,7 +68,7 @@ def test_a_table_without_a_row_that_can_be_compared_is_not_decided(tmp_path):
     assert [*found.remarks.values()] == ["0 of 10 rows equal, 10 not comparable"]
 
 
-def adamax(model, config, fidelity):
+def adamax(model, named, config, fidelity):
     return torch.optim.Adamax(model.parameters(), lr=config.learning_rate, betas=config.betas)
 
 
@@ -87,7 +87,7 @@ def with_dropout(mlp, x):
 FAULTS = {
     "Gates": (HYPERMLP, {"table": ("Appendix L",)}, (torch, "sigmoid"), torch.tanh),
     "Stabilizer of the norm": (HYPERMLP, {"source": ("code",)}, "madbench.mixers.srg.parts.EPS", 1e-6),
-    "Optimizer": (COEFFICIENTS, {"table": ("Table 4",)}, "madbench.training.member.make_optimizer", adamax),
+    "Optimizer": (COEFFICIENTS, {"table": ("Table 4",)}, "madbench.training.optimizer._make_adamw", adamax),
     "Learning Rate Schedule": (
         COEFFICIENTS,
         {"table": ("Table 4",)},

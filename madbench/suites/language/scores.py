@@ -28,7 +28,7 @@ from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.outcomes import JobOutcome, budget_sentences, outcome_sentences
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import profile_scores
-from madbench.suites.scoring import COLUMNS, Scoring, finite_or_nan, sizes_text
+from madbench.suites.scoring import COLUMNS, Scoring, finite_or_nan, profile_sentence, sizes_text
 
 
 class LanguageScoring(Scoring):
@@ -146,7 +146,7 @@ class LanguageScoring(Scoring):
         return [
             _corpus_text(protocol.corpus),
             (
-                f"{protocol.profile_sentence}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
+                f"{profile_sentence(protocol)}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
                 f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens"
                 f"{' for softmax attention' if BUDGETS[protocol.budget].chooses_steps else ''}."
             ),
