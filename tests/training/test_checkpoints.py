@@ -62,6 +62,7 @@ def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train,
             save(work, job, trial, optimizer, state, seconds)
 
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", float("inf"))  # a slow disk would leave out a checkpoint
     monkeypatch.setattr(member, "save_checkpoint", save_now_and_then)
     killed, resumed = stop_at(9), stop_at()
     with pytest.raises(StopTraining):
