@@ -44,7 +44,6 @@ class Origin(NamedTuple):
     """Sentences for the caption on runs of other code, with the commands that train or test them again."""
     code_in_paper: str = ""
     """:attr:`code` without commands, for the caption of a table in a paper."""
-
     profiles: str = ""
     """Sentences for the caption that name changed profiles. The notes name all profiles."""
 

@@ -73,12 +73,16 @@ class TextTable(ABC):
     @property
     def below(self) -> str:
         """The text to print below the table: the caption, and the notes if :attr:`shows_notes`."""
-        return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
+        return self.with_notes() if self.shows_notes else self.caption
 
     @property
     def below_in_paper(self) -> str:
         """:attr:`below` with :attr:`paper_caption` in place of the caption."""
-        return f"{self.paper_caption} {self.notes}".strip() if self.shows_notes else self.paper_caption
+        return self.with_notes(in_paper=True) if self.shows_notes else self.paper_caption
+
+    def with_notes(self, in_paper: bool = False) -> str:
+        """The notes, with what they do not say of :attr:`caption` or, if ``in_paper``, of :attr:`paper_caption`."""
+        return f"{self.paper_caption if in_paper else self.caption} {self.notes}".strip()
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -229,15 +233,7 @@ class Listing(TextTable):
     def paper_caption(self) -> str:
         return self._caption(in_paper=True)
 
-    @property
-    def below(self) -> str:
-        return self._with_notes() if self.shows_notes else self.caption
-
-    @property
-    def below_in_paper(self) -> str:
-        return self._with_notes(in_paper=True) if self.shows_notes else self.paper_caption
-
-    def _with_notes(self, in_paper: bool = False) -> str:
+    def with_notes(self, in_paper: bool = False) -> str:
         return " ".join(filter(None, [self._caption(in_paper, names_profiles=False), self.notes]))
 
     def _caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:

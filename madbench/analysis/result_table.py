@@ -132,14 +132,6 @@ class ResultTable(TextTable):
         ]
         return " ".join(filter(None, texts))
 
-    @property
-    def below(self) -> str:
-        return self.with_notes() if self.shows_notes else self.caption
-
-    @property
-    def below_in_paper(self) -> str:
-        return self.with_notes(in_paper=True) if self.shows_notes else self.paper_caption
-
     def _sentences(self, in_paper: bool) -> list[str]:
         """Sentences for both caption and notes: on tasks that only some seeds solve, and on the rows of baselines."""
         return [self._split_sentence(in_paper), *(baseline.sentence for baseline in self._shown_baselines)]

@@ -122,14 +122,14 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
         seeds = ":".join(f"{count:.3g}" for count in row.seeds)
         counts = [str(len(row.pairs)), str(decided_count), str(decided_count - opposite), str(opposite)]
         lines.append([heading(row.column), str(row.order.labels), agreement_text(row.order), seeds, *counts])
+    origin_here, origin_there = here.origin(), there.origin()
     caption = (
         f"Order: Spearman's correlation with the labels' means under {name}, with [95% interval]. Differ: pairs of"
         " labels that differ significantly here. Hold: of these, pairs that differ in the same direction there."
-        f" Reversed: the others. {here.origin().in_caption(in_paper=True)}"
+        f" Reversed: the others. {origin_here.in_caption(in_paper=True)}"
     )
-    origin_there = there.origin()
     sides = [
-        " ".join(["Here:", *here.sentences(), here.origin().notes]),
+        " ".join(["Here:", *here.sentences(), origin_here.notes]),
         " ".join(
             filter(None, ["There:", *there.sentences(), origin_there.in_caption(in_paper=True), origin_there.notes])
         ),

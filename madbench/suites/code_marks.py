@@ -55,7 +55,7 @@ class CodeMarks:
     @property
     def rows(self) -> frozenset[str]:
         """The names of the rows with at least one run whose code is not known to equal the installed code."""
-        return frozenset(row for code, rows in self.by_code.items() if code.state != "same" for row in rows)
+        return frozenset(row for _, rows in self._differing for row in rows)
 
     @property
     def sentences(self) -> list[str]:
@@ -64,15 +64,15 @@ class CodeMarks:
         A sentence names the command that trains the runs again, if there is one.
         """
         texts = []
-        for (code, rows), fact in zip(self._differing, self.facts):
-            again = f"; madbench run ... --force trains {'them' if len(rows) > 1 else 'it'} again."
-            texts.append(fact.removesuffix(".") + again if code.state == "other" else fact)
+        for code, rows in self._differing:
+            again = f"; madbench run ... --force trains {'them' if len(rows) > 1 else 'it'} again"
+            texts.append(f"{_fact(code, rows)}{again if code.state == 'other' else ''}.")
         return texts
 
     @property
     def facts(self) -> list[str]:
         """The :attr:`sentences` without commands."""
-        return [_fact(code, rows) for code, rows in self._differing]
+        return [f"{_fact(code, rows)}." for code, rows in self._differing]
 
     @property
     def _differing(self) -> list[tuple[RunCode, list[str]]]:
@@ -81,27 +81,32 @@ class CodeMarks:
     @property
     def unrecorded(self) -> str:
         """:attr:`unrecorded_fact` with the command that tests the code. Empty if there are no such runs."""
-        fact = self.unrecorded_fact
-        return fact and f"{fact.removesuffix('.')}; madbench again tests if the present code gives the same numbers."
+        fact = self._unrecorded
+        return f"{fact}; madbench again tests if the present code gives the same numbers." if fact else ""
 
     @property
     def unrecorded_fact(self) -> str:
         """A sentence on the runs whose records have no digests of this package's code. Empty if there are none."""
+        return f"{self._unrecorded}." if self._unrecorded else ""
+
+    @property
+    def _unrecorded(self) -> str:
         count = sum(len(rows) for code, rows in self.by_code.items() if not code.is_recorded)
         runs = "1 run was" if count == 1 else f"{count:,} runs were"
-        return f"{runs} stored without digests of madbench's code, which may have changed since." if count else ""
+        return f"{runs} stored without digests of madbench's code, which may have changed since" if count else ""
 
 
 def _fact(code: RunCode, rows: Sequence[str]) -> str:
+    """A statement, without a full stop, on the runs of ``rows`` and their ``code``, which is not ``same``."""
     names = list(dict.fromkeys(rows))
     and_more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     subject = f"{', '.join(map(row_display_name, names[:MOST_NAMED]))}{and_more}"
     if code.state == "changed":
-        return f"{of_other_version(len(rows), subject, code.what)}."
+        return of_other_version(len(rows), subject, code.what)
     runs = runs_of(len(rows), subject)
     if code.state == "absent":
-        return f"{runs} had code that is not here: {code.what}."
+        return f"{runs} had code that is not here: {code.what}"
     if code.state == "unknown":
-        return f"{runs} had {UNRECORDED}; it may have changed."
+        return f"{runs} had {UNRECORDED}; it may have changed"
     trained = "were" if len(rows) > 1 else "was"
-    return f"{runs} {trained} trained with another version of madbench's code of {code.what}."
+    return f"{runs} {trained} trained with another version of madbench's code of {code.what}"
