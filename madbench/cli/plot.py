@@ -244,6 +244,17 @@ class FigurePlace:
             raise ConfigError(f"--output {output}: {problem}")
         return cls(output, output.suffix[1:])
 
+    @classmethod
+    def folder_from_option(cls, output: Path | None, results: Path) -> Self:
+        """The folder that ``--output`` names, of a command that may draw several figures.
+
+        Raises ``ConfigError`` if it names a file.
+        """
+        place = cls.from_option(output, results)
+        if place.format:
+            raise ConfigError(f"--output {output}: one file, but there may be several figures; name a folder")
+        return place
+
     def write(self, figure: Figure, name: str, frame: pd.DataFrame | None = None) -> list[Path]:
         """Write the pages of a figure and return the paths.
 
@@ -259,17 +270,6 @@ class FigurePlace:
             paths = [self.path / f"{name}.csv"]
             write_frame(frame, paths[0])
         return [*paths, *save_figure(figure, self.path / name)]
-
-    @classmethod
-    def folder_from_option(cls, output: Path | None, results: Path) -> Self:
-        """The folder that ``--output`` names, of a command that may draw several figures.
-
-        Raises ``ConfigError`` if it names a file.
-        """
-        place = cls.from_option(output, results)
-        if place.format:
-            raise ConfigError(f"--output {output}: one file, but there may be several figures; name a folder")
-        return place
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:

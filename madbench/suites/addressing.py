@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from madbench.config import Override, short_repr
@@ -158,7 +159,9 @@ def beside_profiles(leading: Suite, profile: str | None) -> Mapping[str, str]:
 
 def has_profile(suite: Suite, name: str) -> bool:
     """True if ``name`` can be loaded as a profile of ``suite``, and its key ``suite`` names no other suite."""
-    return suite.Profile.exists(name) and suite.Profile.load(name).suite in ("", suite.name)
+    with suppress(ConfigError):
+        return suite.Profile.load(name).suite in ("", suite.name)
+    return False
 
 
 def load_profile(suite: Suite, name: str) -> Profile[Any]:

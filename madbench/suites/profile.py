@@ -472,18 +472,20 @@ def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str,
     return apply_override(_without_task_values(mapping, override.key), override)
 
 
-def _without_task_values(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return a copy of the profile ``mapping`` in which ``key`` decides for every task.
+def _without_task_values(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the profile ``mapping``, or a copy of it, in which ``key`` decides for every task.
 
     If ``key`` is that of learning rates or of a training setting for all tasks, values of single tasks for it are
     removed.
     """
-    copied, is_rate = copy.deepcopy(dict(mapping)), key in ("learning_rates", "training.learning_rate")
-    if is_rate or key.startswith("training."):
-        for plan in copied.get("tasks", {}).values():
-            plan.get("training", {}).pop(key.removeprefix("training."), None)
-            if is_rate:
-                plan.pop("learning_rates", None)
+    is_rate = key in ("learning_rates", "training.learning_rate")
+    if not is_rate and not key.startswith("training."):
+        return mapping
+    copied = copy.deepcopy(dict(mapping))
+    for plan in copied.get("tasks", {}).values():
+        plan.get("training", {}).pop(key.removeprefix("training."), None)
+        if is_rate:
+            plan.pop("learning_rates", None)
     return copied
 
 

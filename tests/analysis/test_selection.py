@@ -145,7 +145,8 @@ def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store,
         words = shlex.split(command)[2:]
         changes = [word for word in words if "=" in word]
         options = dict(zip(words[len(changes) :: 2], words[len(changes) + 1 :: 2]))
-        changes += ["difficulty=baseline"] * (options.get("--profile") == "full")
+        if options.get("--profile") == "full":
+            changes.append("difficulty=baseline")
         assert options.keys() <= {"--profile", "--results"}
         chosen = {"profile": options.get("--profile")}
         labels = named.split(", ")
