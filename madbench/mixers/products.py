@@ -7,6 +7,7 @@ contains as well, takes half the time. Small products stay with MKL, so that the
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -85,6 +86,16 @@ def _has_avx512_by_onednn_alone() -> bool:
     return is_here and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in cpuinfo()
 
 
+@functools.cache
+def has_full_width() -> bool:
+    """False on AMD processors of family 25 (Zen 4), which compute AVX-512 in two halves.
+
+    There oneDNN is no faster than MKL's AVX2 if it has to transpose its inputs first.
+    """
+    info = cpuinfo()
+    return "AuthenticAMD" not in info or not re.search(r"^cpu family\s*: 25$", info, re.MULTILINE)
+
+
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """The product a b^T + bias by oneDNN, without gradients: a (..., K), b (N, K), bias (N,) or None -> (..., N).
 
@@ -140,10 +151,10 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """The gradient of a linear map's weight, grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
 
     oneDNN computes this product or its transpose x^T grad, whichever has more columns, because this is faster. If
-    neither has ``LEAST_COLUMNS`` columns, MKL computes it.
+    neither has ``LEAST_COLUMNS`` columns, or on a processor without :func:`has_full_width`, MKL computes it.
     """
     wider = max(grad.shape[1], x.shape[1])
-    if wider < LEAST_COLUMNS:
+    if wider < LEAST_COLUMNS or not has_full_width():
         return grad.mT @ x
     return multiply(grad.mT, x.mT) if x.shape[1] == wider else multiply(x.mT, grad.mT).mT
 

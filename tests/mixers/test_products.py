@@ -68,14 +68,28 @@ def test_products_are_exact_and_fast_in_any_memory_layout(fast, change):
 
 
 @needs_onednn
+@pytest.mark.parametrize("full_width", [True, False])
 @pytest.mark.parametrize("inputs, outputs, calls", [(255, 128, 0), (256, 128, 1), (128, 255, 0), (128, 256, 1)])
-def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(monkeypatch, inputs, outputs, calls):
+def test_a_gradient_of_a_weight_is_by_onednn_if_the_weight_has_a_long_side(
+    monkeypatch, inputs, outputs, calls, full_width
+):
+    monkeypatch.setattr(products, "has_full_width", lambda: full_width)
+    calls = calls if full_width else 0
     multiplied, multiply = [], products.multiply
     monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
     grad, x = random_normal(300, outputs), random_normal(300, inputs, seed=1)
     exact = grad.double().T @ x.double()
     assert (products.weight_gradient(grad, x) - exact).norm() <= 1e-6 * exact.norm()
     assert len(multiplied) == calls
+
+
+@pytest.mark.parametrize(
+    "vendor, family, expected",
+    [("AuthenticAMD", 25, False), ("AuthenticAMD", 26, True), ("GenuineIntel", 25, True), ("AuthenticAMD", 250, True)],
+)
+def test_the_processors_that_halve_avx512_are_known(monkeypatch, vendor, family, expected):
+    monkeypatch.setattr(products, "cpuinfo", lambda: f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 17\n")
+    assert products.has_full_width.__wrapped__() == expected
 
 
 @needs_onednn
