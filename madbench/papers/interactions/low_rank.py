@@ -50,7 +50,7 @@ class LowRankMeasure(PlainMeasure):
         remarks = dict.fromkeys(
             verdicts, f"entries up to {SIZES[0]}: " + ", ".join(f"{x:.0e}" for x in error_table.iloc[0]) + " by degree"
         )
-        remarks[[*verdicts][2]] = ", ".join(
+        remarks[list(verdicts)[2]] = ", ".join(
             f"entries up to {size}: {error:.2g}" for size, error in error_table[1].items()
         )
         draw = functools.partial(_draw, frame)
