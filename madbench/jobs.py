@@ -38,7 +38,7 @@ Stream = Literal["init", "data", "order"]
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """The facts about a precision on which other code depends."""
+    """The properties of a precision (:data:`Precision`), such as ``bfloat16``."""
 
     number_bytes: int
     """Bytes per number."""
@@ -358,10 +358,10 @@ class StopTraining(BaseException):
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """The callbacks of a training run.
+    """The functions that training calls to report progress and results. Training gets them as one object, ``report``.
 
-    ``report(job, progress)`` calls the callback ``progress`` with the job and its progress. The callback may raise
-    ``StopTraining``.
+    ``report(job, progress)`` calls the function in the field ``progress`` with the job and a dict of its progress. This
+    function may raise ``StopTraining``.
     """
 
     progress: Callable[[Job, dict[str, Any]], None]

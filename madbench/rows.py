@@ -94,7 +94,7 @@ class SuiteRow:
 
     @property
     def shared_protocol(self) -> Protocol:
-        """The protocol that the row shares with other rows: without the overrides that are the row's own changes."""
+        """The protocol of the row without the overrides in which it differs from other rows (``row.changes``)."""
         changes = {change.without_suite() for change in self.row.changes}
         return replace(
             self.protocol, overrides=tuple(override for override in self.protocol.overrides if override not in changes)

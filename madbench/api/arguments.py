@@ -158,7 +158,10 @@ def tasks_of(tasks: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _group_of(group: int | str) -> int | None:
-    """The number of jobs that ``group`` gives, under the rules of ``--group`` (:func:`parse_group`)."""
+    """Convert the argument ``group``, a number of jobs or ``auto``, like ``--group``. None for ``auto``.
+
+    Raises ``ConfigError`` for any other value (:func:`parse_group`).
+    """
     try:
         return parse_group(str(group))
     except ValueError as error:
@@ -196,11 +199,15 @@ def with_arguments(
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """A decorator for a function with an argument ``**NAME: Unpack[group]``.
 
-    ``help`` then shows each argument in the group like an ordinary argument, with a type, a default and a sentence. The
-    type is that of the group. The default and the sentence are those of the field with the same name in
-    :class:`PythonArguments` or in one of ``declarations``, dataclasses of options. If several have such a field, the
-    first counts. The function's other arguments get a sentence in the same way, unless the docstring describes them.
-    The default of the arguments in ``unset`` is None, and their sentence ends with the default of the field.
+    ``help`` then shows each argument in the ``TypedDict`` ``group`` like an ordinary argument, with a type, a default
+    and a sentence:
+
+    - The type comes from ``group``.
+    - The default and the sentence come from the field of the same name in :class:`PythonArguments`, or else in the
+      first of ``declarations``, dataclasses of options, that has such a field.
+    - Arguments in ``unset`` have the default None instead, and their sentence ends with the default of the field.
+
+    Arguments of the function that are not in ``group`` also get a sentence, unless the docstring describes them.
 
     A call of the function raises ``ConfigError`` if a keyword-only argument has a value of a wrong type, or a number
     outside of the bounds that its field declares (:func:`madbench.config.allowed.check_argument`).

@@ -219,9 +219,9 @@ def _ids(run: Run) -> list[str]:
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
-    """True if the run shared every step with all other runs of ``group`` that had not ended before this step.
+    """True if ``run`` shared each of its steps with all runs of ``group`` that were still training at this step.
 
-    A run has ended after the number of steps in its record.
+    A run trains for the number of steps in its record.
     """
     steps = {run_of_group.job.id: run_of_group.record.details.get("steps", 0) for run_of_group in group}
     return all(

@@ -260,9 +260,10 @@ def _measure_paths(
 ) -> Iterator[BenchRow]:
     """Measure paths of labels at one shape. One row per label and path, all timed in turns.
 
-    ``paths_by_label`` has pairs of a label and its paths. For a single label, the rows also have the ``speed`` and the
-    share of kept memory relative to its chunked path, compiled if that was timed. The rows of the operator alone
-    (:func:`core_passes`) have only the ``speed``, relative to ``flash``.
+    ``paths_by_label`` has pairs of a label and its paths. If there is only one label, its rows also compare each path
+    with the chunked path, or with the compiled chunked path if that was timed: ``speed`` is the ratio of speeds, and
+    ``kept_share`` the ratio of kept memory. Rows for the attention operator alone (:func:`core_passes`) follow, with
+    only the ``speed``, relative to ``flash``.
     """
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]

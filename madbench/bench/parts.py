@@ -47,7 +47,7 @@ class BenchSetup:
         return self.device == "cpu"
 
     def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
-        """Yield groups until the time limit is over. The first group is always included."""
+        """Yield the cases ``groups`` one by one, until the time limit is over. The first is always yielded."""
         for i, group in enumerate(groups):
             if i and self.limits.is_over:
                 return
@@ -72,9 +72,9 @@ class BenchColumn:
 
 @dataclass(frozen=True)
 class RatioColumn(BenchColumn):
-    """A column of numbers, each followed by a ratio in parentheses if the row has one.
+    """A column of numbers. The ratio in the key ``NAME_ratio`` of a row, if there is one, follows in parentheses.
 
-    The ratio of the column NAME is the row's value with the key ``NAME_ratio``.
+    ``NAME`` is the name of the column.
     """
 
     def text(self, row: BenchRow) -> str:
@@ -84,9 +84,11 @@ class RatioColumn(BenchColumn):
 
 @dataclass(frozen=True)
 class Curve:
-    """The figure of a part. Its fields are keys of the part's rows, and labels of axes.
+    """The description of the figure of a benchmark part.
 
-    It has one line per series, or bars if the values of ``x`` are not numbers.
+    ``x``, ``y``, ``series`` and ``panel`` are keys of the part's rows, whose values are drawn. ``x_label`` and
+    ``y_label`` are the labels of the axes. The figure has one line per series, or bars if the values of ``x`` are not
+    numbers.
     """
 
     x: str
@@ -94,9 +96,9 @@ class Curve:
     y_label: str
     x_label: str = ""
     series: str = ""
-    """The key of a row whose values are the series. Each has a color."""
+    """Rows with equal values of this key form one series, with a color of its own. Empty for a single series."""
     panel: str = ""
-    """The key of a row whose values are the panels."""
+    """Rows with equal values of this key are drawn in one panel. Empty for a single panel."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,9 @@ class BenchPart:
     curve: Curve
     measure: Callable[[BenchSetup], Iterator[BenchRow]]
     group: Sequence[str]
-    """Keys of a row. Rows that are timed together in turns have equal values of all these keys."""
+    """Keys of a row. Rows with equal values of all these keys form a group, whose members are timed in turns."""
     count: Callable[[BenchSetup], int]
-    """Number of groups of rows that are timed in turns."""
+    """Function that returns the number of groups (:attr:`group`) that a setup gives."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ def _inverse(find: Callable[[RowsByPart], float | None]) -> Callable[[RowsByPart
 
 
 def _least_speed_over_peer(rows: RowsByPart) -> float | None:
-    """The lowest speed relative to the reference's model, over all labels and the tasks in ``_SHORT`` at 32 tokens.
+    """The lowest speed of any label relative to the reference code's model, on short sequences.
 
-    None unless both tasks were measured.
+    These are sequences of 32 tokens in the two tasks ``_SHORT``. None unless both tasks were measured.
     """
     ratios = {
         (row["task"], row["label"]): row["speed_over_peer"]

@@ -161,20 +161,20 @@ def plot(
 
 
 _PICTURES = {f".{name}" for name in ("csv", "eps", "gif", "jpeg", "jpg", "pdf", "png", "ps", "svg", "tif", "tiff")}
-"""The suffixes of files that a user may name in place of a folder of figures."""
+"""The suffixes by which ``--output`` is taken for a file and not a folder. Only PNG and PDF can be written."""
 Choices = Mapping[str, Mapping[str, Any]]
-"""Arguments of the drawing of a figure, by the figure's name."""
+"""Keyword arguments for drawing figures: name of a figure to its arguments."""
 
 
 def _choices(of_figures: Choices) -> Choices:
-    """The choices that the user made, by figure. A choice without a value was not made."""
+    """Keep the arguments of each figure that the user gave. Arguments with a false value, such as None, are dropped."""
     return {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in of_figures.items()}
 
 
 def _check_flags(flags: Mapping[str, tuple[Any, str]], names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for a flag that the user gave, but whose figure is not among ``names``.
+    """Raise ``ConfigError`` for an option that the user gave for a figure that is not drawn.
 
-    ``flags`` maps each flag to its value and its figure.
+    ``flags`` maps each option to its value and the name of its figure. ``names`` are the figures that are drawn.
     """
     for flag, (value, name) in flags.items():
         if value and name not in names:
@@ -192,8 +192,9 @@ def _draw_stored(
 ) -> None:
     """Draw figures of stored results and print the paths of their files.
 
-    Without requested figures, every figure that has data is drawn. ``missing`` has the reason why a suite has no
-    results, by its name. Raises ``StoreError`` for a requested figure without data, and if no figure has data.
+    Without requested figures, every figure that has data is drawn. ``missing`` maps the name of each suite without
+    results to the reason. ``choices`` has arguments of the drawings, and ``place`` the folder or file to write. Raises
+    ``StoreError`` for a requested figure without data, and if no figure has data.
     """
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import drawing_of, figure_frame
@@ -232,10 +233,10 @@ class FigurePlace:
 
     @classmethod
     def from_option(cls, output: Path | None, results: Path) -> Self:
-        """The place that ``--output`` names. Without it, the folder ``plots`` in the folder ``results``.
+        """The place that ``output``, the value of ``--output``, names. By default the folder ``plots`` in ``results``.
 
-        A path is a file if it has the suffix of a picture and is not a folder already. Raises ``ConfigError`` if this
-        is a format in which no figure is written.
+        A path is a file if its suffix is in ``_PICTURES`` and it is not the path of a folder. Raises ``ConfigError``
+        for a file that is neither ``.png`` nor ``.pdf``.
         """
         if output is None or output.suffix.lower() not in _PICTURES or output.is_dir():
             return cls(output or results / "plots")
@@ -246,9 +247,9 @@ class FigurePlace:
 
     @classmethod
     def folder_from_option(cls, output: Path | None, results: Path) -> Self:
-        """The folder that ``--output`` names, of a command that may draw several figures.
+        """Like :meth:`from_option`, for a command that may draw several figures and therefore needs a folder.
 
-        Raises ``ConfigError`` if it names a file.
+        Raises ``ConfigError`` if ``--output`` names a file.
         """
         place = cls.from_option(output, results)
         if place.format:

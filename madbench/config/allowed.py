@@ -38,7 +38,7 @@ def with_checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate ``function`` so that a call checks each argument against its annotation (:func:`check_argument`).
 
     Arguments of NumPy, torch and pandas are converted to Python's types first. Parameters without an annotation are
-    not checked. The module of the function imports the types in the annotations of its parameters.
+    not checked. An annotation that is text is evaluated in the module of the function, which must import its types.
     """
     signature = inspect.signature(function)
 

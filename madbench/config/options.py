@@ -25,7 +25,8 @@ class Parameter:
     flags: tuple[str, ...] = ()
     """The spellings of an option, such as ``--tasks`` and ``-t``. By default ``--`` and the name of the field."""
     completes: str = ""
-    """The metavar of the values whose shell completion is used (:func:`madbench.cli.shared.completion.completion_of`).
+    """The metavar, such as ``TASK``, that selects the shell completion of the values. Empty for no completion
+    (:func:`madbench.cli.shared.completion.completion_of`).
     """
     rare: str = ""
     """The verbs, separated by spaces, whose ``--help`` leaves the option out, or :data:`EVERY_VERB`. ``--help-all``
@@ -33,9 +34,9 @@ class Parameter:
     """
     is_argument: bool = False
     reads: Any = None
-    """The type of the values on the command line. None if it is the type that is annotated.
+    """The type that the command line parses, if it differs from the annotated type. None if it does not.
 
-    If it is another type, a ``callback`` in :attr:`settings` converts the value.
+    If it differs, a ``callback`` in :attr:`settings` converts the parsed value to the annotated type.
     """
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``typer.Option`` or ``typer.Argument``, such as ``min``.

@@ -24,7 +24,8 @@ class Override:
     key: str
     """The dotted key in the profile, without the suite. Empty if the override names the profile of its suite."""
     value: Any = field(compare=False)
-    """The value as YAML reads it. For an override that names a profile, its name, or empty to leave out the suite."""
+    """The value as YAML reads it. For an override that names a profile, the name of the profile, or empty to leave out
+    the suite."""
     text: str
     """The value as it was written."""
     suite: str = ""
@@ -63,7 +64,7 @@ class Override:
         return not self.key
 
     def without_suite(self) -> Override:
-        """The override without the prefix of its suite, which messages still show."""
+        """The override without its suite. Messages still show the prefix of the suite (:attr:`prefix`)."""
         return replace(self, suite="", prefix=f"{self.suite}.") if self.suite else self
 
     @property

@@ -64,7 +64,8 @@ class WorkerResult:
     files: Sequence[Files] = ()
     """Files of each run. Empty if the driver sees the work folders."""
     error: str = ""
-    """The reason why a job has no record. Empty if all jobs have one. A process on this machine is then replaced."""
+    """The reason why a job has no record. Empty if all jobs have one. After an error, a new process replaces the worker
+    if it is on this machine."""
     broken: str = ""
     """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
     with this message.

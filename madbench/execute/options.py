@@ -102,7 +102,7 @@ class RunOptions:
     """The executor that trains the jobs on other machines. None to train them on this machine."""
 
     def for_loop(self) -> LoopOptions:
-        """The options of the training loop, without a folder for measurements and a number of threads."""
+        """The options of the training loop. The folder of measured step times and the number of threads are not set."""
         from madbench.training.options import LoopOptions
 
         return LoopOptions(

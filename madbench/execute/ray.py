@@ -225,7 +225,10 @@ def _train(packed: PackedAssignment, board: Any, first: str, needs_gpu: bool) ->
 
 
 def _ending(reference: Any) -> Ending:
-    """The last message about the group of a Ray task. The task, given by Ray's ``reference``, has ended."""
+    """The last message about a group, made from the result or the error of its Ray task, which has ended.
+
+    ``reference`` is Ray's reference to the result.
+    """
     import ray
 
     def line(error: Exception, index: int) -> str:

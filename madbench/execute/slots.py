@@ -129,12 +129,12 @@ def plan_batches(
 
 
 def _places(threads: int) -> int:
-    """The number of jobs with ``threads`` threads each that can run without sharing a core. At least 1."""
+    """The number of jobs with ``threads`` threads each that this machine can run without sharing a core. At least 1."""
     return max(1, machine.available_cores() // threads)
 
 
 def _suite_batch(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
-    """The batch of ``jobs``, which are the jobs of one suite."""
+    """The batch of the jobs of one suite, with the slots and threads of the second plan of :func:`plan_batches`."""
     takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.gpus
     usual = len(gpus) if gpus else _places(threads.per_job or 1) if device == "cpu" and not takes_all else 1
     slots = min(options.slots or usual, len(jobs))
@@ -147,9 +147,9 @@ def _flops(job: Job) -> float:
 
 
 def _duration(batch: JobBatch, todo: Container[str]) -> float:
-    """The estimated duration of those jobs of a batch that are in ``todo``.
+    """The estimated duration of the unfinished jobs of a batch. ``todo`` has the ids of unfinished jobs.
 
-    Its unit is the time in which one thread computes one FLOP.
+    The unit is the time in which one thread computes one FLOP.
     """
     costs = (_flops(job) / batch.threads**THREADS_GAIN for job in batch.jobs if job.id in todo)
     return makespan(costs, min(batch.slots, _places(batch.threads)))

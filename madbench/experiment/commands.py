@@ -78,7 +78,7 @@ def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
 
 
 def _words(protocol: Protocol, name: str, changes: Sequence[Override], results: Path) -> list[str]:
-    """The words for overrides (``changes``) of the profile ``name``, and for the options that select the protocol."""
+    """The words for ``changes`` to the profile ``name``, and for the options that select it and ``protocol``."""
     is_said = protocol.suite.Profile.load(name, changes).precision == protocol.precision
     precision = [] if is_said else [f"precision={protocol.precision}"]
     profile = None if name == protocol.suite.default else name

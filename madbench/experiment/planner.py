@@ -126,7 +126,7 @@ class _Planner:
 
     grid: Grid
     options: ExperimentOptions
-    """The options, with the device that was chosen."""
+    """The options. The device ``auto`` is already replaced by ``cpu`` or a GPU."""
 
     def __post_init__(self) -> None:
         grid, data = self.grid, self.options.data
@@ -233,9 +233,9 @@ class _Planner:
         return self.options.data.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus with ``vocab_size`` token ids but no text, to count the costs of a profile.
+        """A corpus with ``vocab_size`` token ids but no text, with which a plan counts the costs of a profile.
 
-        None if the jobs are trained. If nothing is trained, a note for the user is added to ``notes``.
+        It is only used if nothing is trained. A note that says so is then added to ``notes``. None if jobs are trained.
         """
         from madbench.text.corpus import imagined_corpus
 
@@ -282,8 +282,9 @@ class _Planner:
     def opened(self) -> Corpus:
         """The corpus that the user named, or else the default corpus, which is prepared on first use.
 
-        If nothing will be trained, the default corpus is prepared in a temporary folder, as is the cache of verified
-        token files. Raises ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
+        If nothing will be trained, nothing is written to the results folder: a missing default corpus is prepared in a
+        temporary folder, which also gets a copy of the cache of verified token files. Raises ``NoCorpusError`` if the
+        default corpus is missing and ``makes_corpus`` is False.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus

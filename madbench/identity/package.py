@@ -83,7 +83,10 @@ def modules_reached(
 
 
 def imports_within(module: str, within: Collection[str]) -> list[str]:
-    """The full names of the modules that ``module`` imports, if they are in ``within`` or below one of its names."""
+    """The full names of the modules that ``module`` imports from the packages and modules ``within``.
+
+    All names are full names, such as ``madbench.models``. A package stands for all modules below it.
+    """
     file = file_of(module)
     names = _code_of(file).imported if file else ()
     return [name for name in names if any(f"{name}.".startswith(f"{part}.") for part in within)]
@@ -145,10 +148,10 @@ def _read(file: Path, modified: int, size: int) -> _Code:
 
 @functools.lru_cache(maxsize=1000)
 def _parse(content: bytes) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """The digest of a file with the given content, and the modules that it imports.
+    """The digest of the Python file with the given content, and its imports.
 
-    Each import statement is a pair: a module, and the full names that its imported names have if they are modules.
-    Results are cached by content, because commits share most files.
+    ``import a.b`` gives the pair ``("a.b", ())``. ``from a import b, c`` gives ``("a", ("a.b", "a.c"))``, because b and
+    c may be modules. Results are cached by content, because commits share most files.
     """
     tree = ast.parse(content)
     imports: list[tuple[str, tuple[str, ...]]] = []

@@ -167,7 +167,8 @@ class CodeSearch:
     def _module(self, name: str, is_lazy: bool = False) -> ReachedFile | None:
         """Add the file of a module, and those of its parent packages, to the used files. Return the module's file.
 
-        None for a library, and for a module that was not loaded. With ``is_lazy`` it need not be loaded.
+        ``is_lazy`` is True for an import inside a function, whose module may not be loaded yet. Otherwise only loaded
+        modules are found. None if the module is not found or belongs to a library.
         """
         parts = name.split(".")
         for end in range(1, len(parts)):
@@ -232,7 +233,8 @@ class CodeSearch:
     def _name(self, reached: ReachedFile, chain: Chain) -> None:
         """Mark the statements of ``reached`` that bind the first name of ``chain`` as used.
 
-        Follow those that are imports. The other names of ``chain`` are the attributes after the first.
+        If such a statement is an import, mark the imported definition in its file, too. The other names of ``chain``
+        are attributes: ``("helper", "scale")`` stands for ``helper.scale``.
         """
         key = (reached.file, "", chain)
         if key in self._followed:
@@ -291,10 +293,10 @@ class CodeSearch:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Mark the definition of ``module.chain`` as used, where ``module`` is a full name.
+        """Mark a definition as used that is given by the full name of a module and the names after it, ``chain``.
 
         The first names of ``chain`` may be submodules, the others are attributes. If ``chain`` is empty, the whole
-        module is marked. ``is_lazy`` is True if the module need not be loaded yet.
+        module is marked. ``is_lazy`` is True for an import inside a function, whose module may not be loaded yet.
         """
         key = ("", module, chain)
         if key in self._followed:

@@ -37,7 +37,7 @@ DRAWING = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "seed"}
 """The supported settings of generated texts."""
 SEED = 1234
 OWNER = "madbench: the model that gave these answers"
-"""The key of the owner in a file of answers."""
+"""The key of a file of answers under which the identity of the model that gave them is stored."""
 
 
 class HarnessModel(TemplateLM):
@@ -199,9 +199,10 @@ class HarnessModel(TemplateLM):
         return settings
 
     def _prompt(self, context: str, count: int) -> list[int]:
-        """The newest ids of the text ``context`` that fit into the model.
+        """The newest ids of the text ``context`` from which ``count`` more ids can be generated.
 
-        If the model has learned positions, ``count`` further ids must fit as well, apart from the last.
+        A model with learned positions reads at most its context length of ids, the generated ids included. Only the
+        last generated id is not read. Other models have no such limit, so the prompt may fill the context.
         """
         ids = self.tok_encode(context) or [self.eot_token_id]
         room = self.max_length

@@ -41,7 +41,8 @@ REGISTRY: Registry[Any] = Registry(
     texts=(),  # the value is a module
     built_in=lambda: {name: str(path) for name, path in built_in().items()},
 )
-"""The papers by name. The values of built-in papers are files, which :func:`madbench.papers.load_paper` reads."""
+"""The registry of papers, by name. It maps a built-in paper to the path of its ``paper.yaml``, which
+:func:`madbench.papers.load_paper` reads, and an installed paper to the module that its entry point names."""
 
 
 @functools.cache

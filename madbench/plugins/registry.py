@@ -255,9 +255,10 @@ def _fault_of_texts(value: Any, names: Iterable[str]) -> str:
 def wrap_load_errors(
     where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()
 ) -> Iterator[None]:
-    """A context in which any exception that loading a package raises becomes a one-line error of class ``kind``.
+    """A context for loading a package: :func:`wrap_errors` with a message that says that loading failed.
 
-    The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
+    The message is ``WHERE: cannot be loaded: REASON``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass
+    unchanged.
     """
     with wrap_errors(f"{where}: cannot be loaded", kind, own):
         yield
@@ -267,7 +268,7 @@ def wrap_load_errors(
 def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """A context in which any exception that a package's code raises becomes a one-line error of class ``kind``.
 
-    The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
+    The message is ``WHERE: REASON``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
     own_and_interrupts: tuple[type[BaseException], ...] = (KeyboardInterrupt, *own)
     try:

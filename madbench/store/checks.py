@@ -71,10 +71,10 @@ def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
 
 
 def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tuple[Record, dict[str, str]]:
-    """Check the fields of ``record.json``.
+    """Check the ``fields`` of a ``record.json``, without its checksum, and make a record with the rows ``curve``.
 
-    Return the record with this ``curve``, and the digests of other files by name. Raises ``ValueError`` for the first
-    invalid field.
+    Return the record, and the digests of the run's other files by name. Raises ``ValueError`` for the first invalid
+    field.
     """
     check_keys(fields, {"status", "metrics", "details", "error", "files"})
     if fields["status"] not in get_args(Status):

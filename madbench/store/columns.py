@@ -39,7 +39,10 @@ from madbench.tasks import task_problem
 
 @dataclass(frozen=True)
 class JobInProfile:
-    """The position of a job in a shipped profile, and the fields of the profile that tables of its stored runs need."""
+    """The position of a job in a shipped profile, and the fields of this profile.
+
+    The fields (``precision``, ``comparable_with_paper``, ``chosen_on``) are those that a table of stored runs needs.
+    """
 
     place: int
     """The index of the job among the jobs that the profile trains with the same label, task and seed. 0 if ``count`` is
@@ -53,7 +56,7 @@ class JobInProfile:
 
     @classmethod
     def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
-        """The description of ``job`` in ``profile``.
+        """The position of ``job`` in ``profile``, with the fields of the profile.
 
         None if the profile lists its jobs and ``job`` is not among them.
         """
@@ -65,10 +68,9 @@ class JobInProfile:
 
 
 class StoredProfile:
-    """A shipped profile with the fields that tables of its stored runs need.
+    """A shipped profile whose fields come from the index of a store, so that its file need not be read.
 
-    The fields come from the index, not from the profile's file. The class has the attributes of
-    :class:`madbench.suites.profile.ProfileFacts`.
+    It has the attributes of :class:`madbench.suites.profile.ProfileFacts`, which are enough for tables of stored runs.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -96,25 +98,32 @@ class IndexEntry:
     label: str
     seed: int
     profile: str
-    """The names of the shipped profiles that contain this run's job, separated by spaces. If no profile contains it,
-    the profile that needs the fewest changes, or ``of its own`` if these are too many. Empty if the label or the task
-    is not installed.
+    """The names of the shipped profiles that contain this run's job, separated by spaces.
+
+    If no profile contains the job, this is the name of the nearest profile, which needs the fewest changes to give the
+    job. It is ``of its own`` if every profile needs too many changes, and empty if the label or the task is not
+    installed.
     """
     changes: str
-    """The changes to the nearest profile that give this run's job. Empty if a shipped profile contains the job
-    unchanged.
+    """The changes to the nearest profile that give this run's job, as ``KEY=VALUE`` separated by spaces. Empty if a
+    shipped profile contains the job unchanged.
     """
     in_profiles: str
-    """A :class:`JobInProfile` for each shipped profile that contains the job, as JSON: the profile's name to the fields
-    of the class. This and the next two columns are empty if ``is_known`` is 0.
+    """The position of the job in each shipped profile that contains it, as JSON.
+
+    The JSON object maps the name of a profile to the fields of its :class:`JobInProfile`. This column and the columns
+    ``untrained`` and ``published`` are empty if no shipped profile contains the job, or if ``is_known`` is 0.
     """
     untrained: str
-    """The fields of :class:`madbench.suites.outcomes.UntrainedScores` as a JSON list. Empty for a setting that no
-    shipped profile has, because its scores take long to compute.
+    """The fields of :class:`madbench.suites.outcomes.UntrainedScores` as a JSON list.
+
+    They take long to compute. So they are left out (empty) for a job that no shipped profile contains.
     """
     published: str
-    """The published numbers of the label, as JSON: the profile's name to the numbers that are shown by default, and to
-    those that ``--published`` shows (:meth:`madbench.suites.published.PublishedNumbers.shown`).
+    """The published numbers of the label, as JSON, for each profile in ``in_profiles``.
+
+    The JSON object maps the name of a profile to a list of two: the numbers that its tables show by default, and those
+    that they show with ``--published`` (:meth:`madbench.suites.published.PublishedNumbers.shown`).
     """
     protocol: str
     """The id of the run's own protocol. Empty if the label or the task is not installed."""
@@ -124,15 +133,15 @@ class IndexEntry:
     corpus: str
     """The digest of the corpus. Empty if the task needs no corpus."""
     source: str
-    """The version of the label's family, and the hashes of the source code of family and task if this code is outside
-    of this package.
+    """The version of the label's family when the run was trained. Hashes of the source code of family and task follow
+    if this code is outside of madbench.
     """
     is_known: int
     """1 if this package alone has the code of the label, the task and the suite, and can show the run. The columns
     below depend on this code. They are 0 or empty if the run is not known.
     """
     is_present: int
-    """1 if the label's family has the version that trained the run."""
+    """1 if the installed version of the label's family is the version that trained the run."""
     is_over_budget: int
     """1 if the label says that it exceeds its budget, as with ``!``."""
     code: str
@@ -161,9 +170,9 @@ class IndexEntry:
         return numbers and numbers[shows_always]
 
     def in_profile(self, name: str) -> JobInProfile | None:
-        """The description of the run's job in the shipped profile ``name``. None if the index has none.
+        """The position of the run's job in the shipped profile ``name``, from the column ``in_profiles``.
 
-        The index has one for each shipped profile that contains the job, unless ``is_known`` is 0.
+        None if the profile does not contain the job, or if ``is_known`` is 0.
         """
         fields = json.loads(self.in_profiles).get(name) if self.in_profiles else None
         return fields and JobInProfile(**fields)
@@ -257,10 +266,10 @@ _BELONGS_TO: dict[str, _ProfileColumns] = {}
 
 
 def _belongs_to(job: Job, is_known: bool) -> _ProfileColumns:
-    """The values of the fields from ``profile`` to ``protocol`` of an :class:`IndexEntry`, for a job.
+    """Compute the columns from ``profile`` to ``protocol`` of an :class:`IndexEntry` that depend only on its job.
 
-    ``is_known`` is the field of this name. If it is false, ``in_profiles``, ``untrained`` and ``published`` are empty.
-    All are empty if the label or the task is not installed.
+    If ``is_known``, the column of this name, is false, ``in_profiles``, ``untrained`` and ``published`` are empty. All
+    columns are empty if the label or the task is not installed.
     """
     if has_settings(job.label):
         suite = suite_of(job)

@@ -19,9 +19,10 @@ from madbench.suites.identity import without_code
 
 @dataclass(frozen=True)
 class EarlierRuns:
-    """The number of stored runs of one label or task that were trained with another version of the user's code.
+    """A count of stored runs that do not serve a plan, because a file of the user's code has changed since.
 
-    Apart from this code, their jobs equal planned jobs. There is one object per changed file.
+    All of the runs are of one label or task. Apart from the changed code, their jobs equal planned jobs. There is one
+    object per label or task and per changed file.
     """
 
     subject: str

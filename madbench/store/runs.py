@@ -230,9 +230,9 @@ class Store:
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def damaged(self, job_ids: Iterable[str]) -> list[DamagedRunError]:
-        """The errors of reading those of the runs ``job_ids`` that are stored but damaged.
+        """One error for each of the runs ``job_ids`` that is stored but damaged. It says what is damaged.
 
-        Such a run counts as missing, so its job is trained again.
+        A damaged run counts as missing, so its job is trained again.
         """
         stored_ids = set(self.job_ids())
         runs = self._look_up([job_id for job_id in job_ids if job_id in stored_ids])
@@ -442,7 +442,7 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        """Write a run's files to the folder ``keep`` of the job's work folder, and make it the folder of the run."""
+        """Write the files of a run to the folder ``keep`` in its work folder, and move ``keep`` to the stored runs."""
         target, kept_files = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
@@ -461,9 +461,9 @@ class Store:
                 self._end_replacement(job.id)
 
     def _place(self, job_id: str) -> None:
-        """Make the folder ``keep`` of a job's work folder the folder of its run, by renaming it.
+        """Rename ``<root>/work/<job id>/keep`` to ``<root>/runs/<job id>``, so that the run appears at once.
 
-        The folder of an earlier run is first moved into the work folder.
+        The folder of an earlier run of the job is first moved into the work folder.
         """
         target, kept_files = self._runs / job_id, self._work / job_id / KEEP
         sync_folder(kept_files)

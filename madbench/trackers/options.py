@@ -1,4 +1,4 @@
-"""The options that name trackers, and the projects and runs there."""
+"""The options that choose trackers, and name the projects and runs in their services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.trackers import RUN_NAME, Naming, parse_names
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """The options for tracking services, which also log the progress of runs."""
+    """The options ``--track...``: the tracking services that log a training, and the names of projects and runs."""
 
     track: Annotated[
         list[str] | None,

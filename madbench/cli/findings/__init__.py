@@ -142,9 +142,10 @@ def findings(
 def _check_power_options(
     power: bool, only: list[str] | None, true_gain: float | None, of_verdicts: Mapping[str, object]
 ) -> None:
-    """Raise ``ConfigError`` for options that have no effect with or without ``--power``.
+    """Raise ``ConfigError`` for an option that has no effect, because ``--power`` is given or missing.
 
-    ``--claim`` and ``--true-gain`` need ``--power``. ``of_verdicts`` are options that have no effect with it.
+    ``only`` and ``true_gain`` are the values of ``--claim`` and ``--true-gain``, which need ``--power``.
+    ``of_verdicts`` maps each option that has no effect with ``--power`` to its value, None if it is not given.
     """
     if only and not power:
         raise no_effect(f"--claim {','.join(only)}", "without --power; --explain NAME shows one claim")
@@ -175,7 +176,7 @@ def _claims_on_stored_labels(results: Results | None) -> dict[str, tuple[Claim, 
 
 
 def _quantities(selection: Selection, by_paper: Mapping[str, Sequence[Claim]]) -> list[str] | None:
-    """The columns on which claims are judged. None for all columns, if the user requests no tasks."""
+    """The columns on which the claims in ``by_paper`` are judged. None for all columns, if the user gives no tasks."""
     if selection.tasks is None:
         return None
     names = (name for claims in by_paper.values() for claim in claims for name in claim.quantities)
@@ -272,9 +273,9 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
 
 
 def _print_explanations(rows: list[Finding], sources: list[str]) -> None:
-    """Print everything about each claim in ``rows``. Then print the claims that no two labels isolate.
+    """Print everything about each claim in ``rows``. Then print which claims of ``sources`` cannot be tested.
 
-    ``sources`` are the papers or files from which these are read.
+    ``sources`` are names of papers or files of claims. A claim cannot be tested if no two labels isolate it.
     """
     from madbench.analysis.claims import load_claims_file
     from madbench.analysis.findings_table import explanation

@@ -28,8 +28,8 @@ def _number(value: float | None) -> str:
 def _cell(row: Mapping[str, Any], name: str) -> str:
     """The text of the value ``name`` in a row: a number, a share in percent, or for lag kernels ``-1: 63 [4]*``.
 
-    The last form has a position, the share in percent, the 95% quantile of this share in random kernels, and ``*`` if
-    the share is larger than the quantile.
+    The last form has the shift or window with the largest share, this share in percent, and in brackets the 95%
+    quantile of the share in random kernels. ``*`` marks a share that is larger than the quantile.
     """
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:
@@ -71,9 +71,10 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _columns() -> dict[str, tuple[str, dict[str, str]]]:
-    """The columns of each table, by the table's name.
+    """The columns of each table of ``madbench inspect``, by the name of the table.
 
-    They are the heading of the first column, and a mapping from the headings of the other columns to measures.
+    Each value is a pair: the heading of the first column, and a mapping from the heading of every other column to the
+    measure that it shows.
     """
     from madbench.analysis.inspection import BANDS
 
@@ -92,7 +93,9 @@ def _columns() -> dict[str, tuple[str, dict[str, str]]]:
 _NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
 """The measures that are not shares. All others are printed in percent."""
 _PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
-"""The format of the shift or window with the largest share in a head, by measure."""
+"""The format of the text before a share, by measure: the best shift, such as ``-1: ``, or the best window.
+
+Only rows of single heads have this text."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},

@@ -32,9 +32,9 @@ class Example:
     folder: str
     package: str
     beginning: str
-    """Words for what the new package is before it is edited."""
+    """What the copied example does, in a few words, such as ``linear attention``. Shown to the user."""
     spellings: dict[str, str]
-    """The texts in the package that depend on its name: regular expressions, and the texts that replace their matches.
+    """The texts in the package that depend on its name: regular expression to the text that replaces its matches.
 
     A replacement may contain the new name in four spellings: ``{snake}``, ``{pascal}``, ``{sentence}`` and ``{words}``.
     """

@@ -139,7 +139,7 @@ def paper(
 
 
 def _run_command(context: typer.Context, request: Request, choices: PaperOptions, print_options: PrintOptions) -> None:
-    """Make an item by the verb of its command.
+    """Make an item by running its ``madbench`` command, such as ``verify LABEL``.
 
     The results folder and the number of threads are passed on if the verb has options for them. Raises ``ConfigError``
     if the user gave an option of printing that the verb does not have.
@@ -326,11 +326,11 @@ def call_verb(
     words: Sequence[str] = (),
     hidden: Sequence[str] = (),
 ) -> None:
-    """Make an item by the verb in its command, and store the verdict.
+    """Make an item by running its ``madbench`` command through ``run_command``, and store that it was made here.
 
-    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. The verdict on a theorem is
-    that it is reproduced if the verb ends with exit code 0, and that it fails here otherwise. Exits with the verb's
-    code if that is not 0.
+    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. A theorem also gets a
+    verdict: it is reproduced if the command ends with exit code 0, and otherwise it fails here. Exits with the code of
+    the command if that is not 0.
     """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)

@@ -23,7 +23,7 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item on this machine: size (``quick`` or ``full``) to state.
+    """The states that an item got when it was made on this machine: size (``quick`` or ``full``) to state.
 
     Empty if the item was not made here.
     """

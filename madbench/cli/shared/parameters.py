@@ -30,7 +30,8 @@ def output_option(help: str, **settings: Any) -> Parameter:
 
 
 VERBS_THAT_TRAIN = ("run", "sweep", "train")
-"""The verbs that may import the code of labels in the sets and files of labels that the user names."""
+"""The verbs that train. They may also import the code of labels in a set or file of labels that the user names. Other
+verbs may only import the code of labels that the user typed."""
 
 
 def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
@@ -40,9 +41,9 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
     stands for its own fields. A field without a :class:`Parameter` keeps its default, except a field ``given``: it gets
     the names of the fields whose options the user gave.
 
-    The user typed the labels among the words of the command, so the code of these labels may be imported
-    (:mod:`madbench.labels.trust`). The command shows each label as it was typed, or by the name that its set or
-    ``--rename`` gives. A name that ``--rename`` gives and nothing shows has a warning at the end.
+    The command allows the import of the code of labels that the user typed (:mod:`madbench.labels.trust`). Its output
+    shows each label as it was typed, or by the name that its set or ``--rename`` gives. At the end, the command warns
+    of names in ``--rename`` that the output did not show.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
@@ -87,7 +88,7 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _warn_of_names(not_shown: Mapping[str, str]) -> None:
-    """Print a warning for each name of ``--rename`` that the output does not show. ``not_shown`` has them by label."""
+    """Print a warning for each name of ``--rename`` that the output does not show. ``not_shown`` maps label to name."""
     from madbench.cli.shared.options import warn
 
     for label, name in not_shown.items():

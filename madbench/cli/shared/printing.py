@@ -95,7 +95,7 @@ class TableFormat:
     """A format in which tables are printed."""
 
     write: Callable[[TextTable, Costs, PrintOptions, int], None]
-    """Print a table with its tables of costs. The number is the index of the table in this output."""
+    """Print a table with its tables of costs. The last argument is the index of the table in this output, from 0."""
     is_for_one_table: bool = False
     """True if several tables cannot be printed one after the other."""
 

@@ -74,7 +74,7 @@ class TrainedModel:
 
     @property
     def language_model(self) -> GPT:
-        """The model, which was found as a language model."""
+        """The model as a ``GPT``. Only for a :class:`TrainedModel` that was made with ``is_of_text=True``."""
         return cast("GPT", self.model)
 
     def measure(self, measurement: Measurement) -> None:

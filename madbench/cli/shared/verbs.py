@@ -142,7 +142,7 @@ class VerbGroup(TyperGroup):
 class _Commands(Mapping[str, Any]):
     """The commands of a group by name, in the order of the help text. A verb is imported when it is looked up.
 
-    ``groups`` are commands that are already there, such as groups of verbs.
+    ``groups`` maps names to commands that need no import, such as the group ``lm``.
     """
 
     def __init__(self, headings: Mapping[str, str], package: str, groups: Mapping[str, Any]):

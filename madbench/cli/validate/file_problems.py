@@ -43,10 +43,10 @@ def find_problems(
 
 
 def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
-    """Yield copies of ``node`` in which one part is replaced that the error ``message`` names. Inner parts come first.
+    """Yield copies of ``node``, a list or mapping. In each, one part that the error ``message`` names is repaired.
 
-    The part is replaced by that in ``sound``, or removed if ``sound`` has none. ``name`` is the key of ``node`` in its
-    mapping.
+    The part is replaced by the same part of ``sound``, or removed if ``sound`` does not have it. Copies with repaired
+    inner parts come first. ``name`` is the key of ``node`` in the mapping that contains it.
     """
     is_list = isinstance(node, list)
     parts = dict(enumerate(node)) if is_list else dict(node)

@@ -129,8 +129,8 @@ def _report(
 ) -> dict[str, Any]:
     """Check items, such as runs, and return a report in the form of ``madbench validate -f json``.
 
-    ``list_items`` returns the items, and ``check`` the problems of an item. An error in one of them is a problem too.
-    ``folder`` is the folder of the items, for messages.
+    ``list_items`` returns the items. ``check`` returns the problems of an item. If one of these functions raises a
+    ``MadbenchError`` or an ``OSError``, its message becomes a problem. ``folder`` is the folder of the items.
     """
     problems: list[str] = []
     items: Sequence[Any] = ()
