@@ -1,9 +1,10 @@
-"""Papers as data. The items are tables, figures, theorems and claims, with their labels, tasks and numbers.
+"""Papers as data: their items (tables, figures, theorems and claims), with labels, tasks and published numbers.
 
-A paper is a folder with a file ``paper.yaml``: a folder here, or that of an installed package with an entry point in
-the group ``madbench.papers`` (``examples/paper`` is one). The folder may also hold claims, published numbers, sets of
-labels in ``variants/`` and profiles in ``profiles/SUITE/``. Every verb finds these sets and profiles by name. The core
-does not import this package, and papers use only what every package may use. A broken paper does not affect others.
+A paper is a folder with a file ``paper.yaml``. The folder is a subfolder of this package, or belongs to an installed
+package that has an entry point in the group ``madbench.papers`` (``examples/paper`` is such a package). The folder may
+also hold claims, published numbers, sets of labels in ``variants/`` and profiles in ``profiles/SUITE/``. Every command
+finds these sets and profiles by name. The core of madbench does not import this package. Papers use only what any
+installed package may use. A broken paper does not affect other papers.
 """
 
 from __future__ import annotations
@@ -46,26 +47,27 @@ class Item:
     title: str
     kind: Literal["table", "figure", "theorem", "claim"] = "table"
     labels: tuple[str, ...] = ()
-    """The labels, and sets of labels, that are trained or checked. ``@FILE.yaml`` is first looked up in the folder of
-    the paper."""
+    """The labels that are trained or checked. ``@NAME`` and ``@FILE.yaml`` stand for sets of labels, which are first
+    looked up in the folder of the paper."""
     checks: tuple[str, ...] = ()
     """The names of the checks of ``madbench verify`` that decide a theorem. Nothing is trained."""
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
     budget: Budget = "strict"
     budgets: dict[str, Budget] = field(default_factory=dict)
-    """The budgets of profiles that differ from ``budget``: profile to budget."""
+    """Profile to budget, for the profiles that are not trained under ``budget``."""
     profiles: dict[str, str] = field(default_factory=dict)
-    """The profile of each size, ``quick`` or ``full``: a name, or a YAML file, which is first looked up in the folder
-    of the paper."""
+    """Size, ``quick`` or ``full``, to the profile that is trained at this size: a name, or a YAML file, which is first
+    looked up in the folder of the paper."""
     overrides: tuple[str, ...] = ()
     """Changes of the profiles, as KEY=VALUE."""
     published: str = ""
-    """The CSV of the published numbers in the folder of the paper, with a column ``label``."""
+    """The name of the CSV file with the published numbers, in the folder of the paper. It has a column ``label``."""
     published_rows: dict[str, str] = field(default_factory=dict)
-    """Values of columns that a row of the CSV must have to be used: column to value. Empty for all rows."""
+    """The rows of the CSV file that are used: column to the value that a row must have there. Empty to use all rows."""
     columns: dict[str, str] = field(default_factory=dict)
-    """The columns of the item's table: our name to the name in the CSV. Empty if all names are equal."""
+    """The columns of the item's table: our name of a column to its name in the CSV file. Empty if all names are equal.
+    """
     claims: tuple[str, ...] = ()
     """The names of the paper's claims that the runs of the item decide."""
     figures: tuple[str, ...] = ()
@@ -76,24 +78,24 @@ class Item:
     """``module:name`` of the class that makes the item (:class:`madbench.papers.making.Measure`). Empty for the default
     class."""
     arithmetic: bool = False
-    """True if the item computes a formula or compares numbers, and calls no operator."""
+    """True if the item only computes a formula or compares numbers, and runs no mixer."""
     rule: str = ""
     """The condition for the verdict "reproduced", as a sentence for the user."""
     part: str = ""
-    """The part of the item that madbench makes at the quick size, or at the item's only size. Empty for the whole item.
-    """
+    """The part of the item that madbench makes at the quick size, or at the only size of the item, as a text. Empty if
+    it makes the whole item."""
     runs: tuple[str, ...] = ()
     """The names of the archives in results/measured with the runs of the item, without .tar.xz."""
     seconds: float | None = None
     """The measured processor time of the whole item at the quick size, in seconds on one core."""
     needs: str = ""
-    """The reason why madbench does not make the item, and what it would take."""
+    """The reason why madbench does not make the item, or not at the full size, and what it would take."""
     note: str = ""
     """Points that the paper leaves open or on which it contradicts itself, and the effect of each reading."""
 
     @property
     def is_made_here(self) -> bool:
-        """True if madbench can make the item: it has labels to train, a command or a measure."""
+        """True if madbench can make the item: it has labels to train or to check, a command or a measure."""
         return bool(self.labels or self.command or self.measure)
 
     @property
@@ -217,7 +219,8 @@ def _beside(item: Item, folder: Path) -> Item:
 def _check(paper: Paper, where: str) -> None:
     """Raise ``ConfigError`` for an item whose fields do not fit together, or that names something unknown.
 
-    The message begins with ``where``. Columns of published tables are checked too.
+    It is also raised for two items with one id, and for a column of the paper's published tables that no suite has.
+    ``where`` is the beginning of the messages about items.
     """
     from madbench.analysis.claims import load_claims
 
@@ -304,7 +307,10 @@ def load_paper(name: str) -> Paper:
 
 
 def _refuse_taken_names(paper: Paper) -> None:
-    """Raise ``ConfigError`` if another file already has the name of a set or profile of an installed paper."""
+    """Raise ``ConfigError`` if another file already has the name of a set or profile of an installed paper.
+
+    A set in ``./variants`` may have the name, because such a set may replace any other.
+    """
     if paper.folder == Path():
         return
     files = {path: available_sets().get(path.stem) for path in paper.folder.glob("variants/*.yaml")}

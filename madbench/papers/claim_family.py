@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def judge_claims(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdicts on claims, and the reasons for them, both by statement: one per claim and quantity.
+    """The verdicts on claims, and the reasons for them, each as statement to text.
 
-    All claims are tested together, so that their p-values are corrected for all of them.
+    There is one statement per claim and quantity. All claims are tested together, so that their p-values are corrected
+    for all of them.
     """
     from madbench.analysis.findings import findings
 
@@ -34,9 +35,9 @@ def judge_claims(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, s
 def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict[str, str], str]:
     """The verdicts on an item's claims, the reasons for them, and the command that prints the same findings.
 
-    Verdicts and reasons are by statement. All claims of the paper are tested together on all stored runs of the
-    protocol. If no protocol has all runs of the item, the claims are tested on the item's runs alone, and the command
-    is empty.
+    Verdicts and reasons are mappings from statement to text. All claims of the paper are tested together on all stored
+    runs of the protocol. If no protocol has all runs of the item, the claims are tested on the item's runs alone, and
+    the command is empty. All three results are empty if the item names no claims.
     """
     from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings
@@ -75,9 +76,10 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """Yield (words, selection): first all stored runs, then the runs of the item's protocol.
+    """Yield two selections of stored runs in which an item's runs may be, each as (words, selection).
 
-    ``words`` are the arguments with which ``madbench findings`` makes the same selection.
+    The first is the default selection of ``madbench findings``. The second has the profile, tasks, changes and budget
+    with which the item was made. ``words`` are the arguments with which ``madbench findings`` makes the selection.
     """
     from madbench.analysis.selection import Selection
 

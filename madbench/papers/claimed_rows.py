@@ -49,10 +49,10 @@ class ClaimedRows(Measure):
 
 
 def claims_of_item(request: Request) -> list[Claim]:
-    """The claims in the file of an item, with pairs of names of rows.
+    """The claims in the file of an item. The pairs of a claim are pairs of rows, given by name.
 
-    The quantities of a claim are its own, otherwise those of the file, otherwise all trained tasks. Quantities that are
-    tasks are kept only if the task is trained, and a claim that has no quantities left is left out.
+    The quantities of a claim are those that it names, otherwise those of the file, otherwise all trained tasks. A
+    quantity that is a task is kept only if the task is trained. A claim without quantities is left out.
     """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))

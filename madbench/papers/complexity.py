@@ -44,7 +44,7 @@ class Case:
     label: str
     path: str
     exponent: float
-    """The exponent of the length T in the cost of a forward pass of T tokens."""
+    """The exponent p that the table states: a forward pass of T tokens costs T^p."""
     lengths: tuple[int, ...]
 
 
@@ -102,7 +102,7 @@ class ComplexityMeasure(PlainMeasure):
         return ItemResult([table], verdicts, {"rows": rows}, (), remarks)
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        """Further statements to decide: statement to (measured value, expected value). Empty by default.
+        """Further statements that the measure decides: statement to (measured value, expected value). Empty by default.
 
         ``rows`` are the rows of the table, results of :func:`measure_case`.
         """

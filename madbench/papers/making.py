@@ -65,7 +65,11 @@ class Request:
 
     @property
     def is_small(self) -> bool:
-        """True if models are trained with overrides, or with a profile that does not have the paper's size."""
+        """True if the item trains models with overrides, or under a profile that does not have the paper's size.
+
+        Profiles of the paper's size are the item's profile ``full``, and those that its ``published_rows`` or
+        ``budgets`` name.
+        """
         of_item = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
         return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in of_item)
 
@@ -80,7 +84,7 @@ class Request:
 
     @property
     def profile_name(self) -> str:
-        """The item's profile for the requested size. If a profile and not a size is requested, this profile."""
+        """The name of the profile to train under: the item's for the requested size, otherwise the requested one."""
         return self.item.profiles.get(self.profile, self.profile)
 
 
@@ -155,7 +159,7 @@ class Measure(abc.ABC):
 
 
 def require_results(results: Results | None) -> Results:
-    """Return ``results`` in ``Measure.decide`` of a measure that plans runs, where they are never None."""
+    """Return ``results``, which must not be None. For ``Measure.decide`` of measures that plan runs."""
     assert results is not None
     return results
 
@@ -163,7 +167,7 @@ def require_results(results: Results | None) -> Results:
 class PlainMeasure(Measure):
     """The base class of measures that train nothing.
 
-    :meth:`plan` raises ``ConfigError`` if the request has an option of training (:func:`refuse_choices`).
+    :meth:`plan` raises ``ConfigError`` if the user gave an option that has an effect only on training, such as seeds.
     """
 
     def plan(self, request: Request) -> Grid | Experiment | None:
@@ -353,9 +357,9 @@ def check_profile(item: Item, profile: str) -> None:
 
 
 def refuse_choices(request: Request, name: str) -> None:
-    """Raise ``ConfigError`` if the request has an option of training. Called for items that train nothing.
+    """Raise ``ConfigError`` if the user gave an option that has an effect only on training, such as seeds or labels.
 
-    ``name`` is the item's name in the message.
+    It is called for items that train nothing. ``name`` is the item's name in the message.
     """
     choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
     choices |= {"--budget": request.budget}

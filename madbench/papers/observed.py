@@ -41,7 +41,8 @@ SHAPES: dict[str, Callable[[float], float]] = {
 }
 """The decays of learning rates that can be recognized, by name.
 
-A function maps the elapsed share of the decay to the share of the distance from lowest to highest rate that is left.
+At the start of the decay the rate is the highest, and at its end the lowest. A function maps the share of the decay
+that has passed, from 0 to 1, to (rate - lowest) / (highest - lowest).
 """
 OF_TRAINING = (
     "optimizer",

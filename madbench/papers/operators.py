@@ -31,10 +31,10 @@ def operators_of(request: Request, measure: Measure, plan: Grid | Experiment | N
 
 
 def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
-    """The first failed check of each label whose operator fails one, by label. Other labels are left out.
+    """The failed checks of operators: label to the result of the first check that its operator fails.
 
-    Only checks that compare the operator with loops over its definition are run. If a label has no such check, all of
-    its checks are run.
+    Labels whose operators pass are left out. Only checks that compare the operator with loops over its definition are
+    run. If a label has no such check, all of its checks are run.
     """
     failing = {}
     for label in labels:
@@ -45,7 +45,7 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
 
 
 def outcome_by_loops(check: Check) -> CheckResult | None:
-    """The result of a check if its mixers are computed by loops over their definition, in float64.
+    """The result of a check in which mixers are computed by loops over their definition, in float64.
 
     None if the check calls no mixer that has such loops.
     """

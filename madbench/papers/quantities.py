@@ -38,7 +38,8 @@ class MeasuredQuantity:
     def of_run(self, store: Store, job: Job, measure: Callable[[Path], Values]) -> Measurement:
         """The stored measurement of a run. If there is none, ``measure`` the weights of the run, and store the result.
 
-        ``measure`` takes the path of the weights. Raises ``StoreError`` if the run has neither.
+        ``measure`` takes the path of the weights. Raises ``StoreError`` if the run has neither the measurement nor
+        weights.
         """
         if (measurement := self.stored(store, job.id)) is not None:
             return measurement

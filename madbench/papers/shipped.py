@@ -88,7 +88,7 @@ def shipped_ids(item: Item) -> set[str]:
 
 
 def complete_seeds(request: Request, jobs: Iterable[Job], stored_ids: Container[str]) -> list[int]:
-    """The seeds of ``jobs`` whose jobs are all in ``stored_ids``, in order.
+    """The seeds whose jobs in ``jobs`` are all stored, in ascending order. ``stored_ids`` are the ids of stored jobs.
 
     Empty if the user requested seeds and a job is not stored.
     """

@@ -123,10 +123,10 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item: name of the row to name of our column to number. Empty if the item has none.
+    """The published numbers of an item: name of a row to a mapping from our name of a column to the number.
 
-    The name of a row of the item's CSV file consists of its label and, if there is a column ``overrides``, of the
-    changes in this column. Cells that are not numbers are left out.
+    Empty if the item has none. The name of a row of the item's CSV file consists of its label and, if there is a column
+    ``overrides``, of the changes in this column. Cells that are not numbers are left out.
     """
     item = request.item
     if not item.published:

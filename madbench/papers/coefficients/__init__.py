@@ -52,13 +52,15 @@ class Study:
     tasks: tuple[str, ...]
     overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None
-    """Settings in which rows of one label differ, with their values: one row per combination. None for no setting."""
+    """Settings that change from row to row: key to values. Each label has one row per combination of values. None if a
+    label has only one row."""
     contrasts: tuple[ExpectedContrast, ...] = ()
     """Contrasts of accuracy."""
     shares: tuple[ExpectedContrast, ...] = ()
     """Contrasts of the share of coefficients near zero."""
     shown: tuple[str, ...] = ()
-    """The panels of the figure: names of quantities that are drawn against accuracy, or ``readout``. Empty for all."""
+    """The panels of the figure: names of quantities that are drawn against accuracy, or ``readout`` for the panel of
+    readout functions. Empty for all panels."""
 
     @property
     def labels(self) -> list[str]:
@@ -85,12 +87,12 @@ class Principle:
     expected: str
     """The paper's result, as a text."""
     decision_method: DecisionMethod
-    """The way in which runs decide the principle (:func:`madbench.papers.coefficients.decisions.decide`).
+    """The method that decides the principle (:func:`madbench.papers.coefficients.decisions.decide`).
 
-    ``time`` needs no runs.
+    All methods decide from runs except ``time``, which measures times and needs no runs.
     """
     studies: Mapping[str, Study]
-    """The studies by profile."""
+    """The study to use under each profile: name of the profile to study."""
     limits: str = ""
     """A note on labels that cannot differ, and on differences from the experiment of the paper."""
 
@@ -106,7 +108,7 @@ class Principle:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper that we draw as some panels of the figure of a principle."""
+    """A figure of the paper, which we draw as some of the panels of a principle's figure."""
 
     principle: str
     """The number of the principle whose runs the figure shows."""

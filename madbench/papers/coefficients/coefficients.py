@@ -201,9 +201,10 @@ def figure_points(rows: pd.DataFrame, panels: Sequence[str]) -> list[dict[str, A
 
 
 def readout_points(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the points (s, phi(s)) of every label with a pointwise readout, for scores s from -12 to 3.
+    """Yield the points (s, phi(s)) of every label with a pointwise readout phi, for scores s from -12 to 3.
 
-    Kernels are left out, because their coefficients are not functions of the score.
+    A point is a row of the data of a figure (:data:`madbench.papers.coefficients.figures.POINT_COLUMNS`). Kernels are
+    left out, because their coefficients are not functions of the score.
     """
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:

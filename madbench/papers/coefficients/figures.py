@@ -34,10 +34,11 @@ POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`. ``protocol`` is a text for the figure.
+    """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`: means and single accuracies of labels.
 
-    Labels are grouped by readout or, if all have the same readout, by gate and mirror. The rest of a label is its
-    remainder within the group.
+    ``scores`` has one accuracy per label, task and seed. The bars of labels with the same readout form a group. If all
+    labels have the same readout, those with the same letters for gate and mirror form a group. A remainder is the rest
+    of a label, without the letters that name its group. ``protocol`` is a text that the figure shows.
     """
     labels = {label: coefficient_label(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1

@@ -22,7 +22,9 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.planning import LEAST_SEEDS
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
-"""Letters of the scale b in a label: True if b has the factor 1/sqrt(n), where n is the key width."""
+"""Letters of the scale b in a label: True if b has the factor 1/sqrt(n), where b multiplies scores and n is the key
+width.
+"""
 SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
 """The names of scales b in figures, by the letters of the scale in a label."""
 
@@ -49,12 +51,12 @@ def spread_rows(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """Compare the spread of accuracy over seeds of labels whose scale b has the factor 1/sqrt(n), and of other labels.
+    """Compare the spread of accuracy over seeds of labels that scale scores by 1/sqrt(n), and of other labels.
 
-    ``rows`` are rows of the result of :func:`spread_rows`. Each accuracy enters as its difference from the median of
-    its row. Return (difference, p): the pooled standard deviation of labels without the factor minus that of labels
-    with it, and the p-value of Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. If no
-    accuracy varies, the result is (0, NaN).
+    n is the key width. ``rows`` are rows of the result of :func:`spread_rows`. Each accuracy enters as its difference
+    from the median of its row. Return (difference, p): the pooled standard deviation of labels without the factor
+    1/sqrt(n) minus that of labels with it, and the p-value of Brown and Forsythe's test. Both are NaN if ``rows`` has
+    only one of the two kinds of labels. If no accuracy varies, the result is (0, NaN).
     """
     from scipy.stats import levene
 
@@ -120,9 +122,10 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """The name of a verdict and of its panel in the figure, or the heading of the lines of one label in the table.
+    """The text that names a label or a group of labels, an initial standard deviation and a task.
 
-    ``label`` is the group of labels in the first case. ``start`` is the initial standard deviation ``init_std``.
+    With a group as ``label``, it is the name of a verdict and of its panel in the figure. With a single label, it is
+    the heading of the label's lines in the table. ``start`` is the initial standard deviation ``init_std``.
     """
     return f"{label}, init_std {start:g}, {title(task)}"
 

@@ -37,10 +37,10 @@ The comparison's ``p_holm`` is corrected for all comparisons in the contrast's g
 
 
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
-    """The table of a principle.
+    """A table about a principle, with texts for the user and numbers for programs.
 
-    ``lines`` has the texts of each line, which may be fewer than ``headings``. ``cells`` has the numbers of the table
-    for programs, as mappings that can be written as JSON.
+    ``lines`` has the texts of each line, which may be fewer than ``headings``. ``cells`` has the numbers as mappings
+    that can be written as JSON.
     """
     padded_lines = [line + [""] * (len(headings) - len(line)) for line in lines]
     return Listing(cells, headings, padded_lines, [*map(without_nan, cells)], caption, "", "tab:principle")

@@ -52,7 +52,7 @@ def built_count(mixer: DynamicMLP) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The number of weights of all parts but V, O and their gate, in units of d^2. ``counts`` are by part."""
+    """The number of weights outside of V, O and their gate, in units of d^2. ``counts`` has the number of each part."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 

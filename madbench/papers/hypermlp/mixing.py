@@ -120,8 +120,8 @@ def shares_verdict(shares: list[float]) -> str:
 def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     """The table of structures in kernels, one row per label and task.
 
-    It has the mean share of the predicted structure, the mean 95% quantile for random tables, and for each seed the
-    share of kernels above this quantile. ``kernels`` has one row per kernel.
+    It has the mean share of the predicted structure in a kernel, the mean 95% quantile of this share in random kernels,
+    and for each seed the share of kernels above their quantile. ``kernels`` has one row per kernel.
     """
     from madbench.analysis.rendering import Listing
 

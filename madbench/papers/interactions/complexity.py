@@ -13,7 +13,7 @@ LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
-    """The measurement of the exponents in Table 3, and of their growth with the order n of HyperAttention.
+    """A measure of the exponents in Table 3, and of how they grow with the order n of HyperAttention.
 
     The growth is measured over the orders 2 to 4 with softmax, where order 2 is softmax attention, and over the orders
     3 to 5 without softmax.

@@ -195,7 +195,8 @@ def _diverged_note(frame: pd.DataFrame) -> str:
 def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
     """The data of :func:`error_figure`, with one row per table row, length and seed.
 
-    Columns: task, row, length, trained_length, seed, mse, predicted, floor, variance. Unknown numbers are NaN.
+    Columns: task, row, length, trained_length, seed, mse, predicted (the error that theory predicts), floor (the lowest
+    possible error), variance (the error of the best constant). Unknown numbers are NaN.
     """
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}
@@ -207,9 +208,10 @@ def errors_frame(rows: Sequence[InteractionRow]) -> pd.DataFrame:
 
 
 def devised_figure(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
-    """A figure of the diagonal of the devised C (eq. 17), and the data of the figure.
+    """A figure of the diagonal of the C that the paper devises (eq. 17), and the data of the figure.
 
-    The figure shows the entry against its index. C is in the coordinates of the sinusoidal embedding of ``world``.
+    The devised C is not learned but computed by a formula, in the coordinates of the sinusoidal embedding of ``world``.
+    The figure shows the entries of its diagonal against their index.
     """
     diagonal = np.diag(world.solution[0])
     title = f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}"

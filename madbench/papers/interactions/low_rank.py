@@ -29,7 +29,7 @@ SEED = 0
 
 
 class LowRankMeasure(PlainMeasure):
-    """The measurement of the largest error of one low-rank head against the exact sum over tuples of tokens.
+    """A measure of the largest error of one low-rank head against the exact sum over tuples of tokens.
 
     q, k and v are random, in float64.
     """
@@ -64,10 +64,10 @@ def _verdict(is_so: bool) -> str:
 
 
 def exact_attention(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Causal softmax HyperAttention of order 3 over all pairs of visible tokens: the outputs (B, H, T, d_vo).
+    """The outputs (B, H, T, d_vo) of causal softmax HyperAttention of order 3, by exact sums over pairs of tokens.
 
-    ``q`` (B, H, T, R) is already scaled. ``k`` has the keys (B, H, T, R) and ``v`` the values (B, H, T, d_vo) of both
-    tokens of a pair.
+    ``q`` (B, H, T, R) is already scaled. ``k`` has two tensors of keys (B, H, T, R), and ``v`` two tensors of values
+    (B, H, T, d_vo), one for each token of a pair.
     """
     tokens = q.shape[2]
     z = torch.einsum("bhis,bhjs,bhks->bhijk", q, *k)

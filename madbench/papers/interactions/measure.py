@@ -222,7 +222,12 @@ def _number(value: float | None) -> str:
 
 
 def _figures(rows: Sequence[InteractionRow], store: Store) -> Iterator[DrawnFigure]:
-    """Yield the figures of errors, of the devised C at the paper's size, and of matrices learned by first seeds."""
+    """Yield the figures of the rows of an item.
+
+    They show the errors of all rows, and the diagonal of the devised C if some rows have colliding agents. For each row
+    that is not a control, further figures show the matrices that the run of the first seed has learned, if its weights
+    are stored.
+    """
     from madbench.papers.interactions.figures import error_figure, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 

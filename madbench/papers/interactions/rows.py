@@ -23,9 +23,13 @@ from madbench.rows import SuiteRow
 LEARNED_MSE = 1e-6
 """The largest mean squared error at which values count as learned: ten times the paper's errors of about 1e-7."""
 PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
-"""The paper's mean squared errors for colliding agents: of values at every length, of the learned matrix (7.1)."""
+"""The mean squared errors that the paper reports for colliding agents (7.1): of their values at every length, and of
+the learned matrix of effects.
+"""
 RELATIVE_DIFFERENCE = 0.05
-"""The largest relative difference of an error from its prediction. It is not 0 because test agents are drawn."""
+"""The largest relative difference at which an error counts as equal to its prediction. Test agents are random, so it is
+not 0.
+"""
 VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": "no self", "distinct": "distinct"}
 """Embeddings and controls of a task setting: value to the words for it in the name of a row."""
 
@@ -92,8 +96,8 @@ class InteractionRow:
     def floor(self, length: int) -> float | None:
         """The lowest mean squared error at a length that a mixer of this kind can reach. None if it is not known.
 
-        Theory may give a floor of 0. The result is then None for labels without full couplings, because their factors
-        may be too narrow to reach 0.
+        It is not known for softmax. Theory may give a floor of 0. The result is then None for labels without full
+        couplings, because their factors may be too narrow to reach 0.
         """
         label: Any = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
@@ -250,7 +254,7 @@ def statement_verdicts(rows: Sequence[InteractionRow]) -> list[StatementVerdict]
 
 
 def _colliding_verdicts(row: InteractionRow, world: Colliding) -> list[StatementVerdict]:
-    """The verdicts on statements about the agents of ``row``, which are in ``world``."""
+    """The verdicts on statements about colliding agents, for one row. ``world`` is the world of the row."""
     name = row.name
     if world.control:
         sources = {"without_itself": "against eq. 4 without j = i", "distinct": "Remark D.1, Appendix D.2"}

@@ -43,7 +43,10 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """log10 of the largest error at lengths other than the training length: of a run, and of the best constant."""
+    """Return log10 of two errors at lengths other than the training length: of the run, and of the best constant.
+
+    Each error is the largest over these lengths. The first number is NaN if the run has no such error.
+    """
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}

@@ -47,7 +47,7 @@ class InteractionModelConfig:
     """The configuration of the model around the mixer. The model is as wide as the embedding of its task."""
 
     n_head: int = 1
-    """Heads of the mixer, each of the full width."""
+    """Heads of the mixer. Only in labels with base ``C`` does each head have the full width."""
     relu: bool = field(default=False, metadata=NOT_AT_DEFAULT)
     """True if a dense layer with a ReLU follows the mixer."""
 
@@ -111,11 +111,12 @@ class InteractionTask:
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings of the task. They replace those of the profile."""
     learning_rates: dict[str, float] = field(default_factory=dict)
-    """Learning rates by embedding, if they differ."""
+    """Learning rates by embedding. They replace the learning rate of ``training``."""
     variants: dict[str, Any] = field(default_factory=dict)
-    """Variants of the setting by name, each trained. If empty, only the setting itself is trained."""
+    """Variants of the setting: name to changed fields. Each variant is trained. If empty, only the setting itself is.
+    """
     relu: tuple[bool, ...] = (False,)
-    """Variants without (False) or with (True) a ReLU layer after the mixer."""
+    """Models that are trained: False for a model without a ReLU layer after the mixer, True for a model with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class InteractionProfile(Profile[InteractionModelConfig]):
     precision: Literal["float32", "float64"] = "float64"  # type: ignore[assignment]  # no bfloat16
     """Dtype of the whole computation."""
     embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
-    """Embeddings of colliding agents' positions that are trained."""
+    """Embeddings of the positions of colliding agents. Models are trained with each of them."""
     controls: tuple[Literal["without_itself", "distinct"], ...] = CONTROLS
     """Broken conditions of the theorem on colliding agents. Each is trained in addition to the world that keeps both.
     """
@@ -460,7 +461,10 @@ class InteractionSuite(Suite[InteractionProfile, InteractionJob]):
         }[task]
 
     def runs_per_label(self, profile: InteractionProfile) -> int:
-        """The number of runs of a profile per seed. Each task has labels of its own, which are all counted."""
+        """The number of runs of a profile per seed, over the labels of all tasks.
+
+        In other suites it is the number per label. Here, each task has labels of its own.
+        """
         return len(self.jobs((), profile))
 
     def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:

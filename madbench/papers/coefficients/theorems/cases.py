@@ -54,9 +54,11 @@ def _rank(label: CdLabel) -> Check:
 
 
 def _positions(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V8 (Lemma 3, Remark 3) of equal tokens at different positions that have equal coefficients.
+    """The checks V8 (Lemma 3, Remark 3) of cases in which tokens at different positions have equal coefficients.
 
-    They apply to some labels with a mirror or a convolution.
+    They apply to labels without a gate and RoPE. If every token reflects the state (a mirror of strength 2), a token
+    has the same coefficient before and after pairs of equal tokens. With a convolution and no mirror, copies of one
+    repeated token have equal coefficients.
     """
     label = samples.label
 
@@ -83,11 +85,15 @@ def _positions(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _mirrors(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9 (Lemma 4 c, Remark 4): two mirrors can rotate keys, and one with a long vector stretches them."""
+    """The checks V9 (Lemma 4 c, Remark 4) of labels with a mirror, a matrix A = I - beta w w^T.
+
+    Two consecutive mirrors can rotate keys if beta is 2, and cannot if beta is below 1. A mirror whose vector w is
+    longer than 1 can stretch keys.
+    """
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of the eigenvalues of A_(t+1) A_t, for each pair of rows and each head.
+        """The largest imaginary part of the eigenvalues of A_(t+1) A_t, (pairs, H), for pairs of consecutive rows.
 
         A_t is the matrix by which row t changes the state.
         """
@@ -127,11 +133,11 @@ def _start(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _limit(samples: SampleMixers) -> Iterator[Check]:
-    """The check V11 limit (Lemma 6): the coefficient of the first token tends to the lemma's bound L / m.
+    """The check V11 limit (Lemma 6): with equal keys, the coefficient of the first token tends to the lemma's bound.
 
-    The bound is 1 / lambda here. L, the limit of phi(s) / g(s) for large scores s, is 1, because the readout phi grows
-    as g(s) = s; and m is the gate lambda. The check applies to labels with such a readout, a growing gate, and
-    normalization by powers of this gate.
+    It applies to labels with a constant gate lambda above 1, normalization by powers of lambda, and a readout phi(s)
+    that grows like s. The bound of the lemma is L / m. Here m is lambda, and L is 1, the limit of phi(s) / s for large
+    scores s.
     """
     label = samples.label
 

@@ -182,7 +182,8 @@ def _suppression(samples: SampleMixers) -> Iterator[Check]:
 def _positions(samples: SampleMixers) -> Check:
     """The check V8 positions (Lemma 3): equal tokens at different positions have equal coefficients if A = I.
 
-    They have different coefficients if the label has a gate, a mirror, RoPE or a convolution.
+    A is the matrix by which a token changes the states of earlier tokens. If the label has a gate, a mirror, RoPE or a
+    convolution, the check requires different coefficients instead.
     """
     label = samples.label
 
@@ -200,7 +201,10 @@ def _positions(samples: SampleMixers) -> Check:
 
 
 def _evolution(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9 (Lemma 4) of the matrix A by which a token changes states: its structure, and if it contracts."""
+    """The checks V9 (Lemma 4) of the matrix A by which a token changes the states of earlier tokens.
+
+    They test the structure of A, such as a multiple of the identity, and whether A is a contraction.
+    """
     label, source = samples.label, "Lemma 4"
 
     def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -353,9 +357,9 @@ def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
 
 
 def _geometry(samples: SampleMixers) -> Check:
-    """The check V12 geometry (Corollary 6.1, Table 2): the kind of combination of values that outputs are.
+    """The check V12 geometry (Corollary 6.1, Table 2): outputs are combinations of values of the expected kind.
 
-    The label decides if it is a convex, conical, affine or linear combination.
+    The label decides which kind is expected: convex, conical, affine or linear combinations.
     """
     label, name, source = samples.label, "V12 geometry", "Corollary 6.1, Table 2"
 
@@ -384,9 +388,10 @@ def _geometry(samples: SampleMixers) -> Check:
 
 
 def _invisible_scale(samples: SampleMixers) -> Check:
-    """The check V13 invisible b (eq. 2): a constant factor of the scale b has no effect if the label divides by it.
+    """The check V13 invisible b (eq. 2): a constant factor of b, the scale of scores, has no effect on outputs.
 
-    Labels with a sum or an RMSNorm do so.
+    It applies to labels in which the factor cancels, because coefficients are divided by their sum or outputs by an
+    RMSNorm.
     """
     label, name, source = samples.label, "V13 invisible b", "eq. 2"
     other = rescaled(label)

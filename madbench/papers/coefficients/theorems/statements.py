@@ -1,4 +1,4 @@
-"""The paper's statements as checks of a label, and the values of labels for which the statements were worked out."""
+"""The paper's statements as checks of a label, and the letters of labels for which the statements were worked out."""
 
 from __future__ import annotations
 

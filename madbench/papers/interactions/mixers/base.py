@@ -73,7 +73,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
         """The factors of a label of softmax attention, which belongs to the family S/R/G. None for any other label.
 
-        They are those of order 1 in ``hfa:``, or of degree 2 in ``ha:``.
+        They are those that the label would have in this family: order 1 in ``hfa:``, degree 2 in ``ha:``.
         """
         if not isinstance(label, SrgLabel) or label != SrgLabel("S", rope=label.rope, rank=label.rank):
             return None
@@ -111,7 +111,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of ``settings`` that still changes a mixer when its ranks are given: none."""
+        """Return an empty mapping: once the ranks of a mixer are given, no setting changes it."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:

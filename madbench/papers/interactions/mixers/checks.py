@@ -291,11 +291,11 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _equal_weights(mixer: FactoredMixer, x: Tensor) -> float:
-    """The largest relative difference of 1 / weight from the number of tuples, over rows and heads, with zero queries.
+    """The largest relative difference between 1 / weight of a tuple and the number of tuples, over rows and heads.
 
-    With zero queries, all tuples of a row have the same weight. To read the weight of one tuple, the values of a head
-    are 1 for the first token and 0 for the others. For strict tuples, the values are 1 for the first n - 1 tokens,
-    where n is the degree of the head.
+    Queries are set to zero, so that all tuples of a row must have the same weight. The outputs show the weight of a
+    single tuple, because the values of a head are 1 for the first token and 0 for the others. For strict tuples, the
+    values are 1 for the first n - 1 tokens, where n is the degree of the head.
     """
     tuples, residuals = _label_of(mixer).tuples, []
     mixer.q.weight.zero_()

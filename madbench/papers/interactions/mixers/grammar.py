@@ -42,34 +42,36 @@ class InteractionLabel:
     """
 
     base: Literal["", "L", "C"] = ""
-    """Softmax; linear, with factored effects; linear, with full coupling matrices."""
+    """Empty for softmax, ``L`` for linear with factored effects, ``C`` for linear with full coupling matrices or
+    tensors."""
     rope: bool = False
-    """p: queries and keys are rotated by position."""
+    """True with the letter ``p``: queries and keys are rotated by position."""
     rank: Literal["", "q", "v"] = ""
-    """Side that pays for the budget."""
+    """The rank that is reduced to meet the budget: ``q`` for queries and keys, ``v`` for values and outputs."""
     over: bool = False
-    """!: the budget is reported but not enforced."""
+    """True with the letter ``!``: the budget is reported but not enforced."""
 
     prefix: ClassVar[str]
-    """Name of the family and a colon."""
+    """The name of the family and a colon, such as ``ha:``."""
     kind: ClassVar[str]
     """The text between the base and the first hyphen: the numbers of the parts, and letters of the family."""
     numbers: ClassVar[str]
-    """Field with one number per part of the heads; ``parts`` in ``syntax``."""
+    """The name of the field that has one number per part of the heads, such as ``orders``."""
     own: ClassVar[Mapping[str, Sequence[Any]]]
-    """Values of the family's further fields."""
+    """The possible values of the fields that only this family has, except of the field ``numbers``: field to values."""
     extra: ClassVar[str]
     """The letter that adds parameters."""
     syntax: ClassVar[re.Pattern[str]]
     number: ClassVar[str]
-    """Description of a digit in messages."""
+    """The words for a digit of a label in error messages, such as ``a degree from 2 to 9``."""
     examples: ClassVar[str]
     kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]
-    """Match of the syntax -> the family's fields."""
+    """A function from a match of ``syntax`` to the values of the fields that only this family has, by field."""
     in_order: ClassVar[Callable[[str], str]]
-    """Text with letters and digits in any order -> the :attr:`kind` that they spell, in the order of a label.
+    """A function from a text, with letters and digits in any order, to the :attr:`kind` that they spell.
 
-    Letters that belong to other parts of a label are left out. It is used to suggest a label for an invalid text.
+    Letters that belong to other parts of a label are left out. The function is used to suggest a label for an invalid
+    text.
     """
 
     def __post_init__(self) -> None:
@@ -168,7 +170,7 @@ class InteractionLabel:
 
     @classmethod
     def from_match(cls, match: re.Match[str]) -> Self:
-        """The label of a match of ``syntax``. Raises ``LabelError`` if its letters do not go together."""
+        """The label that a match of ``syntax`` describes. Raises ``LabelError`` if its letters do not go together."""
         flags: dict[str, Any] = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
         return cls(base=cast(Any, match["base"]), **cls.kind_fields(match), **flags)
 

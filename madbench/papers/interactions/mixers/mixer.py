@@ -53,7 +53,7 @@ class InteractionMixer(nn.Module):
     paths = ("auto", "reference", "dense", "chunked")
 
     allocation: InteractionAllocation
-    """The ranks of the mixer. The family that builds the mixer sets it. A mixer built in another way has none."""
+    """The ranks of the mixer, set by the family that builds it. A mixer built in another way lacks the attribute."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class InteractionMixer(nn.Module):
         self.max_len, self.path, self.chunk = max_len, path, chunk
 
     def reset_parameters(self) -> None:
-        """Initialize the weights from N(0, 0.02^2).
+        """Initialize the weights from N(0, 0.02^2), as the constructor does.
 
-        With the same random seed, they equal the weights of a new mixer.
+        After the same random seed, they are equal to the weights of a new mixer.
         """
         redraw_parts(self)
         self.draw()
@@ -176,7 +176,10 @@ class InteractionMixer(nn.Module):
             raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
 
     def _check_sums(self, position: int, slide: bool) -> None:
-        """Raise ``TrainingError`` if running sums cannot decode the token at ``position``."""
+        """Raise ``TrainingError`` if running sums cannot decode the token at ``position``.
+
+        They cannot if they are too large, or if ``slide`` is set and an earlier token would have to be forgotten.
+        """
         self.check_state()
         if slide and position >= self.max_len:
             raise TrainingError(

@@ -183,10 +183,11 @@ def attention_weights(length: int, symbols: int) -> int:
 
 
 def network_weights(length: int, symbols: int) -> int:
-    """The number of effective weights of a linear network of products of two tokens, which shares no weights.
+    """The number of effective weights of a linear network on products of two tokens.
 
-    For each of the L = ``length`` outputs, the products of its token with every token are the rows of a matrix, one row
-    per sequence of ``symbols`` symbols. The number is the sum of the ranks of these matrices.
+    The network has L = ``length`` outputs, which share no weights. Output i is a linear map of the products of token i
+    with every token. These products form a matrix with one row per sequence of ``symbols`` symbols. The rank of the
+    matrix is the number of effective weights of output i. The result is the sum of the ranks.
     """
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]

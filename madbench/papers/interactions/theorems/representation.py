@@ -18,7 +18,7 @@ from madbench.papers.interactions.worlds import Colliding, Genotype, Hunters, Pl
 
 ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
-"""The paper's example: allele to the alleles that it needs. Allele 2 is always active, 0 and 3 are inert."""
+"""The paper's example: allele to the alleles that it needs. Allele 2 is always active, 0 and 3 are never active."""
 
 
 def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
@@ -38,7 +38,7 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
     """The outputs (N, L, d2) of linear attention (X C X^T) X W (eq. 1) for tokens X (N, L, d), C (d, d) and W (d, d2).
 
-    If W has the shape (d,), they have the shape (N, L).
+    If W has the shape (d,), the outputs have the shape (N, L).
     """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 

@@ -38,17 +38,19 @@ class Descent:
     """The result of gradient descent on C and w from C = 0 and a value of 1 for every symbol."""
 
     c: Array
-    """Shape (d, d')."""
+    """The learned matrix C, (d, d')."""
     w: Array
-    """Shape (d',)."""
+    """The learned weights w of values, (d',)."""
     effects: Array
-    """T of the paper."""
+    """The matrix T of effects that C and w give, (S, P) for S symbols and P acting symbols or pairs."""
     losses: Array
-    """The paper's loss before each step."""
+    """The paper's loss before each step, (steps,)."""
     drift: float
-    """Largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 over symbols mu, in the domain base."""
+    """The largest change during training of w_mu^2 - |C_(:,mu)|^2 / |x|^2, over symbols mu. Gradient flow would not
+    change it. w_mu is the value of symbol mu, and C_(:,mu) are its couplings to all symbols. |x| is the length of an
+    embedding."""
     least: float
-    """Smallest value of a symbol during training."""
+    """The smallest value that a symbol has during training."""
 
 
 def descend(counts: Array, features: Array, targets: Array, rate: float, steps: int, e: Array, f: Array) -> Descent:

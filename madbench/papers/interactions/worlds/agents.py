@@ -35,9 +35,10 @@ class Colliding(World):
     radius: int = 1
     """R, the radius of a disc."""
     embedding: Embedding = "one_hot"
-    """Vectors of the positions: unit vectors, or sines and cosines (eq. 16)."""
+    """The vectors of the positions: ``one_hot`` for unit vectors, ``sinusoidal`` for sines and cosines (eq. 16)."""
     control: Control = ""
-    """A broken condition of the theorem: the value leaves out the agent itself, or no two agents share a position."""
+    """The condition of the theorem that the world breaks. ``without_itself``: the value of an agent leaves out the
+    agent itself. ``distinct``: no two agents share a position. Empty if no condition is broken."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -72,7 +72,10 @@ class HaAllocation(InteractionAllocation):
         """The FLOPs of the tuples of all rows of a sequence in one head of degree n."""
 
         def starts(tokens: int, slots: int) -> int:
-            """The number of distinct prefixes of ``slots`` slots of the tuples of a row that sees ``tokens`` tokens."""
+            """The number of distinct prefixes of the tuples of a row that sees ``tokens`` tokens.
+
+            A prefix is the first ``slots`` slots of a tuple.
+            """
             is_strict = self.label.tuples == STRICT
             seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
             return count_tuples(seen, slots, self.label.tuples)

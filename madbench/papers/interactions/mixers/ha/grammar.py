@@ -31,11 +31,11 @@ class HaLabel(InteractionLabel):
     """A label of the family ``ha:`` of HyperAttention."""
 
     degrees: tuple[int, ...]
-    """n of each part of the heads."""
+    """The degree n of each part of the heads: the number of tokens of an interaction, including the row's own."""
     unshared: bool = False
-    """u: every slot of the tuples has its own keys and values."""
+    """True with the letter ``u``: every slot of the tuples has its own keys and values."""
     tuples: Literal["", "s", "a"] = ""
-    """Ordered, j1 >= j2 >= ..; strict, j1 > j2 > ..; all."""
+    """The kind of tuples: empty for ordered, j1 >= j2 >= ..; ``s`` for strict, j1 > j2 > ..; ``a`` for all."""
 
     prefix = "ha:"
     numbers = "degrees"

@@ -23,9 +23,9 @@ class HfaLabel(InteractionLabel):
     """A label of the family ``hfa:`` of HyperFeatureAttention."""
 
     orders: tuple[int, ...]
-    """A of each part of the heads."""
+    """The order A of each part of the heads: the number of factors of a score."""
     product: bool = False
-    """w: the value is a product too."""
+    """True with the letter ``w``: values are products of as many factors as scores."""
 
     degree = 2  # tokens of an interaction, as in ``ha:`` labels
     tuples = ""  # tuples of one other token
