@@ -76,7 +76,7 @@ def build(
 
 
 def families_that_see_all() -> str:
-    """A text for messages: ``labels ...`` with all families that accept ``causal=False``, such as ``labels of S/R/G``.
+    """Name the families that accept ``causal=False``, as a text for messages such as ``labels of S/R/G``.
 
     The text is ``labels of no family`` if no family accepts it.
     """
@@ -154,7 +154,7 @@ def own_settings(label: str | Label, settings: Any) -> dict[str, Any]:
 def used_settings(label: str | Label, family: LoadedFamily | None = None) -> list[str]:
     """The names of the settings that affect the label's mixer, directly or through its ranks.
 
-    They are fields of the ``Settings`` of ``family``, which is the label's family. If None, it is looked up.
+    They are fields of the ``Settings`` of the label's family. ``family`` is this family. If None, it is looked up.
     """
     label = as_label(label)
     family = family or family_of(label)
@@ -193,8 +193,8 @@ def effective_settings(
 ) -> dict[str, Any]:
     """The part of ``settings`` that still changes a mixer when its ranks are given by ``allocation``: name to value.
 
-    ``settings`` may have names that the label does not use. They are left out. ``family`` is the family
-    of the allocation's label. If None, it is looked up.
+    Names in ``settings`` that the label does not use are left out. ``family`` is the family of the allocation's label.
+    If None, it is looked up.
     """
     family = family or family_of(allocation.label)
     read = {name: settings[name] for name in used_settings(allocation.label, family) if name in settings}

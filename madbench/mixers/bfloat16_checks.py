@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
 
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
-"""Largest errors of outputs and of gradients in bfloat16, as relative norms. A gradient's error is relative to the
-largest gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients most."""
+"""Largest accepted errors of outputs and of gradients in bfloat16. An error is a norm relative to that of the output,
+or to that of the largest gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients
+most."""
 FACTORS = 4  # the bounds are raised if the product of a score and a value has more factors than this
 LARGEST_BOUND = 0.9  # upper limit of the bound of gradients; a missing gradient has the error 1
 BESIDE = 1.5  # allowed error of gradients on further paths, as a multiple of the first path's error
@@ -79,10 +80,10 @@ def bfloat16_checks(
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[Mixer, Tensor]:
-        """Return the mixer and the input of ``make`` in float64, with values that bfloat16 represents exactly.
+        """Return the mixer and the input of ``make`` in float64, with all values rounded to bfloat16.
 
-        The weights of ``make`` are large and therefore halved. If ``number`` is not 0, the input is drawn with this
-        seed.
+        The weights of ``make`` are large and therefore halved first. If ``number`` is not 0, the input is drawn anew
+        with this seed.
         """
         mixer, x = make(path, length)
         for parameter in mixer.parameters():
@@ -158,11 +159,11 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """A mode that counts operations whose result has 16 bits, if they are in ``names`` or compute positions.
+    """A mode that counts two kinds of operations whose result has 16 bits: those in ``names``, and those on positions.
 
-    An operation computes positions if its inputs were computed from ``arange`` and constants only. Its result may be an
-    angle or a cosine. If it was computed in 32 bits and is converted to 16 bits, this conversion counts, because it
-    makes the rotation of late tokens wrong.
+    An operation is on positions if its inputs were computed from ``arange`` and constants only. Its result may be a
+    position, an angle or a cosine. A conversion of such a result from 32 to 16 bits counts as well, because it makes
+    the rotation of late tokens wrong.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):

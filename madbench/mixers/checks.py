@@ -47,8 +47,8 @@ class CheckResult:
     def row(self) -> dict[str, Any]:
         """The row of this check in a table: column to value.
 
-        The columns are check, verdict, residual, bound, statement, source and reason. The reason says why there is no
-        residual or where the check fails.
+        The columns are check, verdict, residual, bound, statement, source and reason. If there is no residual, the
+        reason says why. If the check fails, it says where.
         """
         check = self.check
         tolerance = f"{check.tolerance:.1e}".replace(".0e", "e").replace("0e+00", "0")
@@ -65,14 +65,16 @@ def run_checks(
     *,
     of_loops: bool = False,
 ) -> list[CheckResult]:
-    """Run the checks of a label. A check that raises an error has failed, and its result has the error as a text.
+    """Run the checks of a label. If a check raises an error, it has failed, and its result has the error as a text.
 
-    ``further`` maps the label to checks that do not come from its family, such as those of a paper. ``names`` selects
-    checks by name. If it is None, all checks are run. If ``of_loops`` is true, only the checks are run that compare the
-    mixer with loops over the definition of its operator. A label without such checks then runs all its checks. The
-    caller's random state is unchanged.
+    Args:
+        label: the label, as text or parsed.
+        further: maps the label to checks that do not come from its family, such as those of a paper.
+        names: the names of the checks to run. If None, all are run.
+        of_loops: True to run only the checks that compare the mixer with loops over the definition of its operator. If
+            the label has no such check, all its checks are run.
 
-    Raises ``LabelError`` for a label whose code is not available here.
+    The caller's random state is unchanged. Raises ``LabelError`` for a label whose code is not available here.
     """
     import torch  # noqa: F401  torch must be imported for its random state to be kept
 
@@ -113,9 +115,10 @@ def _check_without_mixer(error: Exception) -> Check:
 
 
 def run_check(check: Check) -> CheckResult:
-    """Run one check and return its result, which has the error as a text if the check raises one.
+    """Run one check and return its result. An error that the check raises is in the result as a text.
 
-    Raises only ``LabelError``, if the label itself is at fault, for example because its module is missing.
+    A residual that is not finite counts as an error, too. Raises only ``LabelError``, if the label itself is at fault,
+    for example because its module is missing.
     """
     if check.run is None:
         return CheckResult(check)
@@ -202,7 +205,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
 
 
 def _state_checks(mixer: Mixer, x: Tensor) -> Iterable[Check]:
-    """Yield a check that a cache has as many numbers as the mixer's allocation states, after each token of x (1, T, D).
+    """Yield a check that the cache, after each token of x (1, T, D), has as many numbers as the allocation states.
 
     Yield nothing if the allocation does not state a number.
     """

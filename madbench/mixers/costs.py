@@ -28,10 +28,10 @@ class CountedCosts:
 
 
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:
-    """The costs of a mixer, or of the mixers of a model, on ``seq_len`` tokens.
+    """The costs of a mixer, or of all mixers of a model, on ``seq_len`` tokens.
 
-    FLOPs count pairs of a token and a token that it sees. With T = ``seq_len``, each token has T pairs if ``all_pairs``
-    is true. Otherwise only causal pairs are counted, which are (T + 1) / 2 per token on average.
+    FLOPs depend on the number of pairs of a token and a token that it sees. With T = ``seq_len``, each token has T
+    pairs if ``all_pairs`` is true. Otherwise only causal pairs are counted, which are (T + 1) / 2 per token on average.
     """
     blocks: Sequence[tuple[Allocation, int]] = mixers.kinds if isinstance(mixers, MixerSequence) else [(mixers, 1)]
     flops = sum(count * flops_of(block, seq_len, all_pairs) for block, count in blocks)

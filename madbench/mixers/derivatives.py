@@ -22,9 +22,9 @@ def gradients(
 ) -> Sequence[Tensor | None]:
     """Return ``by_hand(grad)``: the gradients of an operator with respect to ``inputs``.
 
-    Call this function in ``backward`` of an autograd Function. ``plain(*inputs)`` computes the same operator with
-    functions of torch. If the gradients will be differentiated again (``create_graph``), autograd differentiates
-    ``plain`` for this, to any order.
+    Call this function in ``backward`` of an autograd Function. ``plain(*inputs)`` must compute the same operator with
+    functions of torch. If the gradients will be differentiated again (``create_graph``), autograd computes these
+    further derivatives, of any order, from ``plain``.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 
@@ -65,9 +65,10 @@ class _ByHand(torch.autograd.Function):
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
     """Register hooks on the ``inputs`` of a kernel that raise ``TrainingError`` if second derivatives are computed.
 
-    The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
-    raised only if torch itself would raise one, because some kernels have second derivatives for some devices and
-    dtypes. Nothing is registered in traced code (:func:`madbench.mixers.tracing.is_traced`).
+    The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error
+    replaces the one that torch would raise, and nothing is raised where the kernel has second derivatives, which
+    depends on the device and the dtype. Nothing is registered in traced code
+    (:func:`madbench.mixers.tracing.is_traced`).
     """
     if is_traced():
         return

@@ -42,12 +42,12 @@ class _KeepFloat64(TorchDispatchMode):
 
 
 def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """Wrap ``run``, which measures the residual of a check, so that a failure that only rounding causes is explained.
+    """Wrap ``run``, which measures the residual of a check, so that it explains failures that only rounding causes.
 
-    The check passes if the residual is at most ``tolerance``. After a failure or an error, ``run`` is called again,
-    with the module's conversions from float64 to fewer bits skipped. If the check passes then, these conversions are
-    mentioned in the attribute ``where`` of the returned residual, or in the message of a ``TrainingError`` that
-    replaces the error. Otherwise the failure or the error stays as it is.
+    The check passes if the residual is at most ``tolerance``. After a failure or an error, ``run`` is called again
+    without the module's conversions from float64 to fewer bits. If the check then passes, a text that blames these
+    conversions is added: to the attribute ``where`` of the residual, or to the message of a ``TrainingError`` that
+    replaces the error. Otherwise the residual or the error stays as it is.
     """
 
     def measure() -> float:
@@ -69,7 +69,10 @@ def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[],
 
 
 def _conversions(run: Callable[[], float], tolerance: float) -> str:
-    """A sentence that blames the module's conversions to fewer bits. Empty if ``run`` also fails without them."""
+    """A sentence that blames the module's conversions to fewer bits for the failure of a check.
+
+    Empty if ``run`` also fails without these conversions, or if there are none.
+    """
     kept = _KeepFloat64()
     try:
         with kept:

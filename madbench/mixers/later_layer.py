@@ -73,8 +73,8 @@ class LaterLayer(nn.Module):
 def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
     """Yield checks that compare the second mixer of a label in a model with loops in float64.
 
-    There is one check per path, and one for decoding. There are none if all mixers of the label compute the same, or if
-    they have no method ``reference``.
+    There is one check per path, and one for decoding. There are none if the mixers of the label have no method
+    ``reference``, or if all of them compute the same.
     """
     shares = label_traits(label, family).shares_values
     if not (shares or family.takes_layer(label)):

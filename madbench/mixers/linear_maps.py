@@ -1,6 +1,7 @@
 """Calls of the linear maps of a mixer.
 
-Several maps share one matrix product, unless another library has changed one of them.
+Several maps share one matrix product, unless one of them was wrapped or replaced, as libraries for adapters or
+quantization do.
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def weight_of(layer: nn.Module) -> Tensor:
-    """A tensor with the dtype and device in which a linear layer computes: its weight.
+    """A tensor that has the dtype and the device in which a linear layer computes.
 
-    If the layer has no tensor ``weight``, its first parameter is returned. If the weight is not in floating point, as
-    in quantized layers, an empty tensor in torch's default dtype on the same device is returned.
+    It is the layer's weight. If the layer has no tensor ``weight``, it is its first parameter. If this tensor is not in
+    floating point, as in quantized layers, it is an empty tensor in torch's default dtype on the same device.
     """
     weight: Any = getattr(layer, "weight", None)
     if callable(weight):  # quantized layers have a method

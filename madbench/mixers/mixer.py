@@ -32,7 +32,10 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Any = None, **shared: Any) -> Tensor:
-        """Compute output rows (B, len(rows), D) for x (B, T, D) with loops in float64. All rows if ``rows`` is None."""
+        """Compute the output rows with the indices ``rows`` for x (B, T, D), with loops in float64: (B, len(rows), D).
+
+        If ``rows`` is None, all rows are computed. ``shared`` is explained at :meth:`step`.
+        """
         raise NotImplementedError
 
     def prefill(self, x: Tensor, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
@@ -52,7 +55,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def probe(self, x: Tensor) -> Probe:
-        """Intermediate values for an input x (B, T, D), without gradients."""
+        """Intermediate values of the mixer, such as its weights, for an input x (B, T, D), without gradients."""
         raise NotImplementedError
 
     def coefficients(self, x: Tensor) -> Any:

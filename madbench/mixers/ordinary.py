@@ -42,7 +42,7 @@ NUMBERS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)
 """Whole numbers that are tried as values of a setting."""
 
 Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
-"""Maps a constructor to the mixer in float64 with fixed random weights, and an input (B, max_len, D)."""
+"""Maps a constructor of a mixer to the mixer in float64 with fixed random weights, and an input (B, max_len, D)."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,17 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Yield up to three checks of a label at an ordinary size: of default settings, random settings, and effects.
+    """Yield up to three checks of a label at an ordinary size.
 
-    The first two check the mixer with default and with random settings. If the mixer has a method ``reference``,
-    outputs and gradients are compared with the loops of this method in some rows. All paths (implementations) are
-    compared with each other, and decoding with outputs that are computed at once, in all rows. Without ``reference``,
-    causality, gradients against finite differences, and decoding are checked. The third check is that each setting has
-    an effect. A family without settings has only the first check.
+    The first two check the mixer with default and with random settings. If the mixer has a method ``reference``, they
+    do three comparisons:
+
+    - outputs and gradients with the loops of this method, in some rows;
+    - all paths (implementations) with each other, in all rows;
+    - decoding token by token with a pass over the whole sequence, in all rows.
+
+    Without ``reference``, they check causality, gradients against finite differences, and decoding. The third check is
+    that each setting has an effect. A family without settings has only the first check.
 
     Args:
         family: the family of the label.
@@ -150,11 +154,11 @@ def _default(family: Family[Any, Any], label: Any, size: Size, tokens: int, fill
 
 
 def _random_samples(default: Sample) -> list[Sample]:
-    """Samples with random settings: up to two in which every setting that can differ from its default does so.
+    """Samples with random settings, drawn with a seed that depends on the label.
 
-    One of these has the budget ``strict``, and the other ``paper``. A setting can hide the effect of another, as
-    ``differential=v2`` hides ``lambda_init``. For each hidden setting, a further sample changes it alone. The random
-    numbers are seeded by the label.
+    There are up to two samples in which every setting that can differ from its default does so, one for the budget
+    ``strict`` and one for ``paper``. A setting can hide the effect of another, as ``differential=v2`` hides
+    ``lambda_init``. For each setting that is hidden in these samples, a further sample changes it alone.
     """
     samples = [default]
     alone: dict[str, Any] = {}
@@ -201,9 +205,9 @@ def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
 
 
 def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | None:
-    """The sample with ``values`` for these settings and defaults for all others, at ``size``.
+    """The sample at ``size`` with other settings: those in ``values``, and defaults for all others.
 
-    None if it has no valid mixer.
+    None if these settings and this size have no valid mixer.
     """
     try:
         settings = default.family.Settings(**values)
@@ -246,9 +250,10 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compare the first path with loops on the last sequence of the batch, and all other paths with the first path.
+    """Compare the paths of a sample's mixer, and return the largest residual.
 
-    Only the given rows are compared with loops. Return the largest residual.
+    The first path is compared with loops, on the last sequence of the batch and in the given rows. Every other path is
+    compared with the first path, on the whole batch and in all rows.
     """
     usual, x = sample.make()
     tried = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
@@ -268,7 +273,7 @@ def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _computable(sample: Sample, path: str) -> nn.Module | None:
-    """The sample's mixer on a path.
+    """The sample's mixer with the implementation ``path``.
 
     None if the label has no such path, or if the path cannot compute float64 on the CPU.
     """
@@ -300,7 +305,8 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
     """Compare decoding, from the first token and after a prompt, with the outputs of the whole sequence at once.
 
     If the rows of a mixer depend on the length of the input, each row of decoding is compared with the last row of an
-    input that ends there. With changed settings, decoding from the first token is skipped if the mixer has ``prefill``.
+    input that ends there. Only the given ``rows`` in the last quarter of the sequence are then compared, otherwise all
+    rows. With changed settings, decoding from the first token is skipped if the mixer has ``prefill``.
     """
     mixer, x = sample.make()
     length = x.shape[1]
@@ -321,9 +327,9 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _least_change(default: Sample, names: Sequence[str]) -> Residual:
-    """The smallest of the effects of the named settings, each measured by :func:`_change`.
+    """The effect of the setting with the smallest effect, among the named settings. :func:`_change` measures each.
 
-    Settings without a value besides their default are left out. Infinite if none is left.
+    Settings without a value besides their default are left out. The result is infinite if no setting is left.
     """
     found = [_change(default, name) for name in names]
     return min((each for each in found if each is not None), default=Residual(math.inf, ""))

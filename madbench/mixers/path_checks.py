@@ -36,7 +36,8 @@ STEPS = (1e-6, 1e-5, 1e-7)
 the edge of a ReLU. A wrong gradient is wrong for all step sizes."""
 
 Make = Callable[[str, int], tuple[Mixer, Tensor]]
-"""Maps a path and a number of tokens to a mixer in float64 with fixed weights, and an input (B, T, D)."""
+"""Maps the name of a path and a number of tokens T to a mixer in float64 with fixed weights, and an input x (B, T,
+D)."""
 Tensors = Mapping[str, Tensor]
 
 
@@ -69,10 +70,10 @@ def rows_of(length: int) -> Sequence[int]:
 
 @torch.enable_grad()
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
-    """Return the given rows of ``compute(x)``, and the gradients of x and of every parameter of ``mixer``, by name.
+    """Return output rows and gradients, by name: the rows of ``compute(x)`` with the indices ``rows``, or all if None.
 
-    The rows have the empty name, and the gradient of x has the name ``x``. The gradients are those of a fixed random
-    linear function of the rows. If ``rows`` is None, all rows are used.
+    The output rows have the empty name. The gradient of x has the name ``x``, and the gradient of a parameter of
+    ``mixer`` has the parameter's name. The gradients are those of a fixed random linear function of the output rows.
     """
     x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
     y = compute(x)
@@ -91,10 +92,12 @@ def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, r
 def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
     """The relative error of each tensor, by name: the norm of ``actual - expected`` divided by a scale.
 
-    The output has the empty name, and all other tensors are gradients. The scale of a tensor is the norm of the
-    expected tensor, but for a gradient at least ``share`` times the norm of the largest gradient. Norms can be zero
-    except for rounding, as for the first token of a mixer that excludes a token's own value. The scale of the output is
-    then 1, and a largest gradient of zero counts as 1.
+    The output has the empty name, and all other tensors are gradients. The scale of the output is the norm of the
+    expected output. The scale of a gradient is the norm of the expected gradient, but at least ``share`` times the norm
+    of the largest expected gradient.
+
+    If the norm of the output or of the largest gradient is zero up to rounding, 1 replaces it. The output is zero, for
+    example, for the first token of a mixer in which a token does not see its own value.
     """
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * _scale(max(norm for name, norm in norms.items() if name))
@@ -106,12 +109,12 @@ def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE)
 
 
 def _scale(norm: float) -> float:
-    """The norm, or 1 if the norm is zero except for rounding."""
+    """The norm, or 1 if the norm is zero up to rounding."""
     return norm if norm > ZERO else 1.0
 
 
 def worst_residual(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
-    """The largest residual, located by the name of its tensor and by its place. NaN if any residual is NaN.
+    """The largest residual, with the name of its tensor and its place. NaN if any residual is NaN.
 
     Each element of the argument is a pair: residuals by name of a tensor, as :func:`residuals` returns them, and their
     place as text, such as ``at 33 tokens``.
@@ -126,9 +129,10 @@ class LoopsCheck(Check):
 
 
 class Loops:
-    """The outputs and gradients of a mixer's method ``reference(x, rows)``.
+    """The expected results of a check: the outputs and gradients of a mixer's method ``reference(x, rows)``.
 
-    ``at(length)`` computes them once per length.
+    ``at(length)`` computes them for an input of ``length`` tokens, once per length. ``make`` makes the mixer and the
+    input.
     """
 
     def __init__(self, make: Make):
@@ -160,10 +164,11 @@ GPU = MeasuredOn("cuda", torch.float32, 1e-3)  # products may be in TF32
 
 
 def device_for(make: Make, path: str, cpu: MeasuredOn = CPU, *, is_mixed: bool = False) -> tuple[MeasuredOn, str]:
-    """Return the device on which a path is checked, and why no device here can compute the path (empty if one can).
+    """Return the device on which a path is checked, and the reason why no device here can compute the path.
 
-    The CPU is preferred. A GPU is used for paths whose kernels do not accept float64. If ``is_mixed`` is true, the path
-    is tried under bfloat16 autocast on a GPU. ``cpu`` is the dtype and tolerance of checks on the CPU.
+    The reason is empty if a device can. The CPU is preferred. A GPU is used for paths whose kernels do not accept
+    float64. If ``is_mixed`` is true, the path is tried under bfloat16 autocast on a GPU. ``cpu`` has the dtype and the
+    tolerance of checks on the CPU.
     """
     for place in (cpu, GPU) if torch.cuda.is_available() else (cpu,):
         try:
@@ -222,9 +227,9 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """The largest relative change of earlier output rows if all tokens from a position on are changed.
+    """The largest relative change of output rows when all tokens after them are changed.
 
-    The positions are borders of blocks.
+    The changed tokens begin at borders of blocks.
     """
     mixer, x = make("auto", LONGEST)
     y, differences = mixer(x), []

@@ -23,15 +23,16 @@ class Probe:
     weights: Tensor | None = None
     """(B, H, T, L): the weight of each token's value in the output of its head, before output gates."""
     scores: Tensor | None = None
-    """(B, H, T, L): the input of the activation."""
+    """(B, H, T, L): the numbers from which the activation, such as a softmax, computes the weights."""
     active: Tensor | None = None
     """(B, H, T, L) bool: slots that the activation does not set to zero. None if it never does, as with softmax."""
     gates: Mapping[str, Tensor] = field(default_factory=dict)
-    """Input-dependent numbers between 0 and 1, by name; (B, T, ...)."""
+    """Gates that depend on the input, by name: numbers between 0 and 1, (B, T, ...) each."""
     kernels: Mapping[str, LagKernel] = field(default_factory=dict)
-    """Learned linear operators over lags, by name."""
+    """Learned linear maps that mix the slots of a row, by name."""
     matrices: Mapping[str, Tensor] = field(default_factory=dict)
-    """Learned matrices (H, D, D) between two embeddings, by name: the effect of token i on token j."""
+    """Learned matrices (H, D, D), by name. Each is a bilinear form of the embeddings of two tokens: the effect of one
+    token on another."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class LagKernel:
     p: Tensor
     """Shape (H, L)."""
     s: Tensor
-    """(H, R) mean strengths over the rows of the input."""
+    """(H, R): strengths, which depend on the row, as means over the rows of the input."""
     layout: str
-    """``lag`` or ``position``."""
+    """``lag`` if the index of a slot counts back from the row, ``position`` if it counts from the oldest token."""
 
 
 def by_lag(rows: Tensor) -> Tensor:

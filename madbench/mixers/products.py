@@ -88,9 +88,9 @@ def _has_avx512_by_onednn_alone() -> bool:
 
 @functools.cache
 def has_full_width() -> bool:
-    """False on AMD processors of family 25 (Zen 4), which compute AVX-512 in two halves.
+    """True if the processor computes AVX-512 in one step: False on AMD processors of family 25 (Zen 4), which need two.
 
-    There oneDNN is no faster than MKL's AVX2 if it has to transpose its inputs first.
+    On those, oneDNN is no faster than MKL's AVX2 if it has to transpose its inputs first.
     """
     info = cpuinfo()
     return "AuthenticAMD" not in info or not re.search(r"^cpu family\s*: 25$", info, re.MULTILINE)
@@ -107,7 +107,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """Write the products of the matrices ``left`` and ``right`` of a batch to ``out``, without gradients.
+    """Write the products of pairs of matrices to ``out``, without gradients: ``out[n] = left[n] @ right[n]``.
 
     left (N, A, K), right (N, K, B), out (N, A, B).
     """
@@ -119,7 +119,7 @@ def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
-    """Add the products of the matrices ``left`` and ``right`` of a batch to ``total``, without gradients.
+    """Add the products of pairs of matrices to ``total``, without gradients: ``total[n] += left[n] @ right[n]``.
 
     left (N, A, K), right (N, K, B), total (N, A, B).
     """
@@ -133,7 +133,7 @@ def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
 
 
 def are_by_onednn(multiplications: int, x: Tensor) -> bool:
-    """True if oneDNN computes a batch of matrix products, in one call per product.
+    """True if a batch of matrix products is computed by oneDNN, with one call per product.
 
     ``multiplications`` is the number of multiplications in one product: A K B for the product of (A, K) and (K, B).
     ``x`` has the dtype and the device of the matrices.

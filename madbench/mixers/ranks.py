@@ -24,9 +24,9 @@ WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time 
 
 @dataclass(frozen=True)
 class Side:
-    """The admissible values of a rank: the multiples of ``unit`` that are at least ``least``.
+    """The admissible values of a rank: the multiples of ``unit`` that are at least ``least``, and ``whole``.
 
-    ``whole`` is admissible too, unless it is 0.
+    If ``whole`` is 0, only the multiples are admissible.
     """
 
     unit: int = 1
@@ -64,11 +64,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Payment:
-    """A step of :func:`match_budget`: the rank named ``rank`` is reduced as far as needed, but not below ``least``."""
+    """A step of :func:`match_budget`, which reduces one rank as far as needed, but not below ``least``.
+
+    ``rank`` is the name of the rank.
+    """
 
     rank: str
     least: int
-    """An admissible rank."""
+    """The limit of the reduction, an admissible rank."""
 
 
 def match_budget(
@@ -82,8 +85,8 @@ def match_budget(
     """Return ranks by name that meet the budget, or the ranks after all ``payments`` if even these exceed the budget.
 
     Args:
-        room: maps ranks to the unused part of the budget, which is negative if they exceed it. While other ranks are
-            fixed, it must be affine over multiples of ``unit`` in each rank.
+        room: maps ranks to the unused part of the budget, which is negative if they exceed it. If only one rank
+            changes, in multiples of ``unit``, the result must be an affine function of this rank.
         start: the initial ranks by name.
         sides: the admissible values of each rank.
         payments: the reductions of ranks, in order. Each goes only as far as needed.
@@ -95,7 +98,7 @@ def match_budget(
     def change(name: str) -> int:
         """The largest number that can be added to the rank ``name`` within the budget.
 
-        Negative if the budget is exceeded. 0 if the rank costs nothing.
+        It is negative if the rank must be reduced because the budget is exceeded. 0 if the rank costs nothing.
         """
         left = room(ranks)
         price = left - room({**ranks, name: ranks[name] + unit})
@@ -138,7 +141,7 @@ def over_budget(smallest: Any) -> str:
 class CountedParameters:
     """A base class of allocations. It computes the number of parameters, the budget and their ratio.
 
-    Subclasses have ``size``, and ``terms``, the number of parameters of each part of the mixer by name.
+    Subclasses have ``size``, and ``terms``: the number of parameters of each part of the mixer, by name of the part.
     """
 
     if TYPE_CHECKING:
@@ -156,7 +159,7 @@ class CountedParameters:
 
     @property
     def target(self) -> int:
-        """The budget in parameters: 4 d_model^2, plus the parameters of convolutions if the mixer has any."""
+        """The budget in parameters: 4 d_model^2, plus the term ``conv`` (taps of convolutions) if there is one."""
         return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
 
     @property
@@ -185,9 +188,10 @@ class RankAllocation(CountedParameters):
     head_multiple: ClassVar[int] = 1
     """``n_head`` must be a multiple of this number."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """By a label's ``rank``: the ``rank`` of the label in which the other side, QK or VO, is reduced first."""
+    """Map the letter ``rank`` of a label to the letter with which the other side, QK or VO, would be reduced first. An
+    error message uses it to suggest a label that fits."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
-    """Further advice of the family for the message that a label does not fit its budget."""
+    """Further advice of the family for the error message about a label that does not fit its budget."""
 
     if TYPE_CHECKING:
 
@@ -212,7 +216,7 @@ class RankAllocation(CountedParameters):
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """The formula and the names of the tensors of each term, by term."""
+        """The formula and the names of the tensors of each term, by name of the term."""
         return {name: row[1:] for name, row in self.rows.items()}
 
     @property
@@ -222,7 +226,7 @@ class RankAllocation(CountedParameters):
 
     @property
     def least_qk_width(self) -> int:
-        """The smallest d_qk of the label."""
+        """The smallest allowed d_qk, the width of a QK head: 2 if the label has RoPE, else 1."""
         return 2 if self.label.rope else 1
 
     @property
@@ -235,16 +239,16 @@ class RankAllocation(CountedParameters):
 
     @property
     def full(self) -> int:
-        """The full rank: d_model.
+        """The full rank: ``d_model``.
 
         The side that is reduced second, QK or VO, starts at the largest admissible rank that is at most the full rank.
         """
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:
-        """Two ranks of the paying side (the side, QK or VO, that is reduced first): its initial rank, and a limit.
+        """Return two ranks of the paying side, the side (QK or VO) that is reduced first: its start and a limit.
 
-        Before the paying side is reduced below the limit, the other side is reduced.
+        When the paying side has been reduced to the limit, the other side is reduced before it.
         """
         raise NotImplementedError
 
@@ -305,10 +309,7 @@ class RankAllocation(CountedParameters):
         )
 
     def _closest(self, sides: Mapping[str, Side]) -> Self:
-        """The allocation that :meth:`match_budget` finds within the budget.
-
-        The allocation with the smallest ranks if even this one exceeds the budget.
-        """
+        """The allocation that meets the budget, or the one with the smallest ranks if even this one exceeds it."""
         full, (pays, keeps) = self.full, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()
         payments = [

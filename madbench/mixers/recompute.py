@@ -16,9 +16,9 @@ from madbench.mixers.tracing import is_transformed
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
     """Return ``function(*inputs)``, and call ``function`` again in the backward pass to save memory.
 
-    Its intermediate tensors are computed anew there instead of being kept. ``function`` must not draw random numbers.
-    If it is a method that reads parameters, ``module`` is the module of these parameters. In programs of torch.export
-    and under the transforms of torch.func, which do not support recomputation, all tensors are kept.
+    The backward pass computes the intermediate tensors anew, so that they need not be kept. ``function`` must not draw
+    random numbers. If it is a method that reads parameters, ``module`` is the module of these parameters. In programs
+    of torch.export and under the transforms of torch.func, which do not support recomputation, all tensors are kept.
     """
     is_exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
     if not torch.is_grad_enabled() or is_transformed() or is_exported:

@@ -10,8 +10,8 @@ from torch import nn
 def redraw_parts(module: nn.Module) -> None:
     """Initialize the parameters of the submodules of ``module`` again, in the order of their registration.
 
-    As many random numbers are drawn as by the constructor. With the same seed, draws after this call therefore equal
-    the draws after the construction of the submodules.
+    This draws as many random numbers as the constructors of the submodules. With the same seed, later draws are
+    therefore equal, whether the submodules were constructed or initialized again.
     """
     for part in module.modules():
         if part is not module and hasattr(part, "reset_parameters"):

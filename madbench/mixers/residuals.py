@@ -25,7 +25,7 @@ class Residual(float):
 
 
 def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[Mixer, Tensor]:
-    """Return the mixer that ``build`` constructs, in float64, and an input (batch, max_len, d_model).
+    """Return the mixer that ``build`` constructs, in float64, and an input (``batch``, max_len, d_model).
 
     All parameters are normally distributed with standard deviation ``std``. Parameters and input are the same in every
     call. The parameters do not require gradients.

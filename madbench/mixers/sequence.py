@@ -26,15 +26,15 @@ class MixerSequence:
 
     @classmethod
     def from_mixers(cls, mixers: Iterable[Mixer]) -> MixerSequence:
-        """The sequence of the allocations of built mixers.
+        """The sequence of the allocations of built mixers, in order.
 
-        A module without an allocation, which no family built, is left out.
+        Modules without an allocation, which no family built, are left out.
         """
         return cls(tuple(mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)))
 
     @property
     def kinds(self) -> list[tuple[Allocation, int]]:
-        """The distinct allocations, each with its number of blocks, in the order in which they first occur."""
+        """The different allocations in the order in which they first occur, each with its number of blocks."""
         kinds: list[tuple[Allocation, int]] = []
         for block in self.blocks:
             place = next((i for i, (kind, _) in enumerate(kinds) if kind is block or kind == block), len(kinds))
@@ -119,7 +119,10 @@ def solve_blocks(
     budget: Budget = "strict",
     **settings: Any,
 ) -> MixerSequence:
-    """The allocations of the mixers of ``count`` blocks. Raises the errors of :func:`madbench.mixers.solve`."""
+    """The allocations of the mixers of a model with ``count`` blocks.
+
+    ``settings`` are settings of the label's family. Raises the errors of :func:`madbench.mixers.solve`.
+    """
     solved: dict[tuple[Label, Layer], Allocation] = {}
     blocks = []
     for part, layer, own in _parts(label, count, settings):
@@ -143,9 +146,10 @@ def build_blocks(
 def _parts(
     label: str | Label, count: int, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Label, Layer, dict[str, Any]]]:
-    """The label, the place in the model and the settings of each block's mixer.
+    """Yield the label, the place in the model and the settings of the mixer of each block.
 
-    The place is the default if the mixer does not use it.
+    The place is ``Layer()`` if the mixer does not depend on it. The settings are those of ``settings`` that the mixer
+    uses.
     """
     label = as_label(label)
     labels: Sequence[Label] = block_labels(label, count)

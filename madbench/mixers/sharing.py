@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
 
 Shared = dict[str, Tensor]
-"""The shared values by name, (B, T, ...) each, for the tokens of the pass. A decoding step has T = 1."""
+"""The shared values by name, (B, T, ...) each, for the T tokens of one forward pass. A decoding step has T = 1."""
 
 
 def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Any]:
-    """The keyword arguments for a call of the mixer: ``shared`` if mixers of its label share values, else none."""
+    """The keyword arguments for a call of the mixer: ``shared`` if mixers of its label share values, else empty."""
     return {"shared": shared} if traits_of(mixer).shares_values else {}
 
 
@@ -55,7 +55,7 @@ def decode(mixer: Mixer, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor,
 
 
 def split(shared: Shared, count: int, dim: int) -> list[Shared]:
-    """Split every shared value along the axis ``dim`` of length ``count``. Return one mapping per index of this axis.
+    """Split every shared value along the axis ``dim``, which has ``count`` entries, into one mapping per entry.
 
     The axis is kept, with length 1.
     """
@@ -63,9 +63,9 @@ def split(shared: Shared, count: int, dim: int) -> list[Shared]:
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Concatenate the values of the same name in ``parts`` along the axis ``dim``, and add them to ``shared``.
+    """Concatenate the values of ``parts`` by name along the axis ``dim``, and add them to ``shared``.
 
-    Values whose name ``shared`` already has are not replaced.
+    Names that ``shared`` already has keep their values.
     """
     for name in parts[0].keys() - shared.keys() if parts else ():
         shared[name] = torch.cat([part[name] for part in parts], dim)

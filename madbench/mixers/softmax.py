@@ -13,13 +13,14 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.tracing import has_data
 
 BLOCK_ROWS = 64
-"""Rows per block. Fewer rows make slower products; more rows compute more masked scores."""
+"""Rows per block. With fewer rows, matrix products are slower. With more, more masked scores are computed."""
 BLOCK_NUMBERS = 2**18
-"""Scores per block and thread, 1 MiB in float32. More do not fit in the cache; with fewer, call overhead dominates."""
+"""The number of scores per block and thread: 1 MiB in float32. Larger blocks do not fit in the cache, and in smaller
+ones the overhead of calls dominates."""
 KEPT_NUMBERS = 2**22
 """Largest number of weights, 16 MiB in float32, that is kept for the backward pass. Beyond it they are recomputed."""
 THIN = 16
-"""Number of channels below which a product with weights is faster transposed."""
+"""The product of weights with a tensor of fewer channels than this is computed transposed, because this is faster."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
@@ -97,11 +98,11 @@ def _present(sink: Tensor | None) -> tuple[Tensor, ...]:
 def _gradients(
     window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, grad: Tensor, kept: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The gradients of q, k and v, and of the sink unless it is None.
+    """The gradients of q, k and v, and of the sink if there is one.
 
-    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has the attention weights that the forward pass kept:
-    one tensor per group of heads and block of rows, in the order of the forward pass. If it is empty, the weights are
-    recomputed.
+    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has the attention weights of the forward pass: one
+    tensor per group of heads and block of rows, in the order of the forward pass. If it is empty, the weights are
+    computed again.
     """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     d_sink = [] if sink is None else [torch.zeros_like(sink)]
@@ -178,11 +179,11 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors (B, H, T, C) into groups that are computed together.
+    """Split tensors (B, H, T, C) into groups of heads that are computed together. Yield the same part of each tensor.
 
-    A group has several sequences, or some heads of one sequence. Yield the same part of each tensor. If the tensors
-    have no data, they serve to measure memory, and all groups need the same memory. Then only the first group is
-    yielded, unless ``keeps`` is true, because the kept weights of every group count.
+    A group has several sequences, or some heads of one sequence, so that its scores fit in the cache. If the tensors
+    have no data, they serve to measure memory, and all groups need equal memory. Only the first group is then yielded.
+    If ``keeps`` is true, all are yielded, because the kept weights of every group count.
     """
     _, heads, length, _ = of_heads[0].shape
     keys = min(length, BLOCK_ROWS + window) if window else length
@@ -207,7 +208,7 @@ def _future(rows: int, like: Tensor) -> Tensor:
 def _past(scores: Tensor, last: int) -> Tensor:
     """The mask of a window to add to ``scores`` (..., rows, keys): minus infinity before the window, else zero.
 
-    In row r = 0, 1, ..., the keys up to ``last`` + r are before the window.
+    In row r = 0, 1, ..., the keys with an index of at most ``last`` + r are before the window.
     """
     return torch.full_like(scores[(0,) * (scores.dim() - 2)], float("-inf")).tril_(last)
 

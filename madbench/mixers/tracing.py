@@ -39,7 +39,7 @@ def is_transformed() -> bool:
 
 
 def needs_plain_operators() -> bool:
-    """True if transforms of torch.func are active that library kernels do not support: all but a single ``grad``."""
+    """True if torch.func transforms the code so that library kernels fail: by anything other than one ``grad``."""
     if not is_transformed():
         return False
     kinds = torch._C._functorch.TransformType

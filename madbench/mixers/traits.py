@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
-"""Trait to member: a mixer with the trait must have the attribute or method of this name."""
+"""By trait: the name of the attribute or method that a mixer with this trait must have."""
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
@@ -53,14 +53,17 @@ def traits_of(mixer: nn.Module) -> Traits:
 
 
 def mixers_in(model: nn.Module) -> Iterator[tuple[str, Mixer, Traits]]:
-    """The mixers of a model: for each its name in ``named_modules()``, the mixer, and its traits."""
+    """Yield the mixers of a model, each as its name in ``named_modules()``, the mixer and its traits."""
     for name, module in model.named_modules():
         if isinstance(traits := getattr(module, "traits", None), Traits):
             yield name, module, traits
 
 
 def kind_of(mixer: nn.Module) -> Hashable:
-    """A hashable key of a mixer. Mixers of a model with equal keys differ at most in the values of their parameters."""
+    """A hashable key of a mixer: its type, label and parameter shapes.
+
+    Mixers of a model with equal keys differ at most in the values of their parameters.
+    """
     label = str(getattr(getattr(mixer, "allocation", None), "label", ""))
     return type(mixer), label, tuple((name, weight.shape) for name, weight in mixer.named_parameters())
 
@@ -90,7 +93,7 @@ def output_names(mixer: nn.Module, d_model: int) -> list[str]:
 
 
 def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:
-    """True if the first row or column of a parameter affects the first output channel only, and linearly."""
+    """True if the first row or column of a parameter affects only the first output channel, and affects it linearly."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from madbench.mixers.sequence import MixerSequence
 class HybridLabel:
     """A pattern of labels, one per layer, that repeats over the layers of a model.
 
-    The pattern is the shortest one: it is not itself a repetition.
+    The pattern is as short as possible, so it is not itself a repetition of a shorter one.
     """
 
     layers: tuple[Label, ...]
@@ -71,14 +71,17 @@ class HybridAllocation(MixerSequence):
 
     @property
     def ranks(self) -> Mapping[str, Any]:  # type: ignore[override]  # here always a mapping
-        """The ranks of every mixer of the pattern. A key is the mixer's label, a space and the name of the rank."""
+        """The ranks of every mixer of the pattern, by name.
+
+        A name is the mixer's label, a space and the name of the rank, such as ``KDA qk``.
+        """
         return {f"{kind.label} {name}": rank for kind, _ in self.kinds for name, rank in kind.ranks.items()}
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """The number of parameters of each term of each mixer, summed over the layers with this mixer.
+        """The number of parameters of each part of each mixer, summed over the layers with this mixer.
 
-        A term is a part of a mixer. A key is the mixer's label, a space and the name of the term.
+        A key is the mixer's label, a space and the name of the part, which is called a term.
         """
         return {
             f"{kind.label} {name}": number * count for kind, count in self.kinds for name, number in kind.terms.items()

@@ -86,14 +86,17 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return len(label.layers)
 
     def preset_spelling(self, label: HybridLabel) -> str:
-        """The pattern with each label spelled with a preset, if one fits it."""
+        """The text of the pattern, in which each label is spelled with a preset if one fits.
+
+        A preset is a name for several letters, such as ``cd:gla``.
+        """
         return join_pattern([family_of(part).preset_spelling(part) for part in label.layers], label.is_cut)
 
     def factors(self, label: HybridLabel) -> dict[str, str]:
-        """The levels of the label's factors, by name of the factor: ``pattern``, and a letter for each different mixer.
+        """The factors of a label by name: ``pattern``, and a letter a, b, ... for each different mixer.
 
-        The level of a letter a, b, ... is the label of this mixer, and that of ``pattern`` is the pattern in these
-        letters. Mixers whose decoding state has a fixed size get the first letters.
+        The value of a letter is the label of its mixer. The value of ``pattern`` is the pattern, written with letters
+        in place of labels. Mixers whose decoding state has a fixed size get the first letters.
         """
         kinds = _ordered(label.kinds)
         letters = {kind: _letter(index) for index, kind in enumerate(kinds)}
@@ -101,20 +104,21 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
     def factors_of_other(self, other: Label) -> dict[str, str]:
-        """The levels of the factors of a model with one label, ``other``, in all layers, to compare it with hybrids.
+        """The factors of a model that has the label ``other`` in all layers, for comparisons with hybrids.
 
-        ``other`` is the level of the factor ``b`` if its decoding cache grows with the text, else of the factor ``a``.
-        The level of ``pattern`` is this letter.
+        ``other`` is the value of the factor ``b`` if its decoding cache grows with the text, else of the factor ``a``.
+        The value of the factor ``pattern`` is the name of this factor, ``b`` or ``a``.
         """
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 
     def neighbors(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
-        """All hybrids in which one mixer is replaced by a neighbor in its own family, so that only one factor differs.
+        """All hybrids that differ from ``label`` in one mixer, which is replaced wherever it occurs.
 
-        A replacement that changes the letters of the mixers is left out, because the factor ``pattern`` then differs
-        too. An example is a mixer whose cache grows in place of one whose state has a fixed size: it gets a later
-        letter.
+        The new mixer is a neighbor of the old one in its own family: a label that differs in one factor. Two hybrids
+        must differ in one factor, too. A replacement that changes the letters of the mixers is therefore left out,
+        because it changes the factor ``pattern`` as well. An example is a mixer with a growing cache in place of one
+        whose state has a fixed size: it gets a later letter.
         """
         mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
         for kind in label.kinds:
@@ -126,9 +130,9 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return tuple(other for other, theirs in others if sum(theirs[name] != mine[name] for name in mine) == 1)
 
     def explain(self, label: HybridLabel) -> list[Explanation]:
-        """The explanation of a label: a row for the pattern, and then rows for each mixer.
+        """The explanation of a label: a row for the pattern, and then several rows for each mixer.
 
-        The first row of a mixer has its layers. The rows that explain its own label follow.
+        The first row of a mixer lists its layers. The rows that its own family gives for its label follow.
         """
         length = len(label.layers)
         what = "The last repetition may be incomplete." if label.is_cut else f"The depth is a multiple of {length}."
@@ -161,7 +165,8 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``settings`` that still changes a mixer of the pattern when the ranks of all mixers are given.
 
-        A key is the label of such a mixer, a space and the name of the setting.
+        The result maps a text to the value of the setting. The text is the label of a mixer that the setting changes, a
+        space and the name of the setting.
         """
         effective: dict[str, Any] = {}
         for kind, _ in allocation.kinds:

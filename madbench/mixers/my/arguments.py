@@ -71,7 +71,7 @@ def _argument(word: str) -> tuple[str, Value]:
 
 
 def _value(text: str) -> Any:
-    """The value of ``text`` as YAML, if it is a number, a boolean or a word. None for any other text."""
+    """The value of ``text``, read as YAML: a number, a boolean or a word. None for any other text."""
     if not re.fullmatch(r"[\w.+-]+", text):
         return None
     try:

@@ -41,8 +41,9 @@ SECONDS = 300  # time limit of the new process
 class UsersCode:
     """The code on which the module of a label ``my:path`` depends: a listing of its files with digests, and a hash.
 
-    :mod:`madbench.identity.listing` describes the listing. Raises ``LabelError`` if the path names no module, or if a
-    file was edited after this process imported it. If ``in_new_process`` is true, no further process is started.
+    :mod:`madbench.identity.listing` describes the listing. ``in_new_process`` is True in a process that was started
+    only to make the listing. Such a process starts no further one. Raises ``LabelError`` if the path names no module,
+    or if a file was edited after this process imported it.
     """
 
     def __init__(self, path: str, in_new_process: bool = False):
@@ -95,9 +96,10 @@ def users_code(path: str) -> UsersCode:
 
 
 def _definitions(made: Source) -> Iterator[tuple[str, str]]:
-    """Yield the definitions with which the search for dependencies starts, as pairs (Python module, top-level name).
+    """Yield the definitions at which the search for dependencies starts, as pairs (Python module, top-level name).
 
-    They are the name in the label, and the class with its base classes.
+    The first is the name in the label. The others are the class and its base classes, or the function, where they are
+    defined.
     """
     yield made.module, made.name
     for each in inspect.getmro(made.make) if isinstance(made.make, type) else (made.make,):

@@ -64,10 +64,10 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
     example = "my:mean"
 
     def text_of(self, value: Any) -> str | None:
-        """The label of a class or function that makes a module, as text. None for a value that cannot be called.
+        """The text of the label for a class or function that makes a module. None for a value that cannot be called.
 
-        Code of the label may be imported from then on. Raises ``LabelError`` if other processes cannot import the
-        value.
+        From now on the code of this label may be imported, because the value shows that it was imported already. Raises
+        ``LabelError`` if other processes cannot import the value.
         """
         if not callable(value):
             return None
@@ -172,9 +172,10 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
         ]
 
     def traits(self, label: ModuleLabel) -> Traits:
-        """The traits of the module. Weights that write to the residual stream are found by measurement.
+        """The traits of the module.
 
-        All initial values that the module sets are kept.
+        A measurement finds the weights that write to the residual stream. All initial values that the module sets are
+        kept.
         """
         from madbench.mixers.my.measures import traits
 

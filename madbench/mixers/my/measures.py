@@ -33,7 +33,7 @@ from madbench.mixers.traits import output_names
 
 TOKENS = 96  # length of the test input, longer than a block of most modules that work in blocks
 CHANGED = (1, 4, 7, 17, 33, 65)
-"""Positions from which test inputs are changed, one input per position."""
+"""Positions of test inputs. For each position, one input is made whose tokens from this position on are changed."""
 STEPS = 8  # decoding steps before the first measurement of the state, so that short windows are full
 LEAK = 1e-4  # largest accepted change of an earlier row by a later token, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
@@ -47,10 +47,10 @@ class ModuleAllocation:
     label: Any
     size: Size
     terms: Mapping[str, int]
-    """Parameters by part of the module."""
+    """The number of parameters by part of the module. A part is an attribute of the module, such as a submodule."""
     target: int
     leak: str = ""
-    """Violation of causality or independence, as a predicate such as "is not causal: ..."."""
+    """A violation of causality or independence, as a predicate such as "is not causal: ...". Empty if there is none."""
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -70,8 +70,8 @@ class ModuleAllocation:
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens.
 
-        If the module has a method of this name, its result is returned. Otherwise the FLOPs are counted as
-        :mod:`madbench.mixers.my.operations` describes.
+        If the module has a method ``flops_per_token(seq_len)``, its result is returned. Otherwise the FLOPs are counted
+        as :mod:`madbench.mixers.my.operations` describes.
         """
         return flops(self.label.path, self.size, seq_len)
 
@@ -127,9 +127,10 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
     """Return a predicate such as "is not causal: ..." if output rows depend on more than the tokens up to their own.
 
-    This may be later tokens, other examples of the batch or earlier calls. Empty if there is no such dependence. The
-    module is measured in training and in evaluation mode, with the initial weights and with slightly changed weights,
-    because an output map that starts at zero would hide every dependence.
+    The further dependence may be on later tokens, on other examples of the batch or on earlier calls. The text is empty
+    if there is none. The module is measured in training and in evaluation mode, and in both with the initial weights
+    and with slightly changed weights, because an output map that starts at zero would hide every dependence. Raises
+    ``BudgetError`` if the module fails or its output is invalid or not finite.
     """
     if not _run(label, module, x).isfinite().all():
         raise BudgetError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
@@ -178,9 +179,9 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
 
 
 def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
-    """Return the module's output. Random numbers that the module draws are the same in every call.
+    """Return the module's output for the input ``x``. Random numbers that the module draws are the same in every call.
 
-    Raises ``BudgetError`` for an error of the module, and for an invalid output.
+    Raises ``BudgetError`` if the module raises an error, returns an invalid output or changes its input.
     """
     torch.manual_seed(1)
     own = x.clone()
@@ -197,9 +198,10 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
-    """Forward FLOPs per token of the module at a dotted path: the number that the module states, or else a count.
+    """Forward FLOPs per token of the module at a dotted path, for a sequence of ``seq_len`` tokens.
 
-    The count uses tensors without data if the module allows it.
+    If the module has a method ``flops_per_token(seq_len)``, its result is returned. Otherwise the operations of a
+    forward pass are counted, on tensors without data if the module allows it.
     """
     if (found := stated(path, size, "flops_per_token", seq_len)) is not None:
         return found

@@ -44,9 +44,9 @@ def count_flops(module: nn.Module, x: Tensor) -> float:
 
 
 class _OtherOperations(TorchDispatchMode):
-    """A mode that counts the FLOPs of all operations that torch's counter of matrix products does not count.
+    """A mode that counts the FLOPs of all operations that torch's own counter does not count.
 
-    ``products`` is this counter.
+    ``products`` is torch's counter, which counts matrix products, convolutions and attention.
     """
 
     def __init__(self, products: FlopCounterMode):

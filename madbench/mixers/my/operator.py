@@ -25,14 +25,17 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "n_head": ("n_head", "n_heads", "num_heads", "nhead", "heads"),
     "max_len": ("max_len", "seq_len", "max_seq_len", "block_size", "context_length"),
 }
-"""Accepted argument names for the sizes, by size. The first name that the module has is used."""
+"""By size: the names of arguments through which a module can receive the size. If a module has several of them, the
+first is used."""
 LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "index": ("layer_idx", "layer_index", "layer_id"),
     "count": ("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
 }
-"""Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
+"""Names of arguments for the layer's place in the model: ``index`` is that of its block, from 0, and ``count`` is the
+number of blocks. They are passed only if the module requires them."""
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "null"}
-"""Words for the values that an argument with this annotation accepts. Other annotations accept any value."""
+"""By annotation of an argument: the values that the argument accepts, in words. An argument with any other annotation
+accepts every value."""
 
 
 class ModuleMixer(nn.Module):
@@ -202,7 +205,7 @@ def _expected(value: Any, parameter: inspect.Parameter) -> str:
 
 
 def _size_arguments(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    """The arguments of a class that stand for sizes: name of the argument to name of the field of ``Size``."""
+    """The parameters of a class that stand for sizes: name of the parameter to name of the field of ``Size``."""
     own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
     if not own["d_model"] and _takes_any(parameters):
         own["d_model"] = "d_model"
@@ -215,13 +218,17 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter], is_needed: bool) -> dict[str, Any]:
-    """The arguments that the method ``fit(d_model, n_head, max_len, budget)`` of a class chooses for a budget.
+    """Call the method ``fit(d_model, n_head, max_len, budget)`` of a class, and return the arguments that it chooses.
 
-    ``is_needed`` is true if the class cannot be built without them. Empty if the class has no ``fit``. Also empty under
-    the budget ``paper``, where arguments keep their defaults, unless ``is_needed`` is true. ``fit`` receives the budget
-    as a number of parameters. If another quantity is matched, ``fit`` also receives its name as ``match``, and the
-    budget is in that quantity. Raises ``BudgetError`` if ``match`` is needed and there is no ``fit`` that accepts it,
-    and if ``fit`` fails or returns something else than arguments of the class.
+    The result is empty if the class has no ``fit``. It is also empty under the budget ``paper``, where arguments keep
+    their defaults, unless ``is_needed`` is true. ``is_needed`` is true if the class cannot be built without these
+    arguments. ``parameters`` are those of the class.
+
+    ``fit`` receives the budget as a number of parameters. If another quantity is matched, such as FLOPs, the budget is
+    in this quantity, and ``fit`` also receives the name of the quantity as ``match``.
+
+    Raises ``BudgetError`` if another quantity is matched and no ``fit`` accepts ``match``. Raises it also if ``fit``
+    fails, or returns anything else than arguments of the class.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -265,7 +272,7 @@ def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
 
 
 def states_cost(module: nn.Module, name: str) -> bool:
-    """True if a module has a method ``name`` that can be called with ``seq_len`` alone."""
+    """True if a module has a method ``name`` that can be called with ``seq_len`` alone, as ``flops_per_token``."""
     return _has_method(module, name, seq_len=1)
 
 
@@ -290,7 +297,10 @@ def takes_layer(path: str) -> bool:
 
 
 def _layer_arguments(path: str) -> dict[str, str]:
-    """The required arguments for the layer's index and the number of layers: name to name of the field of ``Layer``."""
+    """The required arguments for the layer's index and the number of layers, by name.
+
+    The value is the name of the field of :class:`Layer`: ``index`` or ``count``.
+    """
     fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
     return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}
 
@@ -315,9 +325,10 @@ def _is_unnamed(parameter: inspect.Parameter) -> bool:
 
 
 def asks_for(path: str, name: str) -> bool:
-    """True if the class or function at a path has an argument for the size ``name``, under one of its names.
+    """True if the class or function at a path has an argument for a size.
 
-    ``name`` is a key of ``SPELLINGS``, such as ``n_head``.
+    ``name`` is the size, a key of ``SPELLINGS`` such as ``n_head``. The argument may have any of the names listed
+    there.
     """
     return bool(set(SPELLINGS[name]) & set(_parameters(path) or {}))
 

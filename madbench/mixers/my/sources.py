@@ -30,7 +30,7 @@ GROUP = "madbench.modules"
 FILE = "mixers.yaml"
 """The file with the entries of the working folder, one per line: ``name: my_package:MyMixer``."""
 SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
-"""The built-in entry. An entry of ``mixers.yaml`` or of a package with the same name takes precedence."""
+"""The built-in entry. If ``mixers.yaml`` or a package has an entry of the same name, that entry takes precedence."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
@@ -71,7 +71,7 @@ def names() -> tuple[str, ...]:
 
 
 def entry_sources() -> dict[str, tuple[str, str]]:
-    """The entries, by name: for each the dotted path of the class or function, and the origin of the entry.
+    """The dotted path and the origin of each entry, by name of the entry.
 
     The origin is ``mixers.yaml``, or the first part of the path for an installed package and for the built-in sample.
     An invalid ``mixers.yaml`` counts as empty.
@@ -145,7 +145,7 @@ def _load(name: str, value: str) -> Source:
 REGISTRY: Registry[Source] = Registry(
     GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError, texts=()
 )
-"""The entries of installed packages. An entry of ``mixers.yaml`` takes precedence over one with the same name."""
+"""The entries of installed packages. If ``mixers.yaml`` has an entry of the same name, that entry takes precedence."""
 
 
 def _dotted(value: str) -> str:
@@ -211,12 +211,14 @@ class Source:
     def __init__(self, path: str):
         with working_folder_on_path():
             self.own = own(*_package_of(path))
-            """The files of the user's own package, even if it is installed among libraries."""
+            """The files and folders that count as the user's code because they are the package of the path. Without
+            this set, a package that is installed among libraries would not count."""
             with watch_files(f"import of {path}"):
                 module, self.make, count = _import(path)
         self.module = module.__name__
         self.name = path.split(".")[count]
-        """The top-level name in the module that leads to the class or function."""
+        """The part of the path after the Python module: the class or function, or the outermost class that contains
+        it."""
         self.file = Path(file).resolve() if (file := getattr(module, "__file__", None)) else None
         self.root = import_root(self.file, ".".join(path.split(".")[:count])) if self.file else Path.cwd()
         """Folder from which the module is imported."""

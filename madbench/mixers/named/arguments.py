@@ -41,9 +41,10 @@ def written(operator: Operator) -> str:
 
 
 def levels(operator: Operator) -> dict[str, str]:
-    """The value of each argument of an operator, as text: an integer, or the name of a flag that is set.
+    """Map the name of each argument to its value as text.
 
-    A flag that is not set has an empty text. Keys are the names of the arguments.
+    The text is the number of an integer argument, the argument's own name for a flag that is set, and empty for a flag
+    that is not set.
     """
     values = ((each, getattr(operator, each.name)) for each in fields(operator))
     return {each.name: str(value) if each.metadata else (each.name if value else "") for each, value in values}
@@ -55,7 +56,7 @@ def choices(operator: type[Operator]) -> list[str]:
 
 
 def all_instances(operator: type[Operator]) -> Iterator[Operator]:
-    """Yield the operator with every combination of values of its arguments. All defaults come first."""
+    """Yield one instance of the operator for each combination of argument values, first the one with all defaults."""
     values = [dict.fromkeys((each.default, *_values(each))) for each in fields(operator)]
     return (operator(*chosen) for chosen in itertools.product(*values))
 

@@ -21,7 +21,7 @@ SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
 
 
 class Tokens(NamedTuple):
-    """The projections of T tokens: their queries, and everything that later tokens need from them."""
+    """The projections of T tokens: queries, the tensors that later tokens need, and a gate of the output."""
 
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
@@ -30,10 +30,11 @@ class Tokens(NamedTuple):
     mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: a token changes keys or values by these
 
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
-        """Return a copy whose cached ``decay`` is summed from the start of the sequence.
+        """Return a copy in which the cached tensor ``decay`` is summed from the start of the sequence.
 
-        ``decay`` has the sum of the logarithms of the forget gates up to each token. In this object, the sums begin
-        with its own first token. ``cached`` has the sums of all earlier tokens.
+        ``decay`` has, for each token, the sum of the logarithms of the forget gates up to this token. In ``self`` the
+        sums start at the first of its own tokens. ``cached`` is the cache of all earlier tokens, whose last sum is
+        added.
         """
         total = cached["decay"][..., -1:, :] + self.cached["decay"]
         return self._replace(cached={**self.cached, "decay": total})
@@ -44,19 +45,23 @@ class Attention(Operator):
     """A named operator whose decoding cache grows by every token, as the cache of softmax attention does."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense", "blocks")
-    """``SOFTMAX_PATHS`` if the operator can be computed as plain softmax attention (:meth:`softmax_inputs`)."""
+    """The paths that compute the layer, besides ``auto`` and ``reference``.
+
+    An operator that implements :meth:`softmax_inputs`, and so can be computed as plain softmax attention, sets
+    ``SOFTMAX_PATHS`` here.
+    """
     block_rows: ClassVar[int] = 128
     """Query rows per block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
     """The largest number of tokens for which the path ``dense`` is faster than the path ``blocks``."""
     most_exact: ClassVar[int] = 0
-    """The largest number of tokens for which plain softmax attention computes the operator exactly in float32 or wider.
-    Zero if it does so for any number of tokens, also in 16 bits."""
+    """The largest number of tokens for which :meth:`softmax_inputs` are exact enough, and then only in float32 or wider
+    on a CPU. 0 means that they are exact for any number of tokens in any dtype."""
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """The count of numbers that each token adds to the cache, by name of the cached tensor.
+        """The count of numbers that each token adds to each tensor of the cache, by name of the tensor.
 
-        By default keys ``k`` and values ``v`` of all heads.
+        By default the tensors are ``k``, the keys of all heads, and ``v``, the values of all heads.
         """
         return {"k": dims.key_dim, "v": dims.value_dim}
 
@@ -78,8 +83,9 @@ class Attention(Operator):
     def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """Compute the weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
 
-        By default the softmax over tokens of q . k / sqrt(K). ``seen`` has the tensors of the tokens, as in
-        :meth:`seen`. Query m sees the tokens 0 to ``first`` + m. If ``first`` is None, all queries see all tokens.
+        By default, the weights are the softmax of q . k / sqrt(K) over the tokens that a query sees. ``seen`` has the
+        tensors of the N tokens by name, as in :meth:`seen`. Query m sees the tokens 0 to ``first`` + m. If ``first`` is
+        None, all queries see all tokens.
         """
         from madbench.mixers.named import attention_ops
 
@@ -99,8 +105,8 @@ class Attention(Operator):
     def softmax_inputs(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, T, .) whose plain causal softmax attention computes this operator.
 
-        Plain attention divides scores by the square root of the width of these queries. The paths ``tiled`` and
-        ``sdpa`` compute the weighted sums of values from these inputs.
+        Plain attention divides scores by the square root of the width of the returned queries. The paths ``tiled`` and
+        ``sdpa`` compute the weighted sums of values from the returned tensors.
         """
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
@@ -108,7 +114,8 @@ class Attention(Operator):
     def attend(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """Compute the weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
 
-        For ``seen`` and ``first`` see :meth:`weights`.
+        ``seen`` has the keys and values of N tokens by name, as in :meth:`seen`. ``first`` is the last token that query
+        0 sees, as in :meth:`weights`.
         """
         weights = self.weights(layer, q, seen, first)
         return weights @ seen["v"].to(weights.dtype)
@@ -137,11 +144,14 @@ class Attention(Operator):
         return {} if tokens.gate is None else {"output": tokens.gate}
 
     def cache_of(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The tensors of the cache after a prompt, by name. ``tokens`` has the projections of the whole prompt."""
+        """The tensors of the cache after a prompt, by name. ``tokens`` are the projections of the whole prompt."""
         return tokens.cached
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        """The tensors of the cache after one more token, by name. ``tokens`` has the projections of this token."""
+        """Return the tensors of the cache after one more token, by name.
+
+        ``cached`` has the tensors before this token, and ``tokens`` its projections.
+        """
         import torch
 
         return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}

@@ -33,11 +33,12 @@ class Cache:
     """The cache of token-by-token decoding, which grows by every token."""
 
     cached: Mapping[str, Tensor]
-    """(B, ..., T, C) each: what later rows read of the tokens so far, by name."""
+    """The tensors that later tokens read, by name: (B, ..., T, C) each, where T counts the tokens so far."""
     carried: Mapping[str, Tensor]
-    """(B, ...) each: what the next token needs besides, by name."""
+    """The tensors of fixed size that the next token needs in addition to ``cached``, by name: (B, ...) each."""
     position: int
-    """Number of tokens decoded so far; exceeds T if the window slides."""
+    """The number of tokens decoded so far. It is larger than the T of ``cached`` if the oldest tokens were dropped
+    (``slide``)."""
 
 
 class AttentionLayer(NamedLayer):
@@ -119,7 +120,7 @@ class AttentionLayer(NamedLayer):
         return "dense" if is_small or length <= self.chunk else "blocks"
 
     def _is_exact(self, length: int) -> bool:
-        """True if torch's softmax attention computes ``length`` tokens as exactly as the other paths do."""
+        """True if the paths ``tiled`` and ``sdpa`` are as exact as the other paths on ``length`` tokens."""
         most = self.operator.most_exact
         weight = next(self.parameters())
         is_wide = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
@@ -134,7 +135,7 @@ class AttentionLayer(NamedLayer):
         return length > softmax.BLOCK_ROWS and softmax.keeps_weights(batch, self.dims.heads, length)
 
     def _attend(self, tokens: Tokens, path: str) -> Tensor:
-        """Compute the weighted sums of values (B, H, T, V) of a sequence on ``path``."""
+        """Compute the weighted sums of values (B, H, T, V) of a sequence. ``path`` names the implementation."""
         q, seen = tokens.q, self.operator.seen(self, tokens)
         if path in ("sdpa", "tiled"):
             q, k, v = self.operator.softmax_inputs(self, q, seen)

@@ -96,7 +96,7 @@ def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
 def decay(gate: nn.Module, x: Tensor) -> Tensor:
     """The sums of the logarithms of the forget gates up to each token, in float64: x (B, T, D) -> (B, H, T, 1).
 
-    The forget gates are sigmoid(gate(x)).
+    The forget gates of x are sigmoid(gate(x)), where ``gate`` is a linear map to one number per head.
     """
     with without_autocast(x):
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
@@ -108,16 +108,17 @@ def gate_of(total: Tensor) -> Tensor:
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:
-    """The sums of the logarithms of the forget gates over the tokens after each token and up to ``row``.
+    """The decay from each of N tokens to the token ``row``, as a logarithm: (B, H, N, 1) -> (B, H, 1, N), in float64.
 
-    ``total`` (B, H, N, 1) has the sums from the start of the sequence. The result (B, H, 1, N) has their differences.
-    The sums may be large, so both are in float64.
+    ``total`` has the sums of the logarithms of the forget gates from the start of the sequence up to each token. Entry
+    s of the result is ``total[row] - total[s]``, the sum over the tokens after s and up to ``row``. The sums may be
+    large, so float64 is needed.
     """
     return (total[..., row, :].unsqueeze(-1) - total).mT
 
 
 def sums_from_each(x: Tensor) -> Tensor:
-    """The sums of x (..., N) from each entry to the last one, (..., N).
+    """For each entry of x (..., N), the sum from this entry to the last one: (..., N) -> (..., N).
 
     An x of more than 32 entries is split into parts of 32. Within a part, sums are products with a triangular matrix of
     ones, because the backward pass of these products is faster than that of ``cumsum``.

@@ -1,4 +1,7 @@
-"""Operators whose decay has a lower bound that rises from layer to layer: l / L in layer l = 0, 1, ... of L."""
+"""Operators whose decay can have a lower bound that rises from layer to layer.
+
+In a model of L layers, the bound of layer l = 0, 1, ..., L - 1 is l / L.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class BoundedDims(Dims):
 class BoundedDecay(Operator):
     """An operator whose decay can have a lower bound.
 
-    If ``bound`` is true, the lower bound is l / L in layer l = 0, 1, ... of L. Otherwise it is 0.
+    If ``bound`` is true, the lower bound is l / L in layer l = 0, 1, ... of a model of L layers. Otherwise it is 0.
     """
 
     bound: bool = False

@@ -16,16 +16,17 @@ from madbench.mixers.named.widths import Dims, width_steps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 FILLED = 0.97
-"""The share of the budget that a layer should use. If it uses less, its widths are chosen in finer steps."""
+"""The share of a budget in parameters that a layer should use. If it uses less, finer steps of widths are tried."""
 NEAR = 6
-"""To match FLOPs or the state, this many multiples of n_head are tried as model width on each side of an estimate."""
+"""The number of model widths, multiples of ``n_head``, that :func:`_scaled` compares on each side of its estimate."""
 
 
 @dataclass(frozen=True)
 class NamedLabel:
     """The label of a named layer: an operator with its arguments.
 
-    The widths meet the budget. If ``over`` is true, they are those of the published layer in its library instead.
+    If ``over`` is true (``!`` in the label's text), the widths are those of the published layer in its library,
+    whatever the budget. Otherwise they meet the budget.
     """
 
     operator: Operator
@@ -64,10 +65,10 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """The widths that the budget determines, and the size of the state before the first token, by name.
+        """The widths that the budget determines, and the size of the decoding state of an empty sequence, by name.
 
-        ``qk`` and ``vo`` are the key and value channels of all heads. Some operators have further widths. ``state`` is
-        a count of numbers.
+        ``qk`` is the number of key channels of all heads together, and ``vo`` that of value channels. Some operators
+        have further widths. ``state`` counts numbers. It does not include a cache that grows by every token.
         """
         dims, operator = self.dims, self.operator
         sides = {"qk": dims.key_dim, "vo": dims.value_dim}
@@ -99,16 +100,18 @@ class NamedAllocation(CountedParameters):
 
 @functools.cache
 def solve(label: NamedLabel, size: Size) -> NamedAllocation:
-    """Return the allocation of a named layer that meets the budget of ``size`` best.
+    """Choose the widths of a named layer that use as much as possible of the budget of ``size``.
 
-    For parameters, it is the widest layer with at most 4 d_model^2 parameters, where taps of convolutions are not
-    counted. Widths are multiples of a step. The steps of :func:`width_steps` are tried in order, until the widest layer
-    of a step uses at least ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is
-    taken. FLOPs or the state are matched by :func:`_scaled`. For a label with ``!`` and for the budget ``paper``, the
+    A budget in parameters is 4 d_model^2, where taps of convolutions are not counted. Widths are multiples of a step,
+    and the steps of :func:`width_steps` are tried in order. For each step, the widest layer within the budget is found.
+    The search ends at the first step whose layer uses at least the share ``FILLED`` of the budget. If there is none,
+    the layer with the most parameters is taken.
+
+    :func:`_scaled` matches a budget of FLOPs or of state. For a label with ``!`` and for the budget ``paper``, the
     widths are those of the library's layer, and no budget is enforced.
 
-    Widths of keys and values do not depend on the place of the layer in the model. Raises ``BudgetError`` if no width
-    fits.
+    The layer's place in the model (``size.layer``) does not change the widths of keys and values. Raises
+    ``BudgetError`` if no width fits.
     """
     found = _widths(label, replace(size, layer=Layer()))
     return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
@@ -116,7 +119,7 @@ def solve(label: NamedLabel, size: Size) -> NamedAllocation:
 
 @functools.cache
 def _widths(label: NamedLabel, size: Size) -> NamedAllocation:
-    """The allocation that :func:`solve` returns, but without the changes for the layer's place in a model."""
+    """The allocation that :func:`solve` returns, before it is adapted to the layer's place in a model."""
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
@@ -152,16 +155,18 @@ def _widths(label: NamedLabel, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: NamedLabel, size: Size) -> NamedAllocation:
-    """Return the layer that matches the budget of FLOPs or of state.
+    """Choose the widths of a layer that match a budget of FLOPs or of state.
 
-    Its keys and values are as wide as those of the layer with up to 4 w^2 parameters in a model of another width w. So
-    the widths of keys and values have the usual proportion. The first estimate of w is the largest multiple of the
-    number of heads at which the layer fits the budget. Then the operator's candidates at this w and at the ``NEAR``
-    next multiples on both sides are compared. Of those that fit, the one that uses most of the budget is taken.
+    To have the usual proportion of keys to values, the widths are copied from a layer that meets the budget in
+    parameters (4 w^2) of a model of another width w. The search for w has two steps:
 
-    Candidates are in steps of 8 channels if w is at least ``WIDE_MODEL``, which is coarse for a model narrower than
-    ``WIDE_MODEL``. In such a model, the values of a recurrence are therefore widened further, channel by channel, as
-    far as the budget allows.
+    - The estimate is the largest multiple of the number of heads whose copied widths fit the budget.
+    - All candidates of the operator are compared at the estimate and at the ``NEAR`` next multiples on both sides. Of
+      the candidates that fit, the one that uses most of the budget is taken.
+
+    Candidates change in steps of 8 channels if w is at least ``WIDE_MODEL``. These steps are coarse for a narrower
+    model. In a model narrower than ``WIDE_MODEL``, the values of a recurrence are therefore widened channel by channel
+    as far as the budget allows.
 
     Raises ``BudgetError`` if no layer fits, or if wider layers stop using more of the budget.
     """
@@ -171,9 +176,9 @@ def _scaled(label: NamedLabel, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, replace(dims, d=size.d_model))
 
     def proportional(steps: int) -> NamedAllocation:
-        """The layer with the keys and values of a model of width ``steps * heads``.
+        """The layer with the keys and values that meet the budget in parameters of width ``steps * heads``.
 
-        If there is no layer of this width, the next larger multiple of ``heads`` is tried.
+        If no layer meets the budget of this width, the next larger multiple of ``heads`` is tried.
         """
         try:
             return at(_widths(label, replace(size, d_model=steps * heads, budget="strict")).dims)

@@ -34,9 +34,9 @@ def precise_heads(layer: NamedLayer, x: Tensor, position: int, norms: Sequence[n
 
 
 def means(x: Tensor) -> Tensor:
-    """The mean of each block of tokens: (B, H, N, C) -> (B, H, blocks, C).
+    """The mean of each block of ``BLOCK`` tokens: (B, H, N, C) -> (B, H, blocks, C).
 
-    The end of an incomplete last block is filled with zeros.
+    If the last block is incomplete, zeros fill it up before its mean is computed.
     """
     first = torch.arange(0, x.shape[2], BLOCK, device=x.device)[:, None]
     return F.pad(wide(x), (0, 0, 0, BLOCK - 1))[:, :, first + torch.arange(BLOCK, device=x.device)].mean(3)
@@ -46,7 +46,8 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
     """A mask (..., M, blocks) that is True for the ``count`` candidates with the largest scores in each row.
 
     ``score`` is (..., M, blocks), and ``is_candidate`` (M, blocks) is True for the blocks that a row may choose. If a
-    row has fewer than ``count`` candidates, all are chosen. Ties with the last chosen candidate are chosen, too.
+    row has fewer than ``count`` candidates, all are chosen. Candidates whose score equals the lowest chosen score are
+    chosen, too.
     """
     if count == 0:
         return torch.zeros_like(score, dtype=torch.bool)
@@ -61,9 +62,10 @@ def spread(of_blocks: Tensor, tokens: int) -> Tensor:
 
 
 def positions(z: Tensor, first: int | None) -> tuple[Tensor, Tensor]:
-    """The positions of the rows, (M, 1), and of the tokens, (N,), of scores z (..., M, N).
+    """The positions of the M rows, as (M, 1), and of the N tokens, as (N,), for scores z (..., M, N).
 
-    The first row is at position ``first``. If ``first`` is None, the last row is at the position of the last token.
+    Tokens have the positions 0, 1, ..., and the first row has the position ``first``. If ``first`` is None, the last
+    row has the position of the last token.
     """
     rows, tokens = z.shape[-2:]
     first = tokens - rows if first is None else first

@@ -93,7 +93,7 @@ class NamedLayer(nn.Module):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """A part that the operator declares, such as ``q_proj``. No class lists the parts with their types."""
+            """Tell type checkers that a layer has the parts of its operator, such as ``q_proj``. Absent at run time."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -145,10 +145,10 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """Return further arguments for the operator's functions: the values that the layers of a model share.
+        """Return the values that layers of a model share, as further positional arguments for the operator's functions.
 
         If layers with this operator share values, the result is ``(shared,)``, with an empty mapping in place of None.
-        Otherwise it is ``()``, because the functions then have no such parameter.
+        Otherwise it is ``()``, because the operator's functions then have no parameter for shared values.
         """
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 

@@ -56,25 +56,26 @@ class Operator(ABC):
     gates: ClassVar[tuple[str, ...]] = ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj")
     """Names of parts that compute gates. A layer may lack some of them. By default the library's usual names."""
     keeps_init: ClassVar[tuple[str, ...]] = ()
-    """Names of linear maps that always keep the operator's initial values: see
-    :class:`madbench.labels.traits.Traits`."""
+    """Names of linear maps that keep the operator's initial values under every fidelity. The fidelity ``published``
+    initializes all other linear maps by torch's default."""
     takes_layer: ClassVar[bool] = False
     """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
     without_decay: ClassVar[tuple[str, ...]] = ()
     """Names of parameters with two or more dimensions that get no weight decay."""
     stacked_path: ClassVar[str] = "dense"
-    """The path that is used while several models train in one step."""
+    """The path that computes the layer while several models train in one step (``--group``)."""
     shares_values: ClassVar[bool] = False
-    """True if later layers of a model read values of its first layer (:mod:`madbench.mixers.sharing`)."""
+    """True if later layers of a model read values of the first layer with the same label
+    (:mod:`madbench.mixers.sharing`)."""
     has_heads: ClassVar[bool] = True
     """True if the number of heads changes the layer."""
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths from which the budget chooses, in ascending order of parameters.
 
-        d is the width of the model. ``step`` is one of :func:`madbench.mixers.named.widths.width_steps`. Widths are
-        multiples of it, unless d and the number of heads determine them. By default values are as wide as keys, or one
-        step wider.
+        d is the width of the model. Widths are multiples of ``step``, unless d and the number of heads determine them.
+        ``step`` is an element of :func:`madbench.mixers.named.widths.width_steps`. By default values are as wide as
+        keys, or one step wider.
         """
         return equal_or_wider(d, heads, step, 2 * d // heads)
 

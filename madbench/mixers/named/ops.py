@@ -43,9 +43,9 @@ def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, 
 
 
 def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """Apply SiLU to the causal convolution of x (B, T, C) plus ``bias`` (C,). Return also what the next token needs.
+    """Compute SiLU(convolution + bias) for a causal convolution of x (B, T, C), and what the next token needs.
 
-    If ``bias`` is None, there is no bias. The other arguments and the second result are those of :func:`convolve`.
+    ``bias`` is (C,) or None. The other arguments and the second result are those of :func:`convolve`.
     """
     y, carried = convolve(x, taps, carried)
     return F.silu(y if bias is None else y + bias), carried

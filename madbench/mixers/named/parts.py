@@ -52,7 +52,7 @@ class Taps:
 
     @property
     def window(self) -> int:
-        """The number of inputs that the next token needs."""
+        """The count of numbers that decoding keeps for the next token: the last taps - 1 inputs of each channel."""
         return (self.taps - 1) * self.channels
 
 
@@ -93,9 +93,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Vector:
-    """A parameter that is not part of a submodule.
+    """A parameter of the layer itself, outside of its submodules.
 
-    ``init`` names its initial values. ``shape`` is a number if the parameter has one dimension.
+    ``init`` names its initial values. ``shape`` is a whole number if the parameter has one dimension, else a tuple.
     """
 
     shape: int | tuple[int, ...]

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class RecurrenceInputs(NamedTuple):
-    """The inputs of the recurrence and of the read-out for some tokens. A row is one update of the state.
+    """The inputs of the recurrence and of its read-out for some tokens.
 
-    Each token takes :attr:`Recurrent.rows_per_token` rows.
+    The recurrence works on rows. A row is one update of the state, and each token has :attr:`Recurrent.rows_per_token`
+    rows.
     """
 
     dynamics: Dynamics
@@ -47,9 +48,10 @@ class Recurrent(Operator):
         """Compute the inputs of the recurrence for the tokens x (B, T, D).
 
         ``carried`` is the field :attr:`RecurrenceInputs.carried` of the tokens before x. It is None at the start of a
-        sequence. If it is not None, x is a single token. Its rows must then make all changes of the state at this
-        token, including a later write of an earlier token. If the operator shares values, this method takes the shared
-        values as a fourth argument ``shared``.
+        sequence. If it is not None, x is a single token that is decoded. The result must then contain all changes that
+        this token makes to the state. This includes writes of an earlier token's key and value that are due at this
+        token, as in Mamba-3. If the operator shares values, this method takes the shared values as a fourth argument
+        ``shared``.
         """
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:

@@ -111,15 +111,15 @@ class RecurrentLayer(NamedLayer):
         return "dense" if is_symbolic(batch, length) or rows <= self.rows_per_block() else "chunked"
 
     def rows_per_block(self) -> int:
-        """The number of rows per block of the path ``chunked``: ``chunk``, unless it is None.
+        """The number of rows per block of the path ``chunked``.
 
-        If it is None, a number that is fast on the layer's device.
+        It is the attribute ``chunk``. If ``chunk`` is None, it is a number that is fast on the layer's device.
         """
         if self.chunk is not None:
             return self.chunk
         return CHUNK if self.operator.has_channel_decay else rows_per_block(next(self.parameters()))
 
     def _read(self, rows: Tensor) -> Tensor:
-        """Select the last row of each token, which is read out: (B, H, rows, .) -> (B, H, T, .)."""
+        """Select the last row of each token, because only this row is read out: (B, H, rows, .) -> (B, H, T, .)."""
         count = self.operator.rows_per_token
         return rows if count == 1 else rows[:, :, count - 1 :: count]

@@ -67,8 +67,9 @@ def delta_rule(
 ) -> Dynamics:
     """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and the logarithm of the decay.
 
-    ``log_alpha`` (B, H, T, 1 or K) is this logarithm. It is None if the state does not decay. k, v and ``log_alpha``
-    may have several rows per token. The strength beta is computed from the layer's input x (B, T, D).
+    ``log_alpha`` (B, H, T, 1 or K) is the logarithm of the decay, or None if the state does not decay. k, v and
+    ``log_alpha`` may have several rows per token. The strength beta is computed from the layer's input x (B, T, D), and
+    is doubled if ``neg`` is true.
     """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
@@ -105,9 +106,9 @@ def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
 
 
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
-    """Return the dynamics d with one more row at the front, which writes key (B, H, K) and value (B, H, V).
+    """Return the recurrence ``d`` with one more row at the front, which writes key (B, H, K) and value (B, H, V).
 
-    d must have a decay and no mirrors.
+    ``d`` must have a decay and no mirrors.
     """
 
     def before(first: Tensor, rest: Tensor) -> Tensor:

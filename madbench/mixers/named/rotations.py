@@ -44,10 +44,10 @@ def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
 
 
 def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
-    """The angles (..., T, C) of all rows: pi times the sum of ``turns`` (..., T, C) up to each row, modulo 2 pi.
+    """The angle (..., T, C) of each row in float64: pi times the sum of ``turns`` up to the row, modulo 2 pi.
 
-    ``before`` (..., C) is added to all angles: the angle before the first row, or None for zero. The result is in
-    float64.
+    ``turns`` is (..., T, C). ``before`` (..., C) is the angle before the first row, which is added to all angles. None
+    stands for zero.
     """
     angle = (math.pi * turns.double()).cumsum(-2)
     return (angle if before is None else angle + before[..., None, :]).remainder(2 * math.pi)

@@ -34,7 +34,7 @@ def width_steps(d: int) -> tuple[int, ...]:
     """The steps in which the widths of a head are tried in a model of width d, in order of preference.
 
     From d = 256 on, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
-    multiples of 8 would leave much of the budget unused. Below, the only step is 1.
+    multiples of 8 would leave much of the budget unused. For d below 256, the only step is 1.
     """
     return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
 
@@ -50,9 +50,9 @@ def equal_or_wider(d: int, heads: int, step: int, most: int) -> list[Dims]:
 
 
 def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
-    """Widths with d / 2 key channels in all heads together, and up to 2 d value channels in a model of width d.
+    """Widths with d / 2 key channels, summed over the heads, for a model of width d.
 
-    The value channels of a head are multiples of ``step``.
+    The value channels of a head are the multiples of ``step`` up to 2 d / ``heads``.
     """
     key = max(1, d // (2 * heads))
     return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
@@ -61,9 +61,9 @@ def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
 def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
     """Pairs (key, value) of channels per head, with keys of at most ``d // heads`` channels in a model of width ``d``.
 
-    The channels of keys are multiples of ``key_step`` or of ``step``, whichever is larger. The first multiple is always
-    included. For each width of keys, the first value has twice as many channels. Each following value is narrower by
-    ``step``, down to 6 ``step`` less than the first, but never narrower than the keys.
+    The key widths are the multiples of ``key_step`` or of ``step``, whichever is larger. The first multiple is always
+    included. For each key width, the values begin at twice this width and become narrower by ``step``. They end at 6
+    ``step`` below the first value, or at the key width if this is larger.
     """
     key_step = max(key_step, step)
     keys = widths(key_step, d // heads)
@@ -73,9 +73,9 @@ def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int
 def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
     """Widths whose values are 1 to 3 times as wide as keys, in ascending order of parameters.
 
-    ``key_cost`` and ``value_cost`` are the numbers of linear maps to keys and to values. Among widths with equally many
+    ``key_cost`` is the number of linear maps to keys, and ``value_cost`` that to values. Among widths with equally many
     parameters, those with values nearest to twice the keys come last, because the last that fits the budget is taken.
-    Values change in steps of ``step``, and keys in half steps.
+    The widths of values are multiples of ``step``, and those of keys multiples of half a step.
     """
     key_step = max(1, step // 2)
     keys = range(key_step, max(step, d // heads) + 1, key_step)
@@ -87,7 +87,7 @@ def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost:
 def even_keys(d: int, heads: int, step: int) -> list[Dims]:
     """Widths with an even number of key channels, in ascending order of keys plus values.
 
-    Values are a step narrower than keys or as wide. If ``step`` is 1, they can also be one or two channels wider.
+    Values are as wide as keys, or narrower by ``step``. If ``step`` is 1, they can also be one or two channels wider.
     """
     key_step = max(2, step)
     pairs = (

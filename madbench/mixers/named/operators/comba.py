@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class Comba(GDN):
     """The named operator Comba: a delta rule that removes only a learned share of what it reads.
 
-    The equations are in the docstring of this module. If ``unit`` is true, the vector that reads has length 1.
+    The equations are in the docstring of this module. If ``unit`` is true, p_t, the vector that reads the state, has
+    length 1.
     """
 
     unit: bool = False

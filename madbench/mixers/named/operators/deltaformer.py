@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class DeltaFormer(Attention):
     """The named operator DeltaFormer: softmax attention over values that were corrected by the delta rule.
 
-    The equations are in the docstring of this module. For a sequence, the values of :class:`Tokens` are the corrected
-    values, which are computed in blocks of rows. For a single token they are not corrected yet, and :meth:`extend`
-    corrects them.
+    The equations are in the docstring of this module. For a sequence, the values in :class:`Tokens` are already the
+    corrected values u, which are computed in blocks of rows. For a single decoded token they are the projected values
+    v, and :meth:`extend` corrects them before they enter the cache.
     """
 
     norm: bool = False

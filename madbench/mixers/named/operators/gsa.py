@@ -65,9 +65,9 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter: 5 for each key channel and value channel of each slot.
+        """FLOPs per token, not counting the two per parameter: 5 for each number of P and S.
 
-        The 5 are 1 for the decay, 2 for writing and 2 for the read-out.
+        P has the keys of all slots, and S the values. The 5 are 1 for the decay, 2 for writing and 2 for the read-out.
         """
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 

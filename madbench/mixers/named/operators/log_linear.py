@@ -101,11 +101,11 @@ class LogLinearMamba2(SelfContained):
         return {**super().carried(dims), "buckets": (LEVELS - 1) * dims.value_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the two per parameter: (5 + 3 r) n for buckets of n = H N P numbers.
 
-        A bucket has as many numbers as a state of Mamba-2. For each of these, 5 are counted as in Mamba-2, and 3 for
-        each bucket that the token reads: 1 for its decay and 2 for its read-out. A token reads half of log2 T buckets
-        on average, where T is ``length``.
+        r = (log2 T) / 2 is the average number of buckets that a token reads in a sequence of ``length`` = T tokens. For
+        each number, writing and decay take 5 as in Mamba-2. Each bucket that is read takes 3: 1 for its decay and 2 for
+        its read-out.
         """
         from math import log2
 

@@ -1,8 +1,8 @@
-"""Linear attention whose state is split into buckets of tokens, as in a Fenwick tree: the rows of log-linear attention.
+"""Log-linear attention: linear attention whose state is split into buckets of tokens, as in a Fenwick tree.
 
 Row t reads token s with the scale of a level. The level is the number of binary digits of t xor s, which is 0 for the
-token itself. Level l > 0 is one bucket of 2^(l-1) tokens, so row t reads at most as many buckets as t has digits. All
-levels from ``TOP`` on count as the level ``TOP``.
+token itself. The tokens of a level l > 0 form one bucket of 2^(l-1) tokens, so row t reads at most as many buckets as t
+has digits. All levels from ``TOP`` on count as the level ``TOP``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def levels_of(t: Tensor, s: Tensor) -> Tensor:
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
     """Compute what each row t reads: sum_(s<=t) scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
 
-    q and k are (B, H, T, K), v and the result are (B, H, T, V), and ``log_decay`` is (B, H, T). ``scales`` has one
-    scale per level, (B, H, T, TOP + 1). :func:`levels_of` gives the level. ``size`` is the number of rows per block, a
-    power of two.
+    decay(t, s) is exp of the sum of ``log_decay`` over the rows s + 1 to t, and level(t, s) is that of
+    :func:`levels_of`. q and k are (B, H, T, K), v and the result are (B, H, T, V), and ``log_decay`` is (B, H, T).
+    ``scales`` (B, H, T, TOP + 1) has one scale per level. ``size`` is the number of rows per block, a power of two.
     """
     length = q.shape[2]
     is_single = is_symbolic(length) or length <= size
@@ -46,11 +46,10 @@ def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Ten
 
 
 def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -> Tensor:
-    """The part of the sums of :func:`read_buckets` that rows read from their own block.
+    """The part of the sums of :func:`read_buckets` that comes from tokens in the row's own block: (B, H, Z, C, V).
 
-    It is computed for all pairs of rows of a block at once, and is (B, H, Z, C, V) for Z blocks of C rows.
-    c (B, H, Z, C, 1) is the sum of log decays up to each row. The other tensors are those of :func:`read_buckets`,
-    split into blocks.
+    All pairs of the C rows of a block are computed at once. c (B, H, Z, C, 1) is the sum of log decays up to each row.
+    The other tensors are those of :func:`read_buckets`, split into Z blocks of C rows.
     """
     rows = torch.arange(q.shape[-2], device=q.device)
     mask, level = rows[:, None] >= rows, levels_of(rows[:, None], rows)
@@ -60,7 +59,7 @@ def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -
 
 
 def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The part (B, H, T, V) of the sums of :func:`read_buckets` that rows read from earlier blocks of ``size`` rows.
+    """The part (B, H, T, V) of the sums of :func:`read_buckets` that comes from earlier blocks of ``size`` rows.
 
     Neighboring blocks are joined to blocks of twice the size until one is left. When two blocks are joined, each row of
     the second block reads the state at the end of the first block, decayed from there up to the row.

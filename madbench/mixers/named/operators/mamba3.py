@@ -34,10 +34,12 @@ class Mamba3(Recurrent):
     """The named operator Mamba-3 (SISO): a state-space model with rotated keys and queries, and two writes per token.
 
     The equations are in the docstring of this module. ``Dims.key`` is the state size N, and ``Dims.value`` is the
-    head's width P. A token's product B x^T is written at this token, and with another weight at the next token. The
-    functions that compute recurrences write each key only once. The product is therefore written in the token's own
-    row, with the sum of both weights. The output of this row must not include the second weight, so the score of the
-    row with its own key is given separately (``Dynamics.own``).
+    head's width P.
+
+    A token's product B x^T is written twice: at this token, and with another weight at the next token. The functions
+    that compute recurrences write each key only once, so the product is written in the token's own row with the sum of
+    both weights. The output of this row must not include the second weight. The score of the row with its own key is
+    therefore given separately (``Dynamics.own``).
     """
 
     heavy: bool = False

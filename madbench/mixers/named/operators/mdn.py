@@ -145,8 +145,8 @@ class MDN(SelfContained):
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
-        Each head has a memory and a momentum, (K, V) each. The squared cosine of ``angle`` is a factor of the decay,
-        and its squared sine is a factor of the write.
+        Each head has a memory S and a momentum M, (K, V) each. ``angle`` is arctan(z_t). Its squared cosine is the
+        factor 1 / (1 + z_t^2) of alpha_t, and its squared sine is the factor z_t^2 / (1 + z_t^2) of beta_t.
         """
         import math
 

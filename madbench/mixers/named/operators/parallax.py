@@ -48,7 +48,7 @@ class Parallax(Attention):
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths from which the budget chooses. The number of key channels is even.
 
-        Values are as wide as keys or slightly wider.
+        Values are as wide as keys or wider, by up to two steps of the key channels.
         """
         key_step = max(2, step)
         return [

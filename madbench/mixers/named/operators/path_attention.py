@@ -154,8 +154,8 @@ class PaTH(Attention):
     def flops(self, dims: Dims, length: int) -> float:
         """FLOPs per token, not counting the two per parameter.
 
-        They are those of softmax attention, plus four per channel of each key that the token sees, because its mirror
-        rewrites these keys.
+        They are those of softmax attention, plus four per channel of each key that the token sees, because the token's
+        mirror rewrites all of these keys.
         """
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 

@@ -41,13 +41,14 @@ class RwkvDims(Dims):
     v: int
     g: int
     is_first: bool = False
-    """True for the first layer of a model, which has no map v_lora."""
+    """True for the first layer of a model with its label. This layer has no part ``v_lora``."""
 
     @classmethod
     def with_ranks(cls, d: int, heads: int, key: int, value: int, most: int | None = None) -> RwkvDims:
-        """The widths with the ranks of low-rank maps that the library's layer has in a model of width d.
+        """The given widths, with the ranks of low-rank maps that the library's layer has in a model of width d.
 
-        If ``most`` is given, ranks are at most ``most``, and that of the gate is at most twice ``most``.
+        If ``most`` is given, it is the largest allowed rank, and 2 ``most`` is the largest allowed rank of the gate's
+        map.
         """
 
         def rank(factor: float, width: int = 64, times: int = 1) -> int:
@@ -104,7 +105,7 @@ class RWKV7(Recurrent):
         """The values of the symbols in the expressions :attr:`parameters` and :attr:`state`, by symbol.
 
         RWKV-7 has more symbols than other operators: the ranks rw, ra, rv and rg of the low-rank maps to w, a, v and g,
-        and ``later``, which is 0 in the first layer and else 1.
+        and ``later``, which is 0 in the first layer of a label and 1 in later ones.
         """
         if TYPE_CHECKING:
             assert isinstance(dims, RwkvDims)
@@ -136,7 +137,10 @@ class RWKV7(Recurrent):
         return {"input": dims.d}
 
     def shared_name(self, dims: Dims) -> str:
-        """The key under which the first layer shares its values with later layers."""
+        """The name under which the first layer puts its values into the mapping ``shared``, for later layers.
+
+        It contains the width of the values, so layers of another width do not read them.
+        """
         return f"{self.name}, {dims.value_dim} values"
 
     def initialize(self, layer: NamedLayer) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 EPS = 1e-6  # epsilon of the norms of queries and keys
 SMALLEST_WEIGHT = 0.7
-"""Exponent p of the smallest computed weight tiny^p. tiny is the smallest normal number: tiny^p is 3e-27 in float32."""
+"""An exponent p: weights below tiny^p are raised to tiny^p, because very small numbers would make products slow. tiny
+is the smallest normal number of the dtype. In float32, tiny^p is 3e-27."""
 
 
 @dataclass(frozen=True)
