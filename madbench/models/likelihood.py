@@ -23,7 +23,7 @@ Ids = Sequence[int]
 
 @dataclass
 class Likelihood:
-    """The log-probability of a continuation in nats. ``is_greedy`` is True if greedy decoding would generate it."""
+    """The log-probability of a continuation in nats. ``is_greedy`` says if greedy decoding gives this continuation."""
 
     log_p: float = 0.0
     is_greedy: bool = True

@@ -38,8 +38,8 @@ FORMER_MEMBERS = {
     "schedule_warning": "schedule",
     "shared_but_rates": "shared_without_rates",
 }
-"""Former members of suites, each with the present one. A suite that still has one of them is refused, because nothing
-asks for it any more.
+"""Former names of members of suites, each with the present name. A suite that still defines a former name is refused,
+because the definition would have no effect.
 """
 TASKS_LISTED = "madbench ls tasks"
 """The command that lists all tasks. Error messages about an unknown task name it."""
@@ -89,7 +89,7 @@ def main_suite() -> Suite:
 def default_suites() -> list[Suite]:
     """The suites that are trained if no suite is named.
 
-    These are the main suite, and the suites that its default profile names under ``beside``.
+    These are the main suite, and the suites that the key ``beside`` of its default profile names.
     """
     main = main_suite()
     beside = main.Profile.load(main.default).beside
@@ -144,7 +144,7 @@ def suite_of_task(task: str, where: str = "") -> Suite:
 
 
 def why_unusable(task: str) -> str:
-    """The reason why the task or its suite is broken. Empty if neither is, and for an unknown name."""
+    """The reason why a task or its suite is broken. Empty if neither is broken, or if the task is unknown."""
     if reason := task_problem(task):
         return reason
     suite = settings_class(task).suite if task in task_names() else task.rpartition("/")[0]

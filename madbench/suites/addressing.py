@@ -31,9 +31,9 @@ from madbench.suites.profile import Profile, check_tasks_of
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     """The requested tasks, by suite name. The tasks of a suite are in the order of its table.
 
-    Each of ``tasks`` is a task, a task with its suite as prefix (``signals/digits``), or a suite, which stands for its
-    usual tasks. If ``tasks`` is None, the result has the usual tasks of the main suite. Raises ``ConfigError`` for an
-    unknown or broken task or suite.
+    Each of ``tasks`` is a task, a task with its suite as prefix (``signals/digits``), or a suite. A suite stands for
+    the tasks that it trains by default (:meth:`madbench.suites.base.Suite.usual_tasks`). If ``tasks`` is None, the
+    result has these tasks of the main suite. Raises ``ConfigError`` for an unknown or broken task or suite.
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
@@ -63,9 +63,10 @@ def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
-    """The suite and the tasks that one word of ``--tasks`` names. If it names a suite, these are its usual tasks.
+    """The suite and the tasks that one word of ``--tasks`` names.
 
-    Raises ``ConfigError`` for an unknown or broken task or suite, and for a value that is no text.
+    The name of a suite stands for the tasks that the suite trains by default. Raises ``ConfigError`` for an unknown or
+    broken task or suite, and for a value that is no text.
     """
     if not isinstance(word, str):  # an item of an iterator of a Python user
         raise ConfigError(f"tasks: expected text, got {short_repr(word)}")
@@ -108,10 +109,10 @@ def suite_of_override(override: Override, leading: Suite) -> Suite:
 
 
 def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
-    """The overrides that change a setting of the profile of ``suite``, without their prefix. Messages still show it.
+    """The overrides of settings in the profile of ``suite``, without the prefix that names the suite.
 
-    Overrides that name a profile, such as ``language_model=mini``, are left out. ``leading`` is the suite of overrides
-    without a prefix.
+    Overrides that name a profile, such as ``language_model=mini``, are left out. An override without a prefix belongs
+    to the suite ``leading``. Messages about a returned override still show its prefix.
     """
     changes = (override for override in overrides if not override.names_profile)
     return tuple(change.without_suite() for change in changes if suite_of_override(change, leading) is suite)
@@ -122,16 +123,17 @@ def profile_named(
 ) -> str:
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
-    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. If
-    ``suite`` is ``leading``, the result is the profile that an override names, or else ``profile``. For any other
-    suite, it is the first of these that exists:
+    ``leading`` is the leading suite, and ``profile`` is the profile that was requested for it. If ``profile`` is None
+    or empty, this is its default profile. For the leading suite, the result is the profile that an override names, or
+    else ``profile``. For any other suite, it is the first of these that exists:
 
-    - the profile that an override names for the suite;
-    - the profile that ``profile`` names for the suite under ``beside``, unless an override names an empty profile;
+    - the profile that an override names for the suite, as in ``language_model=mini``;
+    - the profile of the suite that the key ``beside`` of ``profile`` names. This case is left out if an override names
+      an empty profile for the suite;
     - the default profile of the suite, if one of its tasks was requested (``is_asked``).
 
-    Raises ``ConfigError`` if the suite ``leading`` has no profile of the requested name, but another suite has, and for
-    a file with a wrong suite (:func:`check_suites_in`).
+    Raises ``ConfigError`` if the leading suite has no profile of the requested name but another suite has, and if a
+    user's file names wrong suites (:func:`check_suites_in`).
     """
     profile_names = [
         override.value for override in overrides if override.names_profile and override.suite == suite.override_name
@@ -149,10 +151,10 @@ def profile_named(
 
 
 def beside_profiles(leading: Suite, profile: str | None) -> Mapping[str, str]:
-    """The profiles of other suites that a profile of the suite ``leading`` lists under ``beside``.
+    """The profiles of other suites that the key ``beside`` of a profile names, by ``override_name`` of the suite.
 
-    The keys are the ``override_name`` of suites. If ``profile`` is None or empty, it is the default profile of
-    ``leading``. Raises ``ConfigError`` if it cannot be loaded, and as :func:`check_suites_in` does.
+    ``profile`` is a profile of the suite ``leading``. If it is None or empty, the default profile is read. Raises
+    ``ConfigError`` if the profile cannot be loaded, or if it names wrong suites (:func:`check_suites_in`).
     """
     return load_profile(leading, profile or leading.default).beside
 
@@ -165,7 +167,7 @@ def has_profile(suite: Suite, name: str) -> bool:
 
 
 def load_profile(suite: Suite, name: str) -> Profile[Any]:
-    """Load a profile of ``suite``. If it is the file of a user, check which suites it names."""
+    """Load the profile ``name`` of ``suite``. Unless it is a shipped one, check the suites that it names."""
     profile = suite.Profile.load(name)
     if not profile.is_shipped:  # madbench validate checks shipped files
         with prefix_errors(name):
@@ -176,8 +178,9 @@ def load_profile(suite: Suite, name: str) -> Profile[Any]:
 def check_suites_in(profile: Profile[Any], suite: Suite) -> None:
     """Check the keys ``suite`` and ``beside`` of ``profile``, which is used as a profile of ``suite``.
 
-    Raises ``ConfigError`` if the key ``suite`` does not name ``suite``, if a key of ``beside`` names no other suite, or
-    if this suite does not have the profile.
+    ``beside`` maps the ``override_name`` of other suites to names of their profiles. Raises ``ConfigError`` if the key
+    ``suite`` names another suite than ``suite``, if a key in ``beside`` belongs to no other suite, or if a profile
+    named in ``beside`` cannot be loaded.
     """
     if profile.suite and (owner := find_suite(profile.suite, "suite: ")) is not suite:
         what = f"this file is used as a profile of the suite {suite.name}"
@@ -196,7 +199,7 @@ def check_suites_in(profile: Profile[Any], suite: Suite) -> None:
 
 
 def tasks_in_order(suite: Suite, overrides: Collection[Override], tasks: Iterable[str] | None) -> list[str]:
-    """The tasks in the order of the suite's table. The usual tasks of the suite if ``tasks`` is None.
+    """The tasks in the order of the suite's table. If ``tasks`` is None, the tasks that the suite trains by default.
 
     Raises ``ConfigError`` if one of ``overrides`` changes a task that the result does not contain.
     """

@@ -108,10 +108,10 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
 
     @property
     def override_name(self) -> str:
-        """The name of the suite under ``beside`` in profiles, and the prefix of its overrides if another suite leads.
+        """The name of the suite in overrides, and in the key ``beside`` of profiles. By default ``name``.
 
-        By default ``name``. A subclass may set another text. :mod:`madbench.suites.addressing` defines the leading
-        suite.
+        It is the prefix of the suite's overrides if another suite is the leading suite
+        (:mod:`madbench.suites.addressing`). A subclass may set another text.
         """
         return self.name
 
@@ -154,8 +154,8 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
     budgets: ClassVar[tuple[Budget, ...]] = tuple(name for name, rule in BUDGETS.items() if not rule.chooses_steps)
     """The budgets under which the suite can train.
 
-    If one of them chooses the number of steps, :meth:`plan` has to call :func:`madbench.suites.compute.with_steps`, and
-    :meth:`schedule` and :meth:`size` have to use ``job.steps``.
+    If one of them chooses the number of steps, as ``compute`` does, :meth:`plan` has to call
+    :func:`madbench.suites.compute.with_steps`, and :meth:`schedule` and :meth:`size` have to use ``job.steps``.
     """
     data_package: ClassVar[str] = "madbench.tasks"
     """The package whose modules make the data of the suite's jobs."""

@@ -1,4 +1,4 @@
-"""A text for the setting of a job: the name of the nearest known setting, and the fields that differ from it."""
+"""The task setting of a job as text: the nearest setting that has a name, and the fields that differ from it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SETTING_CHANGES: dict[str, str] = {}
 
 
 def setting_change(job: Job) -> str:
-    """The setting of a job as text: the name of the nearest known setting, then the overrides of it.
+    """The task setting of a job as text: the nearest setting that has a name, then the overrides that lead to the job.
 
-    An example is ``baseline vocab_size=32``. For a language model, the text is the name of the nearest shipped profile
-    and the overrides of it. If the suite, the label or the task is broken or not installed, the text has all fields of
-    the setting.
+    In ``baseline vocab_size=32``, the nearest setting is the task's baseline, and the job's vocabulary differs from it.
+    For a language model, the text begins with the name of the nearest shipped profile. If the suite, the label or the
+    task is broken or not installed, the text has all fields of the setting.
     """
     key = repr((family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:
@@ -36,9 +36,10 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The name of the profile nearest to a job, if it and the profile ``name`` have equal settings of the job's task.
+    """The name of the shipped profile nearest to a job, if it has the same settings of the job's task as ``name``.
 
-    If the settings differ, or if one of the profiles is not a profile of token tasks, the result is ``name``.
+    ``name`` is the name of another profile. It is the result if the settings differ, or if one of the two is not a
+    profile of token tasks.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(profile_name) for profile_name in (name, nearest)]

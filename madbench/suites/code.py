@@ -32,7 +32,7 @@ from madbench.suites import find_suite, suite_code
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 Modules = tuple[list[str], list[str], Callable[[str], bool]]
-"""The arguments of :func:`madbench.identity.package.package_digest`."""
+"""The arguments of :func:`madbench.identity.package.package_digest`, which select the modules of one part."""
 PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = (
     "madbench.mixers.bfloat16_checks",
@@ -83,8 +83,9 @@ class RunCode:
     """The comparison of the code of a stored run with the installed code."""
 
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
-    """``other`` if code of this package differs. ``changed``, ``absent`` and ``unknown`` describe code outside of this
-    package (:class:`madbench.identity.listing.CodeState`).
+    """``same`` if no difference was found, and ``other`` if code of this package differs. Further states concern code
+    outside of this package: ``changed``, ``absent`` if it is not on this machine, and ``unknown`` if the record does
+    not list it.
     """
     what: str = ""
     """The subject of ``state``: the changed file, the absent file or package, or, for ``other``, the parts of this
@@ -177,8 +178,8 @@ def job_modules(job: Job) -> dict[str, Modules]:
 def _code_names(job: Job) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
     """The arguments of :func:`package_modules` for a job.
 
-    They are the names of its suite, of its task and of the families of its mixers, and the modules that compute its
-    label but not every label of the family (:func:`madbench.labels.own_modules`).
+    They are the names of its suite, of its task and of the families of its mixers, and the modules that only some
+    labels of these families need, among them the job's label (:func:`madbench.labels.own_modules`).
     """
     parts = part_texts(job.label)
     families = dict.fromkeys(map(family_name, parts))

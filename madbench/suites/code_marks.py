@@ -1,4 +1,4 @@
-"""Marks for rows of a table whose runs were trained with other code than the installed code, and caption sentences."""
+"""Marks and caption sentences for rows of a table whose runs were trained with other code than the installed code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CodeMarks:
     """The runs of a table, grouped by the result of comparing their code with the installed code."""
 
     by_code: dict[RunCode, list[str]] = field(default_factory=dict)
-    """Result of the comparison to the names of rows. A row name occurs once per run of the row with this result."""
+    """Each result of the comparison, with the rows of the runs that have it: one entry per run, so rows may repeat."""
 
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[str, RunCode]]) -> CodeMarks:
@@ -54,7 +54,7 @@ class CodeMarks:
 
     @property
     def rows(self) -> frozenset[str]:
-        """The names of the rows with at least one run whose code is not known to equal the installed code."""
+        """The names of the rows with at least one run whose comparison did not give ``same``."""
         return frozenset(row for _, rows in self._differing for row in rows)
 
     @property
@@ -80,13 +80,19 @@ class CodeMarks:
 
     @property
     def unrecorded(self) -> str:
-        """:attr:`unrecorded_fact` with the command that tests the code. Empty if there are no such runs."""
+        """:attr:`unrecorded_fact`, and the command that tests if the installed code gives the same numbers.
+
+        Empty if all records have digests.
+        """
         fact = self._unrecorded
         return f"{fact}; madbench again tests if the present code gives the same numbers." if fact else ""
 
     @property
     def unrecorded_fact(self) -> str:
-        """A sentence on the runs whose records have no digests of this package's code. Empty if there are none."""
+        """A sentence that counts the runs without digests of this package's code in their records.
+
+        Empty if all records have digests.
+        """
         return f"{self._unrecorded}." if self._unrecorded else ""
 
     @property

@@ -32,13 +32,13 @@ class Column:
     digits: int
     """Decimal places to print; comparisons use the unrounded values."""
     better: Literal["higher", "lower", ""] = ""
-    """Empty if it is no result: no interval, no best label."""
+    """The direction of better values. Empty if the column is no result: it then has no interval and no best label."""
     limits: tuple[float, float] = (-math.inf, math.inf)
     """Smallest and largest possible value."""
     missing: str = ""
     """Text of an empty cell."""
     resolution: float = 1e-6
-    """Step between possible values; means are compared as multiples of it."""
+    """Step between possible values. Means count as equal if they are equal after rounding to a multiple of it."""
     title: str = ""
     """Longer title for figures and lists; empty: the heading."""
     axis: str = ""
@@ -56,7 +56,7 @@ class Column:
     legend: str = ""
     """Sentence on the column in captions; empty: none."""
     counts: str = ""
-    """Explanation of ``[k/n]`` in captions: k of n seeds succeed."""
+    """Explanation of the mark ``[k/n]`` for captions, such as ``[k/n] of steps: k of n seeds get there``."""
 
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:
@@ -119,7 +119,7 @@ class SuiteColumns(abc.ABC):
     title: ClassVar[str]
     """The title of the suite in tables and lists, such as ``MAD tasks``."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
-    """``module:class`` of the suite's :class:`madbench.suites.scoring.Scoring`. It imports pandas, on first use."""
+    """``module:class`` of the suite's :class:`madbench.suites.scoring.Scoring`. Imported on first use, with pandas."""
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
     """The columns with means over tasks, by column name."""
     measure: ClassVar[str] = "accuracy in percent"
@@ -127,7 +127,7 @@ class SuiteColumns(abc.ABC):
     claimed_columns: ClassVar[tuple[str, ...]] = ()
     """The names of columns that claims use, whether or not a table shows them."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The suite's own figures: name to ``module:value`` of a Drawing."""
+    """The suite's own figures: name to ``module:value`` of a :class:`madbench.analysis.figures.registry.Drawing`."""
     shown_metric: ClassVar[ShownMetric] = ShownMetric("accuracy", "{:.1%}", "acc {:.3f}")
     """The metric that lists show as the result of a run."""
 
@@ -157,7 +157,7 @@ class SuiteColumns(abc.ABC):
         return [column for name in names if (column := self.column(name))]
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        """The names of the columns that count steps to thresholds, one per threshold.
+        """The names of the columns that count the steps until the loss is below a threshold, one per threshold.
 
         Empty if the suite has no such columns.
         """

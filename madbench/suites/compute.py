@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 REFERENCE = "S"
 """The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
 NEAR = 2
-"""The number of steps that are tried below the estimate, and above it.
+"""The largest distance from the estimated number of steps at which other numbers of steps are tried.
 
 The estimate is not exact if the last batch of an epoch is smaller than the others.
 """
 
 
 def with_steps(jobs: Iterable[J], size: Callable[[J], JobSize]) -> list[J]:
-    """The jobs, in order. Jobs whose budget chooses the number of steps have it as ``steps``; others are unchanged.
+    """Set the field ``steps`` of each job whose budget chooses the number of steps. Return all jobs, in order.
 
     ``size`` is :meth:`madbench.suites.base.Suite.size` of the jobs' suite.
     """
@@ -83,10 +83,11 @@ def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
 
 
 def _stored_steps(job: Job) -> int:
-    """The number of steps of the stored run of a job, if its label is planned as stored. 0 for any other label.
+    """The steps of a job's stored run, if its label is planned from stored code. 0 for any other label.
 
-    Labels are planned as stored (:func:`madbench.suites.planning.plan_as_stored`) without their code, so that their
-    FLOPs cannot be computed. If the job has no stored run, the result is 1, and the job is never trained.
+    Inside :func:`madbench.suites.planning.plan_as_stored`, a label is planned without its code, so its FLOPs cannot be
+    computed and its steps are taken from stored runs. If the job has no stored run, the result is 1. Such a job is
+    never trained.
     """
     if code := stored_code(job.label):
         return code.steps.get(run_key(job), 1)

@@ -59,7 +59,7 @@ class EpochTrial(Trial[E]):
             yield self._examples(part), share
 
     def terms(self, places: np.ndarray) -> int | Tensor:
-        """The number of terms that some examples add to the loss. By default one per example.
+        """The number of terms of the mean loss that belong to the examples at ``places``. By default one per example.
 
         ``places`` (N,) are the examples' consecutive positions in the order of the epoch.
         """

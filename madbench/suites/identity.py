@@ -1,4 +1,4 @@
-"""The identities of the code of a job: its fields ``family`` and ``task_source``, which are part of its id."""
+"""Comparisons of jobs by the identities of their code: the fields ``family`` and ``task_source`` of jobs."""
 
 from __future__ import annotations
 

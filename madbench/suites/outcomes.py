@@ -93,7 +93,7 @@ def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 
 
 def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
-    """Sentences on the column Budget, and on rows whose budget is too far below that of softmax attention."""
+    """Sentences that explain the column Budget and name the rows whose budget ratio is below ``LEAST_MATCHED``."""
     outcomes = list(outcomes)
     ratios = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     rows_below = [f"{row_display_name(row)} {ratio:.2f}" for row, ratio in ratios.items() if ratio < LEAST_MATCHED]

@@ -30,7 +30,7 @@ class Plan(Generic[J]):
     # by override, then by label: the reason why the override has no effect on the label's jobs
     without_effect: Mapping[Override, Mapping[str, str]]
     canonical: Mapping[Override, str]
-    """Non-canonical override to the text of its canonical form."""
+    """Each override whose value is not canonical, with the text of the canonical override that it equals."""
 
     def checked(self) -> list[J]:
         """Return the jobs.
@@ -64,7 +64,7 @@ class Plan(Generic[J]):
 
 
 def check_effect(override: Override, plans: Sequence[Plan[Any]]) -> None:
-    """Raise ``ConfigError`` if overrides of the key of ``override`` have no effect on any label of any of the plans."""
+    """Raise ``ConfigError`` if overriding the key of ``override`` has no effect on any label in any of the plans."""
     labels_and_reasons = [
         (label, plan.why_without_effect(override.key).get(label, "")) for plan in plans for label in plan.labels
     ]
@@ -98,9 +98,9 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: J) -> tuple[J, tuple[Override, ...], set[Override]]:
-        """Return the job without ineffective overrides, its effective overrides, and some of the dropped overrides.
+        """Drop the overrides that have no effect on a job.
 
-        Only those dropped overrides are returned that change the id of the job.
+        Return the job without them, the overrides that are left, and those dropped overrides that changed the id.
         """
         kept, changing = overrides, set[Override]()
         canonical_id = canonical(job).id if overrides else ""
@@ -148,9 +148,9 @@ def _why_unread(profile: Profile, override: Override, label: str) -> str:
 def _canonical_overrides(
     overrides: Sequence[Override], jobs: Iterable[J], canonical: Callable[[J], J]
 ) -> dict[Override, str]:
-    """The overrides whose number is not canonical: override to the text of the canonical override with the same effect.
+    """The overrides with a number that is not canonical, each with the text of the canonical override.
 
-    A number counts as canonical if the canonical form of at least one job has it. Only training settings and
+    Both have the same effect. A number is canonical if the canonical form of a job has it. Only training settings and
     ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out, since 0 stands for a value that
     depends on other settings; both values are then accepted.
     """

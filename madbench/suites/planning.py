@@ -1,4 +1,4 @@
-"""Plans of one job per label and run of a profile, without duplicates and with a limit on their number."""
+"""Plans of jobs: one job for each label and each run of a profile. The number of jobs is limited."""
 
 from __future__ import annotations
 

@@ -81,9 +81,9 @@ class Profile(abc.ABC, Generic[M]):
     Training: ClassVar[type[TrainingSettings]]
     """The configuration class of an optimizer run."""
     Task: ClassVar[type]
-    """The class of the setup of one task, if the profile has ``tasks``."""
+    """The class of a profile's settings for one task: the values in the field ``tasks``, if the profile has it."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
-    """Training settings that a key of the profile itself sets: setting to key. ``training`` may not have them."""
+    """Training settings that ``training`` may not have, each with the key of the profile that sets it instead."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
     """Keys that an override may change while the profile stays comparable with the paper."""
 
@@ -253,14 +253,14 @@ class Profile(abc.ABC, Generic[M]):
     def job_changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains only one job per label, task and seed.
 
-        Loaded with these overrides, the profile may still train another job than ``job``. Its method :meth:`changes`
-        then returns the overrides that are needed in addition. Empty if the profile trains one job per label, task and
-        seed anyway.
+        This one job may still differ from ``job``. The overrides that are then needed in addition are the result of
+        :meth:`changes` of the profile that is loaded with the first overrides. Empty if the profile trains one job per
+        label, task and seed anyway.
         """
         return []
 
     def trains_job(self, job: Job[M]) -> bool:
-        """True if this profile trains the job. If its precision is ``auto``, the job may have either precision."""
+        """True if this profile trains the job. The job may have any precision if that of the profile is ``auto``."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting
@@ -378,7 +378,7 @@ class Profile(abc.ABC, Generic[M]):
         """Read a profile's file and merge it over the profile that its key ``like`` names, if it has this key.
 
         Settings of the file for all tasks replace settings of that profile for single tasks, as overrides do
-        (:meth:`load`). It is comparable with the paper only if it says so itself.
+        (:meth:`load`). The result is comparable with the paper only if the file itself says so.
 
         ``above`` has the names of the profiles that lead to this file by ``like``. Raises ``ConfigError`` if ``like``
         names no shipped profile or one of ``above``.
@@ -446,7 +446,7 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Override]:
-    """The overrides of settings in a section that change their values from ``theirs`` to ``ours``."""
+    """The overrides that change the settings in a section, such as ``training``, from ``theirs`` to ``ours``."""
     return [Override.of(f"{section}.{name}", value) for name, value in ours.items() if theirs.get(name) != value]
 
 
@@ -473,10 +473,10 @@ def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str,
 
 
 def _without_task_values(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the profile ``mapping``, or a copy of it, in which ``key`` decides for every task.
+    """Return the profile ``mapping`` without the values of single tasks that would take precedence over ``key``.
 
-    If ``key`` is that of learning rates or of a training setting for all tasks, values of single tasks for it are
-    removed.
+    There can be such values if ``key`` is ``learning_rates`` or a key of ``training``. The result is then a copy.
+    Otherwise it is ``mapping`` itself.
     """
     is_rate = key in ("learning_rates", "training.learning_rate")
     if not is_rate and not key.startswith("training."):
@@ -490,7 +490,7 @@ def _without_task_values(mapping: Mapping[str, Any], key: str) -> Mapping[str, A
 
 
 def check_task(task: str, tasks: Sequence[str], where: str = "") -> None:
-    """Raise ``ConfigError`` if ``tasks``, those of a suite, lack ``task``. The message begins with ``where``."""
+    """Raise ``ConfigError`` if ``task`` is not among the ``tasks`` of a suite. The message begins with ``where``."""
     if task not in tasks:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, tasks)}")
 

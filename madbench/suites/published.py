@@ -28,9 +28,9 @@ class PublishedNumbers:
     """The published numbers of a row under one profile: column to number."""
 
     of_no_profile: dict[str, float]
-    """From rows of published tables that name no profile."""
+    """Column to number, from rows of published tables that name no profile."""
     of_profile: dict[str, float]
-    """From rows that name the profile and its overrides."""
+    """Column to number, from rows that name the profile and its overrides."""
 
     def shown(self, profile: ProfileFacts, shows_always: bool = False) -> dict[str, float]:
         """The numbers to show in a table: column to number.

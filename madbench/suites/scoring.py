@@ -133,12 +133,18 @@ class Scoring:
     def collect(self, outcomes: Iterable[JobOutcome]) -> pd.DataFrame:
         """A frame with one row per outcome, in order: the job's settings, its status and its numbers.
 
-        Columns: id, suite, label (the name of the table's row), column (the job's task), setting (JSON), rate (learning
-        rate and decay), is_held (False in the published fidelity, in which every seed chooses its own rate; otherwise
-        True, and the first seed of a label may choose the rates of its other seeds, see :meth:`choosing_rows`), chance,
-        heuristic, solved_share, seed, status (``missing`` without a record), value (the reported number), selection
-        (the number by which rates are chosen), ceiling (the record's upper bound of the metric), budget_ratio,
-        mixer_parameters, device.
+        The columns are:
+
+        - id, suite, label (the name of the table's row), column (the job's task), setting (JSON), seed;
+        - rate: a pair of learning rate and decay;
+        - is_held: False in the published fidelity, in which every seed chooses its own rate. Otherwise True, and the
+          first seed of a label may choose the rates of its other seeds (:meth:`choosing_rows`);
+        - chance, heuristic, solved_share: results of the methods with these names;
+        - status: ``missing`` if there is no record;
+        - value: the reported number;
+        - selection: the number by which rates are chosen;
+        - ceiling: the upper bound of the metric in the record;
+        - budget_ratio, mixer_parameters, device: details of the record.
         """
         outcomes = list(outcomes)
         share_of = functools.cache(self.solved_share)

@@ -1,4 +1,4 @@
-"""The members of suites that concern profiles, and those that find the profile and the settings of a job."""
+"""The members of suites that concern profiles, or that find the profile and the settings of a given job."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class SuiteProfiles(Generic[P, J]):
     def shared_without_rates(self, job: J) -> dict[str, Any]:
         """The result of :meth:`shared_settings`, without the learning rates and weight decays if profiles try several.
 
-        The default removes nothing. It is for suites whose profiles try one learning rate and one weight decay.
+        By default nothing is removed. A suite whose profiles try several has to override this method.
         """
         return self.shared_settings(job)
 

@@ -169,9 +169,10 @@ class TokenTrial(EpochTrial[TokenJob]):
 
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
-        """The largest absolute coefficient |a_ij| of mixers whose coefficients may grow, on 16 validation examples.
+        """The largest mixing coefficient |a_ij| on 16 validation examples, under the key ``LARGEST_COEFFICIENT``.
 
-        The only key is ``LARGEST_COEFFICIENT``. Empty if the model has no such mixer.
+        Only mixers with the trait ``may_grow`` count, whose coefficients can grow with the distance between tokens.
+        Empty if the model has no such mixer.
         """
         mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:

@@ -1,4 +1,4 @@
-"""The base of suites of token tasks. A setting is trained for a number of epochs, or until it is solved, as in MAD."""
+"""The base of suites of token tasks. As in MAD, a run has some number of epochs but ends once the task is solved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEVER = 2.0
 Other values above 1 would train the same run under another id.
 """
 LARGEST_COEFFICIENT = "largest_coefficient"
-"""The column of a curve with the largest coefficient |a_ij| of mixers whose coefficients may grow."""
+"""The column of a curve with the largest mixing coefficient |a_ij|, for mixers with the trait ``may_grow``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,9 +85,10 @@ class Training:
     """
 
     recorded: ClassVar[tuple[str, ...]]
-    """The names of the fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`).
+    """The names of the fields that every record of the suite has, in order (:func:`madbench.jobs.recorded_fields`).
 
-    Names are never added, so that new fields do not change earlier records.
+    Other fields are recorded if they are not at their defaults. The names of new fields must not be added here, because
+    this would change earlier records.
     """
 
     optimizer: Literal["adamw", "muon"] = field(default="adamw", metadata=NOT_AT_DEFAULT)

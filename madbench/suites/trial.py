@@ -41,9 +41,9 @@ class LogWindow:
     mean_loss: float
     """Mean loss of the steps since the last row."""
     learning_rate: float
-    """Rate of the last step."""
+    """Learning rate of the last step."""
     grad_norm: float | None
-    """Norm in the last step, before clipping; None if not measured."""
+    """Norm of the gradient in the last step, before clipping; None if not measured."""
     memory_bytes: int
     """Peak memory so far."""
 
@@ -58,7 +58,7 @@ class Trial(abc.ABC, Generic[J]):
     """
 
     model: nn.Module
-    """The trained and checkpointed model, on its device."""
+    """The model that is trained and that checkpoints contain, on its device."""
     loss: nn.Module
     """``loss(*batch)`` is the mean loss of a micro-batch, a scalar. Its parameters are those of ``model``."""
     autocast: torch.autocast
@@ -74,9 +74,9 @@ class Trial(abc.ABC, Generic[J]):
     Loss: type[nn.Module] = TokenLoss
     """The class of ``loss``, which is made as ``Loss(model)``."""
     streams: Sequence[str]
-    """The names of random streams, for :meth:`madbench.jobs.Job.derived_seed`."""
+    """The names of the run's random streams. Each has a seed of its own (:meth:`madbench.jobs.Job.derived_seed`)."""
     state: dict[str, Any]
-    """Further state of a resumed run. It is saved with every checkpoint."""
+    """Further state that a resumed run needs. Every checkpoint contains it."""
     is_kept: bool
     """True if a finished run keeps its weights by default."""
 
@@ -192,7 +192,7 @@ class Trial(abc.ABC, Generic[J]):
 
 
 def mixer_maker(job: Job[BlocksSettings], max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
-    """A function that makes the mixers of a job's model. Each call makes that of the next block.
+    """Return a function that makes the mixers of a job's model: each call makes the mixer of the next block.
 
     ``max_len`` is the largest input length in tokens. ``path`` names the computation path of the mixers. If ``causal``
     is False, a mixer may see all tokens.

@@ -98,7 +98,7 @@ def is_built_in(task: str) -> bool:
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The content of a task file before validation: the baseline, and in ``vary`` lists of other values by field.
+    """The content of a task file before validation. ``vary`` maps fields of the baseline to lists of other values.
 
     :func:`load_task_file` makes a :class:`TaskFile` of it.
     """

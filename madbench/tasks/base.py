@@ -92,7 +92,7 @@ class TaskSetting(abc.ABC):
             )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
-        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or if ``is_even`` is true and it is odd.
+        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or if it is odd and ``is_even`` is true.
 
         ``why`` is the reason for the limit, which the message repeats.
         """
@@ -128,8 +128,9 @@ class TaskSetting(abc.ABC):
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the correct targets of one example again, in plain Python and without the code of :meth:`draw`.
 
-        ``training`` is true if ``targets`` are training targets. Of ``targets``, an implementation may use only the
-        last entry, and only if the task predicts next tokens. ``inputs`` then lack the last token of the sequence.
+        ``training`` is true if ``targets`` are training targets. If the task predicts next tokens, ``inputs`` lack the
+        last token of the sequence, and an implementation may take it from the last entry of ``targets``. It may use
+        nothing else of ``targets``.
         """
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:

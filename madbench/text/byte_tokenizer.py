@@ -65,7 +65,10 @@ class Tokenizer:
 
 
 def read_file(path: Path, where: Path | str) -> bytes:
-    """The content of the file at ``path``. Raises ``ConfigError``, which names it ``where``, if it cannot be read."""
+    """The content of the file at ``path``.
+
+    Raises ``ConfigError`` if the file cannot be read. The message calls it ``where``.
+    """
     try:
         return files.read_file(path)
     except OSError as error:
@@ -80,10 +83,13 @@ _TEXTS = {byte: character for character, byte in _CHARACTERS.items()}
 
 
 def bytes_of(token: str) -> bytes:
-    """The bytes of a token that is written in GPT-2's letters for bytes. Raises ``KeyError`` for other letters."""
+    """The bytes of a token that is written as in GPT-2's vocabulary, with one character for each byte.
+
+    Raises ``KeyError`` for a character that stands for no byte.
+    """
     return bytes(_CHARACTERS[character] for character in token)
 
 
 def text_of(token: bytes) -> str:
-    """The token with these bytes, written in GPT-2's letters for bytes. Inverse of :func:`bytes_of`."""
+    """The token with these bytes, written as in GPT-2's vocabulary. Inverse of :func:`bytes_of`."""
     return "".join(_TEXTS[byte] for byte in token)

@@ -221,9 +221,9 @@ def _ids_of(parsed: dict[str, Any], where: str) -> tuple[dict[str, int], list[st
 def _kind(parsed: dict[str, Any], where: str) -> Any:
     """The function from the text of a token to the token's bytes, for the content ``parsed`` of ``tokenizer.json``.
 
-    A byte-level tokenizer writes tokens in GPT-2's letters for bytes. A tokenizer with byte fallback writes them in
-    characters, or as ``<0x0A>`` for a single byte. Raises ``ConfigError``, whose message begins with ``where``, for any
-    other tokenizer.
+    A byte-level tokenizer writes tokens with GPT-2's character for each byte. A tokenizer with byte fallback writes
+    them in characters, or as ``<0x0A>`` for a single byte. Raises ``ConfigError``, whose message begins with ``where``,
+    for any other tokenizer.
     """
     names = [step.get("type") for part in ("pre_tokenizer", "decoder") for step in _steps(parsed.get(part))]
     if "ByteLevel" in names:

@@ -59,15 +59,15 @@ _WIDE = {
     (False, True, True, True): "UTF-32LE",
     (True, True, True, False): "UTF-32BE",
 }
-"""Encodings of files without a byte order mark, by whether each of four consecutive bytes is mostly zero in a text of
-Latin letters."""
+"""Encodings that are recognized by their zero bytes, in files without a byte order mark. A key says for each of four
+consecutive bytes if it is mostly zero in a text of Latin letters."""
 
 
 _PACKINGS: dict[str, Packing] = {".gz": ".gz", ".zst": ".zst"}
 
 
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
-    """The format and the packing of a file, from the ending of its name.
+    """The format and the packing (the compression) of a file, from the ending of its name.
 
     Raises ``ConfigError`` if the ending is that of a format that cannot be read. The message calls the file ``name``.
     """
@@ -94,7 +94,10 @@ def format_of(path: Path, name: str) -> tuple[Format, Packing]:
 
 
 def problem_of(head: bytes) -> str:
-    """The reason why a file is not UTF-8 text, and what to do. Empty if it may be. ``head`` has its first bytes."""
+    """The reason why a file is not UTF-8 text, and what to do. Empty if it may be such text.
+
+    ``head`` has the first bytes of the file.
+    """
     for signature, problem in _SIGNATURES.items():
         if head.startswith(signature):
             return problem

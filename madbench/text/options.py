@@ -16,7 +16,7 @@ MEGABYTE = 1_000_000
 class CorpusOptions:
     """The options that select a corpus, and say how the ids in nanoGPT's files are read.
 
-    A folder that ``madbench lm prepare`` made has a manifest, which says how its ids are read. A verb whose option
+    A folder that ``madbench lm prepare`` made has a manifest, which says how its ids are read. A command whose option
     ``--corpus`` needs another help text uses a subclass that overrides ``corpus``.
     """
 

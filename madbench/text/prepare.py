@@ -184,7 +184,7 @@ def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Cor
 def _unfinished_state(
     folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool
 ) -> PreparationState | None:
-    """The state of an unfinished corpus of this request in ``folder``. None to begin from the start.
+    """The state of an unfinished corpus of this request in ``folder``. None if the preparation begins from the start.
 
     The request is ``recipe``, ``sources`` and ``rule``. Raises ``ConfigError`` for an unfinished corpus of another
     request, and ``StoreError`` for a damaged one. If ``force`` is true, such a corpus is removed instead.

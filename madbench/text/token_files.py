@@ -16,7 +16,7 @@ import numpy as np
 from madbench.errors import ConfigError, did_you_mean
 
 DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in ("u", "")}
-"""Names of types and their bytes. Signed types hold the same ids, which are never negative."""
+"""Name of a type to its size in bytes. Signed types are read as unsigned ones, because ids are never negative."""
 USUAL = np.dtype("<u2")
 
 _FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # types that are recognized but not read

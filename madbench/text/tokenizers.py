@@ -74,7 +74,7 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     """Load the tokenizer that ``spec`` names. Raises ``ConfigError`` if it does not exist or cannot be used.
 
     ``spec`` is ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of madbench.
-    ``folder`` has the saved tokenizer of a ``bpe:N``, or a copy of the tokenizer in FOLDER.
+    ``folder`` is that of a corpus. It has the trained tokenizer of ``bpe:N``, and may have a copy of the one in FOLDER.
     """
     if folder_of(spec):
         return load_folder(spec, folder)

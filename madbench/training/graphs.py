@@ -32,9 +32,9 @@ class StepBuffers:
 
     batches: Batches
     losses: Tensor | None = None
-    """Shape (N,)."""
+    """The losses of the N members in the last step, (N,). None before the first step."""
     norms: Tensor | None = None
-    """Shape (N,)."""
+    """The members' gradient norms in the last step, (N,). None before the first step, and if norms are not measured."""
     graph: torch.cuda.CUDAGraph | None = None
     steps: int = 0
 

@@ -235,7 +235,7 @@ class GroupLoop:
             raise self.errors[0]
 
     def end(self, over: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
-        """Take the members ``over``, which are over, out of the group, and call :attr:`finish` for each of them.
+        """Take the members ``over``, whose training has ended, out of the group. Call :attr:`finish` for each of them.
 
         ``live`` are the members that do not wait for others. They include those in ``over``.
         """
@@ -265,7 +265,8 @@ class GroupLoop:
     def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
         """Take step ``now`` of the members ``live``, and the same step of copies of the members that wait for them.
 
-        Return the learning rate and the gradient norm of each member of :attr:`stacked`, in two lists.
+        Return the learning rate and the gradient norm of each member of :attr:`stacked`, in two lists. These are the
+        members of the step, copies included.
         """
         if self.step is None:
             self.stacked = _at_lowest_step(self.group)

@@ -236,8 +236,8 @@ class GroupMember:
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
         """Details of a record about how its numbers were made: budget, path, seeds, versions, device, threads and code.
 
-        ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the sum of all blocks'
-        quantities divided by the sum of their budgets.
+        ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the quantity that the budget
+        limits, summed over all blocks, divided by the sum of their budgets.
         """
         mixers = self.trial.mixers
         details: dict[str, Any] = {

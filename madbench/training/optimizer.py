@@ -36,8 +36,8 @@ def decaying_parameters(model: nn.Module, fidelity: Fidelity = "corrected") -> s
 class AdamW(torch.optim.AdamW):
     """The AdamW of torch, without the import of torch's compiler, which takes a second of each process.
 
-    torch wraps these methods so that its compiler does not compile them. madbench compiles a model and never its
-    optimizer.
+    torch wraps some methods so that its compiler does not compile them. They are unwrapped here, because madbench
+    compiles a model and never its optimizer.
     """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)

@@ -116,8 +116,8 @@ class Stack:
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
         """Compute losses and gradients of all micro-batches, clip the gradients, and take a step of the optimizer.
 
-        Return the losses (N,) and the gradient norms before clipping (N,). The norms are None if the trial does not
-        clip.
+        Return the losses (N,) and the gradient norms before clipping (N,). The norms are None if the trial's ``clip``
+        is None.
         """
         total = 0
         for i, (batch, shares) in enumerate(batches):

@@ -16,7 +16,7 @@ from madbench.training.member import GroupMember
 
 Taken = tuple[list[Tensor], list[Tensor | None]]
 """The result of a step, with one entry per member. The first list has the mean losses over all processes; the second
-has the gradient norms before clipping, or None if the trial does not clip.
+has the gradient norms before clipping, or None if the trial's ``clip`` is None.
 """
 
 
@@ -49,7 +49,7 @@ class PlainStep:
         """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry.
 
         Return the loss and the norm of the gradient before clipping, each in a list with one entry. The norm is None if
-        the trial does not clip.
+        the trial's ``clip`` is None.
         """
         trial, optimizer = self.member.trial, self.member.optimizer
         for group in optimizer.param_groups:

@@ -65,11 +65,11 @@ _OF_LOSS = (
 _OF_PERPLEXITY = (_perplexity(PERPLEXITY, "PPL"), _perplexity("perplexity_l5", "PPL of 5"))
 _OF_SPEED = Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **_DETAIL)
 COLUMNS = {column.name: column for column in (*_OF_LOSS, *_OF_PERPLEXITY, _OF_SPEED)}
-"""The columns that do not count steps to a loss, by name. Losses are in nats per token, speed in tokens per second."""
+"""The columns of losses, perplexities and speed, by name. Losses are in nats per token, or in bits per byte."""
 LOSSES = tuple(column.name for column in _OF_LOSS)
-"""The names of the columns of losses. A diverged run has no loss of its own in them."""
+"""The names of the columns of losses. The losses of a diverged run are NaN."""
 PERPLEXITIES = tuple(column.name for column in _OF_PERPLEXITY)
-"""The names of the columns with the exponential of the last validation loss, and of the mean of the last five."""
+"""The names of two columns: exp of the last validation loss, and exp of the mean of the last five validation losses."""
 
 
 def steps_name(threshold: float) -> str:

@@ -114,7 +114,7 @@ def common_seconds(runs: Iterable[RecordedRun]) -> float:
 
 
 def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
-    """The names in ``TIMING`` of details that differ between ``runs``. Empty if their times can be compared."""
+    """The details in ``TIMING`` that differ between the records of ``runs``. Empty if their times can be compared."""
     runs = list(runs)
     return [name for name in TIMING if len({str(_record(run).details.get(name)) for run in runs}) > 1]
 

@@ -76,7 +76,7 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The default losses of the columns that count steps to a loss.
+        """The losses for which tables count the steps to reach them, if the user names no losses.
 
         If all profiles are comparable with the paper, these are the paper's losses. Otherwise they are four values
         above the lowest training loss of all runs (:func:`thresholds_above`).
@@ -207,9 +207,9 @@ def _profile_of(protocol: Protocol) -> LanguageProfile:
 
 
 def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
-    """The bits per byte at a loss of one nat per token, as the mean over runs that have both losses.
+    """The factor from nats per token to bits per byte: its mean over the runs that have the loss in both units.
 
-    ``losses`` is the result of :func:`run_losses`. NaN if no run has both.
+    ``losses`` is the result of :func:`run_losses`. NaN if no run has both losses.
     """
     ratios = [x["validation_bits_per_byte"] / x["validation_loss"] for x in losses if x["validation_loss"]]
     return float(pd.Series(ratios, dtype=float).mean())

@@ -153,20 +153,21 @@ def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.nd
 
 
 def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """The first token indices (``count``,) of the windows of one optimizer step.
+    """Draw the windows of one optimizer step. Return the indices (``count``,) of their first tokens.
 
-    They are drawn uniformly with replacement, and depend on ``seed`` and ``step``. Raises ``ConfigError`` if a split of
-    ``n_tokens`` tokens is too short for one window.
+    Indices are drawn uniformly with replacement, and depend on ``seed`` and ``step``. Raises ``ConfigError`` if a split
+    of ``n_tokens`` tokens is too short for one window.
     """
     return np.random.default_rng([seed, step]).integers(window_count("train", n_tokens, seq_len), size=count)
 
 
 def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """The first token indices (``count``,) of the windows of one evaluation, equal for every label and seed.
+    """Choose the windows of one evaluation. Return the indices (``count``,) of their first tokens.
 
-    On ``val`` the windows are the same at every evaluation, and evenly spread over the split from its first token on.
-    They overlap if ``count`` windows have more tokens than the split. On ``train`` windows are drawn anew for each
-    number ``evaluation``. Raises ``ConfigError`` if a split of ``n_tokens`` tokens is too short for one window.
+    The windows are equal for every label and seed. On ``val`` they are the same at every evaluation, and evenly spread
+    over the split from its first token on. They overlap if ``count`` windows have more tokens than the split. On
+    ``train`` they are random, and drawn anew at each evaluation, whose number is ``evaluation``. Raises ``ConfigError``
+    if a split of ``n_tokens`` tokens is too short for one window.
     """
     possible = window_count(split, n_tokens, seq_len)
     if split == "val":
@@ -177,7 +178,7 @@ def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, 
 class Batches:
     """The two splits of a corpus, from which micro-batches of windows are cut. The windows have ``seq_len`` tokens.
 
-    At most ``micro_batch`` windows go through the model at once; by default as many as have at most 12,288 tokens.
+    A micro-batch has at most ``micro_batch`` windows. By default it has at most 12,288 tokens, or a single window.
     """
 
     def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):
