@@ -19,8 +19,8 @@ Quantity = Literal["parameters", "flops", "state"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to those of softmax attention at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
-"""Largest such ratio at which a mixer counts as matched. A label with a larger ratio is over budget, and tables do not
-rank it."""
+"""Largest ratio of a mixer's parameters to those of softmax attention at which the mixer counts as matched. A label
+with a larger ratio is over budget, and tables do not rank it."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class BudgetRule:
 
     quantity: Quantity
     chooses_ranks: bool = True
-    """True if ranks are chosen to meet the budget, and everything counts. False if a family uses the ranks that its
-    paper states, and counts what its paper counts."""
+    """True if ranks are chosen to meet the budget, and the whole mixer counts. False if a family uses the ranks that
+    its paper states, and counts only what its paper counts."""
     chooses_steps: bool = False
     """True if the number of training steps is chosen so that a job has the training FLOPs of softmax attention."""
 

@@ -46,7 +46,7 @@ class Explanation:
     equation: str
     """Equation that the letter affects. t is the current token and i a token of its prefix."""
     source: str
-    """Name and place in the paper."""
+    """Name of the effect in the literature, and the place where it is described, such as a section of a paper."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Size:
     max_len: int
     """Length of the longest sequence in tokens."""
     budget: Budget = "strict"
-    """The name of the :attr:`rule`."""
+    """The name of the budget, such as ``strict``. :attr:`rule` is the rule of this name."""
     layer: Layer = Layer()
     """Position of the mixer in a model. The default is for families whose ``takes_layer`` is false."""
 
@@ -186,7 +186,10 @@ class Family(Generic[L, A]):
     # The class has no metaclass ABCMeta. The error for a missing member then names the package and a similar member.
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Let ``neighbours``, the name of 0.1, be another name of ``neighbors``: for packages and for callers."""
+        """Give a subclass that defines ``neighbors`` or ``neighbours`` the method under both names.
+
+        ``neighbours`` was the name in version 0.1. Packages may still define it, and callers may still call it.
+        """
         super().__init_subclass__(**settings)
         for name, other in (("neighbours", "neighbors"), ("neighbors", "neighbours")):
             if name in vars(cls):

@@ -34,11 +34,11 @@ class DisplayNames:
     """
 
     by_user: Mapping[str, str] = field(default_factory=dict)
-    """Names that the user asked for: ``--rename LABEL=NAME``, or ``rename`` of a Python function."""
+    """Names that the user asked for, by label: ``--rename LABEL=NAME``, or ``rename`` of a Python function."""
     of_sets: Mapping[str, str] = field(default_factory=dict)
-    """Names from the key ``names`` in the files of sets of labels."""
+    """Names from the key ``names`` in the files of sets of labels, by label."""
     typed: Mapping[str, str] = field(default_factory=dict)
-    """Spellings of labels with a prefix as the user typed them."""
+    """The spellings of labels that the user typed, by canonical label. Only labels with a prefix have an entry."""
     shown: set[str] = field(default_factory=set, compare=False, repr=False)
     """The labels that :meth:`display` has shown under a name of :attr:`by_user` so far. Copies share this set."""
 
@@ -59,7 +59,10 @@ class DisplayNames:
         return {label: name for label, name in self.by_user.items() if label not in self.shown}
 
     def spelling(self, label: str) -> str:
-        """A canonical label as the user typed it, or spelled with its preset. Every command accepts the result."""
+        """The spelling of a canonical label that the user typed or, if there is none, the spelling with its preset.
+
+        Every command accepts the result.
+        """
         return self.typed.get(label) or _with_preset(label)
 
     def with_spelling(self, label: str, text: str) -> DisplayNames:
@@ -152,7 +155,10 @@ def display_name(label: str) -> str:
 
 
 def typed_label(label: str) -> str:
-    """A canonical label as the user typed it, or spelled with its preset. Every command accepts the result."""
+    """The spelling of a canonical label that the user typed or, if there is none, the spelling with its preset.
+
+    Every command accepts the result.
+    """
     return _SHOWN.get().spelling(label)
 
 

@@ -5,7 +5,7 @@ A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its co
 - a label that a user typed on the command line or passed to a function of madbench;
 - a label of a grid or of a set of labels that a user named on the command line of a verb that trains, or passed to a
   function that trains, unless the file lies in a results folder or in an unpacked archive;
-- a label that the user's own entries or an installed package name (the label's family has a list of these);
+- a label that an entry names: a line in the user's ``mixers.yaml``, or an entry point of an installed package;
 - a trained model that the user trusts by name.
 
 Labels in records, checkpoints, configurations, claims and registrations are not trusted. A worker process imports only
@@ -55,7 +55,8 @@ def _with_parts(labels: Iterable[str]) -> list[str]:
 def is_allowed(label: str) -> bool:
     """True if this canonical label was allowed, for example by :func:`allow` or :func:`allow_typed`.
 
-    Labels that the user's entries name count as not allowed here. The label's family decides about them.
+    Labels that only an entry names, such as a line of the user's ``mixers.yaml``, count as not allowed here. The
+    label's family decides about them.
     """
     return label in _OF_PROCESS.labels
 
@@ -77,9 +78,10 @@ def _may_import(label: str) -> bool:
 
 
 def trusts_entries() -> bool:
-    """True if the code that entries of the user or of an installed package name may be imported.
+    """True if code may be imported because an entry names it.
 
-    False within :func:`allow_only`.
+    An entry is a line in the user's ``mixers.yaml``, or an entry point of an installed package. False within
+    :func:`allow_only`.
     """
     return _OF_PROCESS.includes_entries
 
@@ -88,8 +90,8 @@ def trusts_entries() -> bool:
 def allow_only(labels: Iterable[str]) -> Iterator[None]:
     """Within a ``with`` block, allow importing only the code that ``labels`` name.
 
-    Labels that the user's entries name are refused too, unless ``labels`` has them. The block's end restores the
-    earlier permissions.
+    Labels that entries such as the lines of the user's ``mixers.yaml`` name are refused too, unless ``labels`` has
+    them. The block's end restores the earlier permissions.
     """
     before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
     _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(_with_parts(labels)), False

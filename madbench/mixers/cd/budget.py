@@ -45,7 +45,10 @@ class CdAllocation(RankAllocation):
 
     @property
     def columns(self) -> int:
-        """The number of columns of the state of a recurrent head: its values, and a sum if one is kept."""
+        """The number of columns in the state of a recurrent head.
+
+        There is one per channel of the values, and one more if the state also keeps the sum of the coefficients.
+        """
         return self.value_width + (self.label.norm in ("sum", "max"))
 
     @property

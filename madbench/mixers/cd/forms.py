@@ -45,27 +45,29 @@ class Dynamics:
     """(B, H, T, n) kbar of eq. 4: the keys from which scores are computed, after unit length, RoPE, the scale b and the
     feature function psi, where the label has them."""
     v: Tensor
-    """Shape (B, H, T, V)."""
+    """Values (B, H, T, V)."""
     log_gate: Tensor | None
-    """(B or 1, H or 1, T, 1 or n) log lambda. None without a gate."""
+    """(B or 1, H or 1, T, 1 or n) logarithms of the gates lambda_t. None without a gate."""
     w: Tensor | None
     """(B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors. None if the state is
     not reduced."""
     beta: Tensor | None
     """(B, H, T) strengths of the mirrors. None if ``w`` is None."""
     length: Tensor | None = None
-    """(B, H, T) length of kbar, if w is its direction, otherwise None."""
+    """(B, H, T) lengths of the keys kbar, if ``w`` has their directions. None otherwise."""
     row_log: Tensor | None = None
     """(B, H, T) logarithm of a factor that is kept apart from the scores of each row, so that they do not overflow. The
     full scores of a row are its scores times e^row_log. None if the factor is 1."""
     log_norm: Tensor | None = None
     """(B, H, T) logarithm of eta, the divisor of each row's coefficients, for the label norms ``wx`` and ``pow``."""
     own: Tensor | None = None
-    """(B, H, T) score of a row with its own key, if it is not q . k; without mirrors only."""
+    """(B, H, T) score of each row with its own key. None if it is the product of q and k, as it always is with
+    mirrors."""
     read: Tensor | None = None
-    """(B, H, T, n) directions r that read what is removed, if they are not w."""
+    """(B, H, T, n) directions r along which mirrors read the part of the state that they remove. None if they equal
+    ``w``."""
     reads_before_decay: bool = False
-    """True if r reads the state before the decay of its row."""
+    """True if mirrors read the state before the decay of their row, False if they read it after the decay."""
     least_log_gate: float | None = None
     """A lower bound of ``log_gate``. None if no bound is known. Only for gates per channel together with mirrors."""
 
@@ -85,9 +87,11 @@ class Blocks:
     scores: Tensor
     """(B, H, Z, C, C) scores between rows of one block."""
     queries: Tensor
-    """(B, H, Z, C, n) queries whose products with the keys before the block are scores."""
+    """(B, H, Z, C, n) queries for the keys before the block: their products with these keys, as they enter the block,
+    are scores."""
     keys: Tensor
-    """(B, H, Z, C, n) keys at the end of the block."""
+    """(B, H, Z, C, n) keys of the block's rows as they are at the end of the block, after the decays and mirrors of
+    later rows."""
     log_decay: Tensor | None
     """(B, H, Z, 1 or n) logarithm of the decay of a state over the block, in double precision. None without gates, and
     with mirrors."""
@@ -133,15 +137,15 @@ class PastReads:
 
     decay: Decay | HalvedDecay
     reading: Tensor
-    """(..., T, n) r."""
+    """The directions r (..., T, n)."""
     is_before_decay: bool
     """True if r reads the state before the decay of its row."""
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """The matrix (..., T, T) of what rows read of the writes of earlier rows: entry (t, s) is what t reads of s.
+        """The matrix (..., T, T) whose entry (t, s) is the part of the write of row s that the later row t reads.
 
-        ``written`` (..., T, n) has the writes. If ``is_strict`` is true, entries with s >= t are 0. Otherwise the
-        diagonal is arbitrary.
+        ``written`` (..., T, n) has the writes of all rows. If ``is_strict`` is true, entries with s >= t are 0.
+        Otherwise the diagonal is arbitrary.
         """
         if not self.is_before_decay:
             return self.decay.products(self.reading, written, is_strict)

@@ -72,27 +72,29 @@ class CdLabel:
     """
 
     readout: str
-    """Phi, or psi with a k before it."""
+    """The function phi from scores to coefficients, such as ``exp``. A k before the name, as in ``kexp``, marks a
+    kernel readout, which applies its function psi to queries and keys instead."""
     gate: str = ""
-    """lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1."""
+    """The gate lambda_t in A_t, a decay of the state: a constant such as 0.95, or one of ``GATES``. Empty for 1."""
     mirror: str = ""
-    """Mirror of A_t: direction k or z, strength 1, 2 or r."""
+    """The mirror in A_t, such as ``hk1``: the letter h, the direction k or z, and the strength 1, 2 or r. Empty without
+    one."""
     scaling: str = ""
-    """b_j; "" is 1/sqrt(n)."""
+    """The scale b_j of keys, such as ``bd``. Empty for 1/sqrt(n)."""
     norm: str = ""
-    """eta_i; "" is 1."""
+    """The divisor eta_i of coefficients, such as ``sum``. Empty for 1."""
     rope: bool = False
-    """p: queries and keys are rotated by position."""
+    """Letter p: queries and keys are rotated by position."""
     conv: bool = False
-    """c: q, k and v go through a convolution over 4 tokens and SiLU."""
+    """Letter c: q, k and v go through a convolution over 4 tokens and SiLU."""
     unit: bool = False
-    """u: queries and keys have length 1."""
+    """Letter u: queries and keys have length 1."""
     output: str = ""
-    """g: RMSNorm times SiLU gate; o: sigmoid gate."""
+    """The output gate: ``g`` for RMSNorm times a SiLU gate, or ``o`` for a sigmoid gate. Empty without a gate."""
     rank: str = ""
-    """v: the rank of VO is reduced before that of QK."""
+    """``v`` if the rank of VO is reduced before that of QK to meet the budget. Empty otherwise."""
     over: bool = False
-    """!: the budget is reported but not enforced."""
+    """Sign !: the budget is reported but not enforced."""
 
     def __post_init__(self) -> None:
         if self.output == "go":

@@ -31,9 +31,9 @@ MODULES = {
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """A context that hides the warnings of flash-linear-attention during its import, such as advice on faster packages.
+    """A context that hides all warnings and log messages, for the import of flash-linear-attention.
 
-    It hides all warnings and log messages.
+    The library advises, for example, to install faster packages.
     """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -31,13 +31,15 @@ class Cache:
     """
 
     state: Tensor
-    """(B, H, n, V) Z, with one more column for a sum; or (B, H, n, S) the keys h_tj, oldest first."""
+    """If the readout is linear in the state, the state Z (B, H, n, V), with one more column if it keeps the sum of the
+    coefficients. Otherwise the keys (B, H, n, S) as they are after the last row, oldest first."""
     values: Tensor | None
-    """(B, H, S, V) values of the keys."""
+    """(B, H, S, V) values of the keys in ``state``. None if ``state`` has no keys."""
     maximum: Tensor | None
-    """(B, H) running maximum m_t; Z lacks the factor e^m_t."""
+    """(B, H) running maximum m_t. ``state`` is stored divided by e^m_t, so that it cannot overflow. None for labels
+    whose state is stored as it is."""
     inputs: Tensor | None
-    """(B, 3, 2 N + M) last inputs of the convolutions."""
+    """(B, 3, 2 N + M) last three inputs of the convolutions of q, k and v. None without convolutions."""
     position: int
     """Number of tokens decoded so far."""
 
@@ -255,9 +257,10 @@ class Projections(nn.Module):
         return b * norm, None
 
     def log_pow(self, length: int, position: int, like: Tensor) -> Tensor:
-        """The logarithms (1, 1, T) of the powers lambda^i of a constant gate lambda.
+        """The logarithms (1, 1, T) of the powers lambda^i of a constant gate lambda, for T rows.
 
-        They belong to ``length`` rows from ``position`` on. i is counted from 1: the first row of a sequence has i = 1.
+        The T = ``length`` rows begin at ``position``. i is counted from 1: the first row of a sequence, at position 0,
+        has i = 1. The dtype and the device are those of ``like``.
         """
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
         return (rows * math.log(float(self.label.gate)))[None, None]

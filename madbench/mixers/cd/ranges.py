@@ -1,6 +1,6 @@
-"""The range of the numbers in mixers of a ``cd:`` label.
+"""Tests if numbers in the mixers of a ``cd:`` label leave the range of a dtype by definition.
 
-Checks do not apply to labels that leave the range of a dtype.
+Checks do not apply to such labels.
 """
 
 from __future__ import annotations

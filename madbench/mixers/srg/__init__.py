@@ -1,1 +1,1 @@
-"""The family of S/R/G labels, whose mixers are those of the HyperMLP paper (arXiv 2602.12601)."""
+"""The family of S/R/G labels. Its mixers are those of the HyperMLP paper (arXiv 2602.12601)."""

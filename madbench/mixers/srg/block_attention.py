@@ -1,8 +1,9 @@
 """Attention of a block of M query rows of an S/R/G mixer: scores, R(1), activation, R(2), and the readout of values.
 
-``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`, ``p`` are the projections of the block, and
-``first_row`` is the position of its first row. A slot is an index into a row of scores, by position or by lag
-(:mod:`madbench.mixers.srg.parts`). ``is_step`` is true if the block is the single row of a decoding step.
+R(1) and R(2) are matrices that mix scores and activations over slots. A slot is an index into a row of scores, by
+position or by lag (:mod:`madbench.mixers.srg.parts`). ``mixer`` is the
+:class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`, ``p`` are the projections of the block, and ``first_row`` is the
+position of its first row. ``is_step`` is true if the block is the single row of a decoding step.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ def ordered(mixer: DynamicMLP, p: Projected) -> Projected:
 
 
 def _last_token(mixer: DynamicMLP, first_row: int, p: Projected) -> int:
-    """The last position that the scores of the first row of a block cover.
+    """The position of the last token that has a slot in the scores of the first row of a block.
 
-    This is the row's own token in a causal mixer, and otherwise the last token of the input, even if a window hides
-    this token from the row.
+    In a causal mixer this is the token of the row itself. Otherwise it is the last token of the input, even if a window
+    hides this token from the row.
     """
     return first_row if mixer.causal else p.k.shape[2] - 1
 
 
 def seen_slots(mixer: DynamicMLP, first_row: int, p: Projected, is_step: bool = False) -> Seen:
-    """The slots that the rows of a block see, as :data:`madbench.mixers.srg.parts.Seen` describes them.
+    """The slots that the rows of a block see, in one of the forms of :data:`madbench.mixers.srg.parts.Seen`.
 
-    In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with w and mixing in the
-    position layout, for which ``p`` has the keys of all tokens.
+    In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with a window (w) and mixing
+    in the position layout. Tokens before its window keep their slots, so ``p`` has the keys of all tokens.
     """
     rows, tokens = p.q.shape[2], p.k.shape[2]
     if not mixer.window or mixer.has_slots_of_window:
@@ -77,11 +78,11 @@ def seen_slots(mixer: DynamicMLP, first_row: int, p: Projected, is_step: bool = 
 
 
 def scores(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-    """The scores (B, H_q, M, W + registers) of the M rows of a block, with one slot per key and per register.
+    """The scores (B, H_q, M, W + registers) of the M rows of a block: a slot for each of W keys and for each register.
 
-    Slots are ordered by position or by lag, as the label says. There are W keys; with the letters w and o, at most
-    ``mixer.window``. For softmax, scores are divided by sqrt(d_qk). Scores in slots that a row cannot see are
-    undefined.
+    Slots are ordered by position or by lag, as the label says. With a window in the lag layout (letters w and o), W is
+    at most ``mixer.window``. For bases with a softmax, scores are divided by sqrt(d_qk). Scores in slots that a row
+    cannot see are undefined.
     """
     q = p.q * mixer.scale if mixer.label.has_softmax else p.q
     if mixer.by_lag and mixer.causal and not is_step:
@@ -98,9 +99,9 @@ def scores(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = Fals
 
 
 def _by_slot(mixer: DynamicMLP, z: Tensor, first_row: int, is_step: bool) -> Tensor:
-    """Reorder the last axis of z (B, heads, M, W) from key positions to slots, or back.
+    """Reorder the last axis of z (B, heads, M, W) from the order of key positions to the order of slots, or back.
 
-    Used in decoding steps and for rows that see all tokens.
+    Both directions are the same operation. It is for decoding steps and for rows that see all tokens.
     """
     if not mixer.by_lag:
         return z
@@ -118,10 +119,11 @@ def split_registers(mixer: DynamicMLP, w: Tensor, last: int) -> tuple[Tensor, Te
 
 
 def weights(mixer: DynamicMLP, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return (h, a, w, norm) for the scores z (B, H_q, M, S) of M rows and S slots.
+    """Return (h, a, w, norm), computed from the scores z (B, H_q, M, S) of M rows and S slots.
 
-    h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
-    the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.
+    h are the scores after R(1) has mixed them over slots, a are the activations of h, and w are the activations after
+    R(2) has mixed them over slots. a and w must still be divided by norm (B, H, M, 1), unless norm is None. ``seen``
+    tells which slots a row sees. See also :class:`madbench.mixers.srg.maps.Maps`.
     """
     h = mixer.mix1.right(mask_slots(z, seen), cast(Tensor, p.s1)) if mixer.mix1 else z
     a, norm = activate(mixer.label.base, h, seen, contrast(mixer, p), mixer.sink)
@@ -134,8 +136,8 @@ def attend(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = Fals
     The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
     instead, in both layouts.
 
-    In float16, the bases R, G and L are computed in float32, because their scores and activations are divided by the
-    norm only at the end, and may be too small for float16 before.
+    Labels of base R, G or L divide by the norm only at the end. Before that, their scores and activations may be too
+    small for float16, so inputs in float16 are converted to float32 and the readout is converted back.
     """
     if exceeds_float16(mixer, p):
         with without_autocast(p.q):
@@ -190,7 +192,8 @@ def _keys_of_rows(mixer: DynamicMLP, start: int, end: int, length: int) -> slice
 def skips_hidden_keys(mixer: DynamicMLP) -> bool:
     """True if a block of rows gets only the keys in the windows of its rows.
 
-    False without a window, and with mixing in the position layout, where every key has a slot.
+    False if the label has no window, and also if it has mixing in the position layout, where hidden keys have slots
+    too.
     """
     return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.label.has_mixing)
 
@@ -204,7 +207,7 @@ def attend_block(mixer: DynamicMLP, first_row: int, *block: Tensor | None) -> Te
 
 
 def exceeds_float16(mixer: DynamicMLP, p: Projected) -> bool:
-    """True if ``p`` is in float16 but attention must be computed in float32: for the bases R, G and L.
+    """True if ``p`` is in float16 but attention must be computed in float32, because the label's base is R, G or L.
 
     See :func:`attend` for the reason.
     """

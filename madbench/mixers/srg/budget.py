@@ -49,13 +49,17 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the parameter count of a mixer. ``formula`` and ``tensors`` (names of tensors) are for display."""
+    """One term of the parameter count of a mixer, such as the parameters of a gate.
+
+    ``count`` computes the number from an allocation. ``formula`` and ``tensors``, the names of the tensors that are
+    counted, are texts for display.
+    """
 
     formula: str
     tensors: str
     count: Callable[[SrgAllocation], int | Fraction]
     is_table: bool = False
-    """True if the count grows with the maximum length; the paper does not count these terms."""
+    """True if the term counts mixing tables, which grow with the maximum length. The paper does not count these."""
 
 
 TERMS = {
@@ -105,21 +109,23 @@ class SrgAllocation:
     label: SrgLabel
     size: Size
     ranks: dict[str, int]
-    """``qk`` and ``vo``, summed over heads, and ``mix``, the rank r (0 without mixing)."""
+    """``qk`` and ``vo``, the ranks summed over heads, and ``mix``, the rank r of the mixing matrices (0 without
+    mixing)."""
     registers: int = 0
-    """k, number of registers."""
+    """Letter k: number of registers, which are learned rows besides the tokens."""
     adapter_rank: int = 0
-    """r_a, rank of the adapters of V and O."""
+    """Letter a: rank r_a of the adapters, low-rank matrices that are added to W_v and W_o."""
     gates: str = "both"
-    """Sides that a label with g gates: ``qk``, ``vo`` or both."""
+    """Letter g: the sides of the mixer that are gated, ``qk``, ``vo`` or ``both``."""
     window: int = 0
-    """w, number of tokens that a row sees; 0 if it sees all earlier tokens."""
+    """Letter w: number of tokens that a row sees. 0 if it sees all earlier tokens."""
     kv_heads: int = 0
-    """m, heads of keys and values; 0 if each head has its own."""
+    """Letter m: number of heads of keys and values. 0 if each head has its own keys and values."""
     rope_share: float = 1.0
-    """p, share of the channels of a head that are rotated."""
+    """Letter p: share of the channels of a head that RoPE rotates."""
     differential: str = "v1"
-    """D, ``v1``, or ``v2`` with keys that both sets of query heads share."""
+    """Base D: version of differential attention, ``v1`` or ``v2``. In ``v2`` both sets of query heads share their
+    keys."""
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
@@ -133,9 +139,9 @@ class SrgAllocation:
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """Texts for display: the formula of each term in :attr:`terms`, and the names of the tensors that it counts.
+        """The formula of each term in :attr:`terms` and the names of the tensors that it counts, by name of the term.
 
-        The keys are names of terms.
+        Both are texts for display.
         """
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
@@ -164,7 +170,7 @@ class SrgAllocation:
 
     @property
     def has_slots_of_window(self) -> bool:
-        """True if rows of scores have slots only for the tokens in the window: for labels with w and lag layout."""
+        """True if a row of scores has slots only for the tokens in its window: for labels with w in the lag layout."""
         return self.window > 0 and self.label.layout == "lag"
 
     @property
@@ -202,9 +208,10 @@ class SrgAllocation:
 
     @property
     def shares_heads(self) -> bool:
-        """True for the letter m, even with as many heads of keys and values as heads, and for DIFF V2.
+        """True if heads may share keys or values: for labels with the letter m, and for DIFF V2.
 
-        The part of the budget that the other heads would use then increases the rank of QK.
+        It is true for m even if ``kv_heads`` is the number of heads. The parameters that sharing saves increase the
+        rank of QK.
         """
         return self.kv_heads > 0 or self.differential == "v2"
 
@@ -269,7 +276,7 @@ class SrgAllocation:
         return {"qk": self.qk_width, "vo": self.vo_width}
 
     def tokens(self, length: int) -> int:
-        """The number of token slots in a row of scores of a sequence of ``length`` tokens, registers not counted."""
+        """The number of slots for tokens in a row of scores, for ``length`` tokens. Registers are not counted."""
         return min(length, self.window) if self.has_slots_of_window else length
 
     @property
@@ -285,10 +292,10 @@ class SrgAllocation:
         return (earlier if causal else 2 * earlier - 1) + self.registers
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that each token adds to the decoding cache: one key and one value per head of keys and values.
+        """Bytes that each token adds to the decoding cache: its keys in all key heads, its values in all value heads.
 
         Inputs that are kept for the convolution are not counted, since they do not grow. For labels with w, the cache
-        has at most ``window`` tokens; the result is its size divided by ``max_len``.
+        has at most ``window`` tokens. The result is then the size of this cache divided by ``max_len``.
         """
         share = min(1, self.window / self.length) if self.window else 1
         return (self.r_k + self.r_v) * bytes_per_element * share
@@ -393,7 +400,8 @@ def solve(
 class _Solver:
     """Solver for the ranks of a label at a size: see :func:`solve`.
 
-    Ranks are mappings by the names ``qk`` and ``vo``, both summed over heads, and ``mix``, the rank of R(1) and R(2).
+    Ranks are mappings by the names ``qk`` and ``vo``, both summed over heads, and ``mix``, the rank of the mixing
+    matrices R(1) and R(2).
     """
 
     label: SrgLabel

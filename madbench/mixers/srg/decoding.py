@@ -45,9 +45,9 @@ class Storage:
     """Memory for the keys and values of C tokens. Several caches can share it, since each row is written only once."""
 
     k: Tensor
-    """(B, H_q, C, K), or once per group of heads that share keys and values."""
+    """The keys (B, H_q, C, K). If heads share keys, there is one head per group of heads instead of H_q."""
     v: Tensor
-    """(B, H, C, V), or once per group of heads."""
+    """The values (B, H, C, V). If heads share values, there is one head per group of heads instead of H."""
     used: int
     """Number of used rows; the rows after them are free."""
 
@@ -58,17 +58,20 @@ class Cache:
 
     storage: Storage
     rows: slice
-    """Rows of the storage."""
+    """The rows of ``storage`` that belong to this cache."""
     inputs: Tensor | None
-    """(B, 3, D), the newest inputs, read by a convolution; zeros before the first token."""
+    """The newest three inputs (B, 3, D), which a convolution reads. Zeros before the first token. None without a
+    convolution."""
     position: int
-    """Number of tokens decoded so far; with w, or if the cache slides, it exceeds the rows."""
+    """Number of tokens decoded so far. It exceeds the number of ``rows`` if old tokens have left the cache, either
+    because the label has a window (w) or because the cache slides."""
     left: int = 0
-    """Number of tokens that have left the window of w; in the position layout they keep slots."""
+    """Number of tokens that have left the window of a label with w. In the position layout they keep their slots."""
     angles: tuple[Tensor, Tensor] | None = None
-    """Cosines and sines of RoPE for ANGLES positions around the newest."""
+    """Cosines and sines of RoPE for a block of ``ANGLES`` positions, in which the newest is. None before the first
+    step, and without RoPE."""
     weights: StepWeights | None = None
-    """Prepared for steps; None if steps read the mixer's own."""
+    """Weights that are prepared for decoding steps. None if steps read the mixer's own weights."""
 
     @property
     def k(self) -> Tensor:
@@ -143,7 +146,7 @@ def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool =
 
 
 def has_sdpa_steps(label: SrgLabel) -> bool:
-    """True if torch's own attention computes the decoding steps of a label that are without prepared weights.
+    """True if torch's own attention computes a label's decoding steps whenever no weights are prepared for steps.
 
     :mod:`madbench.mixers.srg.step_weights` explains prepared weights.
     """

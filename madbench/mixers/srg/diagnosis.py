@@ -59,7 +59,10 @@ def _is_label(text: str) -> bool:
 
 
 def _begins_label(text: str) -> bool:
-    """True if a label begins with ``text``, which is not empty: it is a label, or is one with q, 1 or ! appended."""
+    """True if some label begins with ``text``, which is not empty.
+
+    Every beginning of a label is a label itself, or becomes one if q, 1 or ! is appended.
+    """
     return any(_is_label(text + end) for end in ("", "q", "1", "!"))
 
 
@@ -71,8 +74,9 @@ def nearest(text: str, *repaired: str) -> str | None:
     1. an alias with a similar spelling;
     2. the label with the letters of ``text``, in any order;
     3. the label with the letters of a ``repaired`` text;
-    4. the label with the fewest characters to change, with ties broken by length. Its letters are those of ``text``,
-       except for at most ``MOST_EDITS`` that are removed, or added from the paper's Table 1.
+    4. of all labels that have the letters of ``text`` except for at most ``MOST_EDITS`` that are removed or added, the
+       one with the fewest changed characters, and of several such labels the one of most similar length. Only letters
+       of the paper's Table 1 are added.
 
     If ``text`` has more than ``SHOWN`` characters, only an alias is returned.
     """

@@ -296,7 +296,7 @@ class DynamicMLP(nn.Module):
         return block_attention.attend(self, p, first_row, is_step)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
-        """The scores, activations and weights by slot for x (B, T, D), whose first row is at ``position``."""
+        """The scores, activations and weights in every slot, for x (B, T, D), whose first row is at ``position``."""
         return maps(self, x, position)
 
     def probe(self, x: Tensor) -> Probe:
@@ -392,9 +392,10 @@ class DynamicMLP(nn.Module):
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Call an operator, such as ``tiled.attend``, with base, layout, the projected ``rows`` and the mixing tables.
+        """Call an operator, such as ``tiled.attend``, with the label's base and layout, ``rows`` and the mixing tables.
 
-        Also works under ``vmap`` over models, if ``is_stacked`` is true.
+        ``rows`` are projections of tokens, such as q, k and v. Also works under ``vmap`` over models, if ``is_stacked``
+        is true.
         """
         tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs: Any = (self.label.base, self.by_lag, *rows, *tables)
@@ -431,5 +432,5 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Repeat shared heads, (B, shared heads, T, C) -> (B, heads, T, C). Consecutive heads get the same one."""
+    """Repeat shared heads, (B, shared heads, T, C) -> (B, heads, T, C). Consecutive heads get the same shared head."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)

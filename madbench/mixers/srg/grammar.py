@@ -45,23 +45,23 @@ class Letter(Explanation):
     """A row of ``LETTERS``: what a letter means, where it stands in a label, and what it adds to a mixer."""
 
     segment: str
-    """One of SEGMENTS."""
+    """The segment of a label in which the letter stands: one of ``SEGMENTS``."""
     field: str
-    """Field of SrgLabel that the letter sets."""
+    """Field of :class:`SrgLabel` that the letter sets."""
     value: str | bool = True
-    """Value of that field."""
+    """Value to which the letter sets its ``field``."""
     needs: str = ""
-    """Letters of which at least one must precede it."""
+    """Letters of which the label must have at least one, if it has this letter. Empty if the letter needs no other."""
     terms: tuple[str, ...] = ()
-    """Parameters that it adds, named as in madbench.mixers.srg.budget.TERMS."""
+    """Names of the parameters that the letter adds, as in :data:`madbench.mixers.srg.budget.TERMS`."""
     raises_budget: bool = False
-    """True if the budget grows by these parameters, so that no side must shrink for them."""
+    """True if the budget grows by the parameters that the letter adds, so that no rank must shrink for them."""
     acts_on_scores: bool = True
-    """False if it changes only what is before the scores or after the readout of values."""
+    """False if the letter changes only steps before the scores are computed, or after the values are read out."""
     settings: tuple[str, ...] = ()
     """Settings of the family that have an effect on every label with the letter."""
     beside: tuple[tuple[str, Explanation], ...] = ()
-    """Explanations that replace this one if another letter is present."""
+    """Pairs of another letter and the explanation that replaces this one if the label has the other letter too."""
     is_in_table1: bool = True
     """True if the letter is in the paper's Table 1."""
 
@@ -224,39 +224,42 @@ class SrgLabel:
     """A parsed label of the S/R/G grammar. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
 
     base: Literal["S", "R", "G", "D", "L"]
-    """Softmax, ReLU of L2-normalized scores, GLU, two softmaxes, L2Norm only."""
+    """Letter of the activation: softmax (S), ReLU of L2-normalized scores (R), GLU (G), difference of two softmaxes
+    (D), or L2Norm alone (L)."""
     rope: bool = False
-    """p: queries and keys are rotated by position."""
+    """Letter p: queries and keys are rotated by position."""
     conv: bool = False
-    """c: depthwise causal convolutions of the K and V inputs."""
+    """Letter c: depthwise causal convolutions of the inputs of K and of V."""
     gates: bool = False
-    """g: the current token gates the QK and VO widths."""
+    """Letter g: the current token gates the channels of QK and of VO."""
     rank: Literal["", "q", "v"] = ""
-    """Side whose rank is reduced to meet the budget."""
+    """Letter q or v: the side, QK or VO, whose rank is reduced first to meet the budget. Empty without these
+    letters."""
     mix1: bool = False
-    """1: R(1) mixes the scores along the sequence."""
+    """Digit 1: the matrix R(1) mixes the scores along the sequence."""
     mix2: bool = False
-    """2: R(2) mixes the activations along the sequence."""
+    """Digit 2: the matrix R(2) mixes the activations along the sequence."""
     layout: Literal["position", "lag"] = "position"
-    """Lag (o): mixing rows count back from the current token."""
+    """Order of the rows of mixing tables: ``position``, or with the letter o ``lag``, counted back from the current
+    token."""
     over: bool = False
-    """!: the budget is reported but not enforced."""
+    """Sign !: the budget is reported but not enforced."""
     registers: bool = False
-    """k: learned rows before the tokens."""
+    """Letter k: learned rows, the registers, stand before the tokens."""
     adapter: bool = False
-    """a: products of thin matrices are added to W_v and W_o."""
+    """Letter a: products of thin matrices are added to W_v and W_o."""
     window: bool = False
-    """w: a row sees the last tokens only."""
+    """Letter w: a row sees the last tokens only."""
     sink: bool = False
-    """s: a learned logit in the denominator of softmax."""
+    """Letter s: the denominator of each softmax has one more term, whose logit is learned."""
     qk_norm: bool = False
-    """n: queries and keys are normalized per head."""
+    """Letter n: queries and keys are normalized per head."""
     shared_kv: bool = False
-    """m: groups of heads share keys and values."""
+    """Letter m: groups of heads share keys and values."""
     head_gate: bool = False
-    """h: the current token gates the readout of each head."""
+    """Letter h: the current token gates the readout of each head."""
     exclusive: bool = False
-    """e: the readout of a head loses its component along the token's own value."""
+    """Letter e: the readout of a head loses its component along the token's own value."""
 
     def __post_init__(self) -> None:
         for name, options in FIELDS.items():

@@ -63,8 +63,8 @@ def one_gate(family: Any, label: SrgLabel) -> Residual:
 def registers_at_the_end(family: Any, label: SrgLabel) -> Residual:
     """Compare the paths ``dense`` and ``chunked`` with the reference for ``register_place=last``.
 
-    In mixers whose R(1) and R(2) are removed, the outputs for ``register_place`` first and last must also be equal.
-    Return the largest of these relative differences.
+    Without the mixing matrices R(1) and R(2), the place of the registers must also make no difference to the output.
+    Return the largest relative difference.
     """
     mixers = {}
     for place in ("first", "last"):
@@ -111,10 +111,10 @@ def windows(family: Any, label: SrgLabel) -> Residual:
 
 
 def closed_sinks(family: Any, label: SrgLabel) -> Residual:
-    """Compare a mixer whose sinks have a weight of zero with the mixer without sinks, for paths and decoding.
+    """Compare a mixer with sinks whose weight in the softmax is zero (letter s) with the mixer without sinks.
 
-    Also checks that sinks with random logits change the output. Return the largest relative difference, or 1 if the
-    random sinks have no effect.
+    Whole sequences on several paths and decoding are compared. Sinks with random logits must also change the output.
+    Return the largest relative difference, or 1 if random sinks have no effect.
     """
     settings = family.Settings()
     mixer, x = _filled(partial(family.build, family.solve(label, SMALL, settings), settings))

@@ -33,13 +33,13 @@ class Maps:
     """
 
     scores: Tensor
-    """z, shape (B, H_q, T, S)."""
+    """z (B, H_q, T, S), the scores of queries with keys, before R(1) mixes them over slots."""
     hidden: Tensor
-    """h (B, H_q, T, S), the scores after R(1)."""
+    """h (B, H_q, T, S), the scores after R(1) has mixed them over slots."""
     activations: Tensor
-    """a, shape (B, H, T, S)."""
+    """a (B, H, T, S), the activations of h, already divided by their norm."""
     weights: Tensor
-    """w (B, H, T, S), the activations after R(2)."""
+    """w (B, H, T, S), the activations after R(2) has mixed them over slots."""
 
 
 def maps(mixer: DynamicMLP, x: Tensor, position: int = 0) -> Maps:

@@ -48,19 +48,19 @@ class Projected:
     """
 
     q: Tensor
-    """(B, H_q, T, K), rotated and gated."""
+    """Queries (B, H_q, T, K), rotated and gated."""
     k: Tensor
-    """(B, H_q, S, K), rotated."""
+    """Keys (B, H_q, S, K), rotated."""
     v: Tensor
-    """Shape (B, H, S, V)."""
+    """Values (B, H, S, V)."""
     s1: Tensor | None
-    """(B, H_q, T, R) strengths of R(1)."""
+    """Strengths (B, H_q, T, R) of R(1), the matrix that mixes scores. None without this mixing."""
     s2: Tensor | None
-    """(B, H, T, R) strengths of R(2)."""
+    """Strengths (B, H, T, R) of R(2), the matrix that mixes activations. None without this mixing."""
     to_registers: Tensor | None
-    """(B, H_q, T, registers) scores."""
+    """Scores (B, H_q, T, registers) of queries with registers. None without registers."""
     contrast: Tensor | None = None
-    """(B, H, T, 1) weight of the second softmax of DIFF V2."""
+    """Weight (B, H, T, 1) of the second softmax of DIFF V2. None for other labels."""
 
     def in_float32(self) -> Projected:
         """Return a copy with all tensors in float32."""

@@ -27,9 +27,10 @@ def attend(
 ) -> Tensor:
     """Causal attention with mixing: the output of the heads (B, H, T, V), in the dtype of q.
 
-    q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be scaled by 1/sqrt(K). ``mix1`` and
-    ``mix2`` are R(1) and R(2), or None. If ``by_lag`` is true, their slots are ordered by lag, otherwise by position.
-    Base D and sinks are not supported. All arithmetic is in float32 or wider, also under autocast.
+    q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be scaled by 1/sqrt(K). ``mix1`` is
+    R(1), which mixes scores over slots, and ``mix2`` is R(2), which mixes activations. Each is None without this
+    mixing. If ``by_lag`` is true, their slots are ordered by lag, otherwise by position. Base D and sinks are not
+    supported. All arithmetic is in float32 or wider, also under autocast.
     """
     dtype = q.dtype
     with without_autocast(q):

@@ -102,7 +102,11 @@ class _Projections:
 def _project(
     w: dict[str, Tensor], label: SrgLabel, n_head: int, x: Tensor, rope: str, rope_order: str, rotated: int
 ) -> _Projections:
-    """Queries x W_q M1(x), keys K(X) and values V(X): convolution, projection, QK norm, RoPE and QK gate."""
+    """Compute the queries x W_q M1(x), the keys K(X) and the values V(X) of one sequence x (T, D).
+
+    Convolution, QK norm, RoPE and QK gate are included, as far as the label has them. ``rotated`` is the number of
+    channels per head that RoPE rotates. 0 stands for all.
+    """
     query_heads = 2 * n_head if label.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if label.conv else x
     v_in = convolve(x, w["v_conv.weight"]) if label.conv else x
@@ -138,28 +142,32 @@ def _project(
 
 @dataclass(frozen=True)
 class _Slots:
-    """The slots of the row of one token: those of the registers, and those of tokens in the order of the layout."""
+    """The slots of one row of scores: slots of registers, and slots of tokens in the order of the layout."""
 
     count: int
-    """Number of slots, those that the row does not see included. R(1) and R(2) are (count, count)."""
+    """Number of slots, including those that the row does not see. R(1) and R(2) are (count, count)."""
     visible: list[int]
-    """The slots that the row sees, registers included."""
+    """Indices of the slots that the row sees, registers included."""
     tokens: list[int]
-    """The token in each visible slot that is not a register's."""
+    """Index of the token in each visible slot, in the order of the slots. Slots of registers are left out."""
     has_registers_first: bool
-    """True if the registers have the first slots, False if they have those behind the tokens."""
+    """True if registers have the first slots, False if their slots are behind those of the tokens."""
     table_row: int
     """The row of the mixing tables that slot 0 uses."""
 
     def in_order(self, of_registers: Tensor, of_tokens: Tensor) -> Tensor:
-        """The rows of the visible slots, in the order of the slots."""
+        """Concatenate rows of registers and rows of visible tokens, in the order of their slots."""
         return torch.cat((of_registers, of_tokens) if self.has_registers_first else (of_tokens, of_registers))
 
 
 def _slots(
     label: SrgLabel, t: int, length: int, registers: int, place: str, causal: bool, window: int, table_row: int
 ) -> _Slots:
-    """The slots of row t of a sequence of ``length`` tokens. ``place`` is that of the registers."""
+    """The slots of row t, for a sequence of ``length`` tokens.
+
+    ``place`` says where the registers are, ``first`` or ``last``. ``table_row`` is the row of the mixing tables that
+    slot 0 uses.
+    """
     seen = t + 1 if causal else length
     seen = min(seen, window) if window and label.layout == "lag" else seen
     order = [(t - lag) % length for lag in range(seen)] if label.layout == "lag" else list(range(seen))
@@ -189,7 +197,7 @@ class _Row:
     lambda_init: float
 
     def hidden_scores(self, head: int) -> Tensor:
-        """h_t = (x_t W_q M1(x_t)) K(X)^T R1(x_t) of one query head, for the visible slots (S,)."""
+        """The hidden scores h_t (S,) of one query head in the visible slots: (x_t W_q M1(x_t)) K(X)^T R1(x_t)."""
         p, columns = self.p, slice(head * self.p.d_qk, (head + 1) * self.p.d_qk)
         of_registers = p.register_keys[:, columns] @ p.unturned_q[self.t, columns]
         z = self.slots.in_order(of_registers, p.k[self.slots.tokens, columns] @ p.q[self.t, columns])
@@ -200,7 +208,10 @@ class _Row:
         return z
 
     def activations(self, head: int, hidden: list[Tensor]) -> Tensor:
-        """a_t (S,) of one head, from the hidden scores of all query heads."""
+        """The activations a_t (S,) of one head in the visible slots.
+
+        ``hidden`` has the hidden scores of all query heads.
+        """
         first, second = head, self.n_head + head  # G and D have two query heads per head
         if not self.label.has_softmax:
             a = hidden[first] / torch.sqrt(hidden[first].square().sum() + 1e-12)
@@ -214,7 +225,11 @@ class _Row:
         return a
 
     def readout(self, head: int, a: Tensor) -> Tensor:
-        """a_t R2(x_t)^T V(X) (d_vo,) of one head, without the token's own value (e), normed (D) and gated (h)."""
+        """The readout a_t R2(x_t)^T V(X) (d_vo,) of one head, from its activations ``a`` (S,).
+
+        With the letter e, the component along the token's own value is removed. Base D (except DIFF V2) then normalizes
+        the readout, and the letter h multiplies it by a gate.
+        """
         w, p, columns = self.w, self.p, slice(head * self.p.d_vo, (head + 1) * self.p.d_vo)
         if self.label.mix2:
             a = a @ self._mixing("mix2", head).T
@@ -238,7 +253,10 @@ class _Row:
         return softmax(hidden[head], self.w["sink"][head] if self.label.sink else None)
 
     def _mixing(self, name: str, head: int) -> Tensor:
-        """The rows and columns of R(1) or R(2) that belong to visible slots."""
+        """The matrix R(1) or R(2) of one head, cut to the rows and columns of visible slots.
+
+        ``name`` is ``mix1`` for R(1), and ``mix2`` for R(2).
+        """
         slots = self.slots
         matrix = mixing_matrix(self.w, name, head, self.x_t, slots.count, slots.table_row)
         return matrix[slots.visible][:, slots.visible]

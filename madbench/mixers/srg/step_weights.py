@@ -43,13 +43,14 @@ class StepMixing:
     """
 
     into: Tensor
-    """Shape (heads, L, R)."""
+    """Left factor of the product, (heads, L, R)."""
     out_of: Tensor
-    """Shape (heads, R, L)."""
+    """Right factor of the product, (heads, R, L)."""
     gain: Tensor
-    """Shape (heads, 1, L)."""
+    """Diagonal of the diagonal matrix, 1 + p, (heads, 1, L)."""
     is_from_end: bool
-    """True if the last slot uses the same table row at every length, False if the first does."""
+    """True if the last slot uses the last table row at every number of slots, False if the first slot uses the first
+    row."""
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
@@ -94,23 +95,24 @@ class Token(NamedTuple):
 class StepWeights:
     """Weights of a mixer that :func:`step_weights` prepared for decoding steps.
 
-    Some are copies, which become wrong if the mixer's weights change; :meth:`fit` tells.
+    Some are copies, which are no longer valid if the mixer changes. :meth:`fit` is then False.
     """
 
     sizes: Mapping[str, int]
-    """Number of outputs per layer in ``weight``, the query first."""
+    """Number of rows in ``weight`` of each linear map of the mixer, by name. The map to queries, ``q``, comes before
+    gates."""
     weight: Tensor
-    """Shape (sum of sizes, D)."""
+    """Weights of the linear maps in ``sizes``, stacked to (sum of sizes, D)."""
     bias: Tensor
-    """Shape (sum of sizes)."""
+    """Biases of the linear maps in ``sizes``, (sum of sizes). Zero for a map without a bias."""
     k: Tensor
-    """Shape (H_q K, D)."""
+    """Weight of the linear map to keys, (H_q K, D)."""
     v: Tensor
-    """Shape (H V, D)."""
+    """Weight of the linear map to values, (H V, D)."""
     o: Tensor
-    """Shape (D, H V)."""
+    """Weight of the linear map to outputs, (D, H V)."""
     taps: Tensor | None
-    """(2, 4, D), of the convolutions for keys and values."""
+    """Taps (2, 4, D) of the convolutions for keys and for values. None without convolutions."""
     mix1: StepMixing | None
     mix2: StepMixing | None
     dtype: torch.dtype
@@ -118,9 +120,9 @@ class StepWeights:
     device: torch.device
     """The device of the mixer when the copies were made."""
     sources: tuple[Tensor, ...]
-    """The parameters of the mixer; empty if torch does not count their changes."""
+    """The parameters of the mixer. Empty if one of them is an inference tensor, whose changes torch does not count."""
     versions: tuple[int, ...]
-    """torch's counts of changes of the sources when the copies were made."""
+    """The number of in-place changes of each of the ``sources`` when the copies were made, as torch counts them."""
 
     def fit(self, mixer: DynamicMLP) -> bool:
         """True if the mixer still has the dtype and device of the copies, and no parameter has changed in place.

@@ -56,8 +56,9 @@ def attend(
     """Causal attention on a CPU, in tiles: the output of the heads (B, H, T, V), in the dtype of q.
 
     The bases S, R and G are supported. q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be
-    scaled by 1/sqrt(K). ``s1`` (B, H_q, T, R) and ``s2`` (B, H, T, R) are the strengths of R(1) and R(2), and ``mix1``
-    and ``mix2`` are their tables; all are None without mixing. If ``by_lag`` is true, table rows are ordered by lag.
+    scaled by 1/sqrt(K). R(1) mixes scores over slots: ``s1`` (B, H_q, T, R) are its strengths and ``mix1`` its tables.
+    R(2) mixes activations: ``s2`` (B, H, T, R) are its strengths and ``mix2`` its tables. Both are None without this
+    mixing. If ``by_lag`` is true, table rows are ordered by lag, otherwise by position.
 
     All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of
     :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.

@@ -269,9 +269,9 @@ class Tile:
         return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
-        """The sheets of the gate and of the scale, which are the halves of a sheet of scores for base G.
+        """The sheets of the gate and of the scale. For base G they are the two halves of ``sheet``, which has scores.
 
-        For S and R, the given sheet twice.
+        For S and R, both are ``sheet`` itself.
         """
         return self.halves[id(sheet)]
 

@@ -69,8 +69,9 @@ def attend(
     """Causal attention by Triton kernels: the output of the heads (B, H, T, V), in the dtype of the products.
 
     The bases S, R and G are supported. q and k are (B, H_q, T, K), and v is (B, H, T, V). For base S, q must already be
-    scaled by 1/sqrt(K). ``s1`` (B, H_q, T, R) and ``s2`` (B, H, T, R) are the strengths of R(1) and R(2), and ``mix1``
-    and ``mix2`` are their tables; all are None without mixing. If ``by_lag`` is true, table rows are ordered by lag.
+    scaled by 1/sqrt(K). R(1) mixes scores over slots: ``s1`` (B, H_q, T, R) are its strengths and ``mix1`` its tables.
+    R(2) mixes activations: ``s2`` (B, H, T, R) are its strengths and ``mix2`` its tables. Both are None without this
+    mixing. If ``by_lag`` is true, table rows are ordered by lag, otherwise by position.
 
     q, k and v are multiplied in autocast's dtype, or in that of q without autocast. Strengths and tables are converted
     to float32. Raises ``TrainingError`` on other devices than CUDA (unless Triton interprets the kernels), and for
@@ -100,8 +101,8 @@ def attention(
     """Return a list of the attention output o (B, H, T, V) and the tensors that the backward pass needs.
 
     These are the results of ``forward`` in the module of the layout: :mod:`madbench.mixers.srg.kernels.lag` if
-    ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`. s, a, b and p are the tensors of R(1) and
-    R(2), or None.
+    ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`. s, a, b and p are the strengths and
+    tables of the mixing matrices R(1) and R(2). They are None without this mixing.
     """
     with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
@@ -154,7 +155,10 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
-    """The output o of :func:`attention`, computed with torch operators. ``mixings`` are s, a, b, p of R(1) and R(2)."""
+    """The output o of :func:`attention`, computed with torch operators.
+
+    ``mixings`` are the arguments s1, a1, b1, p1, s2, a2, b2 and p2 of :func:`attention`.
+    """
     tables = (
         part and plain.Mixing(*cast("tuple[Tensor, Tensor, Tensor]", part[:3]), 1 + part[3][:, None])
         for part in _mixings(*mixings)

@@ -136,7 +136,8 @@ def forward(
     """Return the output o (B, H, T, V) of attention in the lag layout, and ``saved``, tensors for :func:`backward`.
 
     q and k are (B, H_q, T, K), and v is (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of
-    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` and ``mix2`` are R(1) and R(2), or None.
+    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` has the tensors of R(1), which mixes scores over
+    lags, and ``mix2`` those of R(2), which mixes activations. Each is None without this mixing.
 
     ``saved`` has these tensors, in float32:
 

@@ -345,9 +345,10 @@ def lags_kernel(
 
 @triton.jit
 def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
-    """Add the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables of one mixing.
+    """Add the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables A, B and p of a mixing matrix.
 
-    The terms are x^T of_a, y^T of_b, and the elementwise product of x and y, summed over rows.
+    x and y are (P rows, P lags), and ``of_a`` and ``of_b`` are (P rows, RP). dA grows by x^T of_a, dB by y^T of_b, and
+    dp by the sum of x * y over rows. The factors of matrix products are rounded to the dtype ``kind``.
     """
     da, db, dp = sums
     da = dot(tl.trans(x.to(kind)), of_a.to(kind), da)

@@ -30,9 +30,10 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """Combine two tiles (P rows, P keys) into one tile (P rows, P lags).
+    """Combine the scores of P rows with 2 P successive keys into their scores at P successive lags, (P rows, P lags).
 
-    At P consecutive lags, rows read keys of both tiles: ``older`` has the P keys before those of ``newer``.
+    ``newer`` (P, P) has the scores with the newer P keys, and ``older`` those with the P keys before. At the same lag,
+    every row reads another key, so that the rows together read keys of both tiles.
     """
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
@@ -136,9 +137,10 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 
 @triton.jit
 def by_key(weights, before):
-    """Combine two skewed tiles (P rows, P lags) into one tile (P rows, P keys). See :func:`skew`.
+    """Combine the weights of P rows at 2 P successive lags into their weights for P successive keys, (P rows, P keys).
 
-    ``weights`` has the weights at the present lags, and ``before`` those at the P lags before them.
+    ``weights`` (P, P) has the weights at the larger P lags, and ``before`` those at the P lags before. Both are the
+    results of :func:`skew`.
     """
     P: tl.constexpr = weights.shape[0]
     m = tl.arange(0, P)

@@ -87,8 +87,8 @@ class Launch:
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
         """For each tile of rows, the sum of n_i y_i^T over all rows i before the tile: (B, heads, tiles, R, W).
 
-        n is (heads, T, R) or (B, heads, T, R), and y is (B, heads, T, W). If ``reverse`` is true, the sums are over the
-        rows after each tile.
+        n is (heads, T, R) or (B, heads, T, R), and y is (B, heads, T, W). If ``reverse`` is true, the sum is over the
+        rows after the tile instead.
         """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
@@ -104,8 +104,8 @@ class Launch:
     def read_sums(self, x: Tensor, y: Tensor, n: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
         """For each row t, the sum of (x_t . y_i) n_i over the rows i <= t: (B, heads, T, R).
 
-        If ``reverse`` is true, the sum is over i >= t. ``state`` is the result of :meth:`sums` for n and y and the same
-        ``reverse``.
+        If ``reverse`` is true, the sum is over i >= t. ``state`` must be the result of :meth:`sums` for the same n, y
+        and ``reverse``.
         """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         out = x.new_empty(self.batch, heads, self.length, self.rank, dtype=torch.float32)
@@ -161,7 +161,8 @@ def forward(
     """Return the output o (B, H, T, V) of attention in the position layout, and ``saved``, tensors for ``backward``.
 
     q and k are (B, H_q, T, K), and v is (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of
-    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` and ``mix2`` are R(1) and R(2), or None.
+    the scales. For S, q must already be scaled by 1/sqrt(K). ``mix1`` has the tensors of R(1), which mixes scores over
+    positions, and ``mix2`` those of R(2), which mixes activations. Each is None without this mixing.
 
     ``saved`` has these tensors, in float32:
 

@@ -86,8 +86,8 @@ def read_sums_kernel(
 ):  # fmt: skip
     """Write, for each row t, the sum of (x_t . y_i) n_i over i <= t to OUT. If REVERSE is true, it is over i >= t.
 
-    x, y and n are rows of X, Y and N. STATE must have the sums over the other tiles, from ``scan_kernel``. One program
-    computes the P rows of one tile of one head.
+    x, y and n are rows of X, Y and N. STATE must have, for each tile, the sum of n_i y_i^T over the earlier tiles, or
+    over the later ones if REVERSE is true (``scan_kernel``). One program computes the P rows of one tile of one head.
     """
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     m, r = tl.arange(0, P), tl.arange(0, RP)
@@ -117,7 +117,8 @@ def add_sums(
     """Return ``total`` plus, for each row t, the sum of (m_t . n_i) y_i over i <= t, or i >= t if REVERSE is true.
 
     The rows t are the P rows from ``start``, and m is (P, RP). n_i and y_i are rows of N and Y, and ``w`` are the
-    columns of Y. STATE points to the sum over the other tiles.
+    columns of Y. STATE points to the sum of n_i y_i^T over the earlier tiles, or over the later ones if REVERSE is
+    true.
     """
     r = tl.arange(0, RP)
     t = start + tl.arange(0, P)

@@ -41,7 +41,10 @@ def free_channels(mixer: DynamicMLP) -> int:
 
 
 def freeze_gates(mixer: DynamicMLP) -> None:
-    """Make L(1) = W_q M(1) W_k^T and R(1) independent of the token, by setting the weights of their gates to zero."""
+    """Make the QK matrix L(1) = W_q M(1) W_k^T and the mixing matrix R(1) independent of the token.
+
+    The weights of their gates are set to zero.
+    """
     for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
         if gate:
             gate.weight.zero_()
@@ -101,9 +104,10 @@ def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle between a normal and the nearest normal for R(1) = I.
+    """The largest sine of the angle between a normal of the mixer and the nearest normal for R(1) = I.
 
-    A normal is the gradient of a slot's hidden score with respect to the token.
+    A normal is the gradient of a slot's hidden score with respect to the token. The result is positive if the mixer's
+    own R(1) gives normals of new directions.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -131,10 +135,10 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """A singular value of the change of R(1) between two tokens, relative to the largest (Remark C.15).
+    """The singular value number r_s + 1 of the change of R(1) between two tokens, divided by the largest (Remark C.15).
 
-    It is number r_s + 1 in decreasing order, where r_s is the rank of the mixing. It is zero if the change has at most
-    this rank.
+    Singular values are counted from the largest, and r_s is the rank of the mixing. The result is zero, up to rounding,
+    if the change of R(1) has at most this rank.
     """
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     assert mix is not None

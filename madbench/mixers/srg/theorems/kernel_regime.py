@@ -81,17 +81,18 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare gradient descent in W_o alone with the prediction by the initial tangent kernel (Corollary D.10).
 
     The kernel has only the Jacobians with respect to W_o. It stays constant during training, because the mixer is
-    linear in W_o, so the prediction is exact. Return the relative difference of the two changes of the output.
+    linear in W_o, so the prediction is exact. Return the relative difference between the actual and the predicted
+    change of the output.
     """
     return difference(*_descend(mixer, x, [cast(nn.Parameter, mixer.o.weight)], 1.0))
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The distance from descent with the initial tangent kernel at a large output scale, relative to a small one.
+    """The error of the tangent-kernel prediction at a large scale of the output, divided by that at a small scale.
 
-    A distance is the relative difference between gradient descent in all parameters and descent with the initial
-    kernel. The large scale of the output is ``SLOWER``, and the small is ``SLOW``, a tenth of it. A ratio of 0.1 means
-    that the kernel changes in proportion to the parameters.
+    The error is the relative difference between gradient descent in all parameters and descent with the initial kernel.
+    The large scale is ``SLOWER``, and the small scale is ``SLOW``, a tenth of it. A result of 0.1 means that the kernel
+    changes in proportion to the change of the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):

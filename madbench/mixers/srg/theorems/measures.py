@@ -170,10 +170,10 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of slots for which the scale scores of base G do not act as they should.
+    """Check that the scale scores of base G change the activations of active slots, but not which slots are active.
 
-    The sign of all scale scores is changed. Active slots must stay active with another activation, and inactive slots
-    must stay inactive.
+    The sign of all scale scores is changed. Return the number of slots that become active or inactive, plus the number
+    of active slots whose activation stays the same.
     """
     before = mixer.maps(x).activations
     mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
@@ -252,11 +252,11 @@ def inactive(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Check that activations without ReLU read every slot with its sign, by ReLU(h) - ReLU(-h) = h.
+    """Check ReLU(h) - ReLU(-h) = h for activations: without ReLU, every slot is read with the sign of its score.
 
-    The activations minus those for negated selecting scores are compared with the activations without ReLU. Return the
-    relative difference, plus the number of visible slots whose activation without ReLU is zero, plus 1 if the output
-    for negated scores is the same.
+    The left side is the activations minus those for negated selecting scores. The right side is the activations without
+    ReLU. Return their relative difference, plus the number of visible slots whose activation without ReLU is zero, plus
+    1 if the output for negated scores is the same.
     """
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]

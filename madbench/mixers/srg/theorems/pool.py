@@ -38,21 +38,21 @@ class Pool:
     """
 
     token: Tensor
-    """x, shape (D,)."""
+    """The token x of the row, (D,)."""
     address: Tensor
-    """L(1), shape (D, D)."""
+    """L(1), the matrix of the QK side, (D, D)."""
     readout: Tensor
-    """L(2)^T, shape (D, D)."""
+    """L(2)^T, the transposed matrix of the VO side, (D, D)."""
     u: Tensor
-    """(S, D), computed by the mixer's own mixing."""
+    """U = R(1)^T X (S, D), the vectors u_j of the atoms, computed by the mixer's own mixing."""
     v: Tensor
-    """Shape (S, D)."""
+    """V = R(2)^T X (S, D), the vectors v_j of the atoms, computed by the mixer's own mixing."""
     r1: Tensor
-    """R(1) (S, S), computed from its equation."""
+    """R(1), the matrix that mixes scores, (S, S), computed from its equation."""
     r2: Tensor
-    """R(2)."""
+    """R(2), the matrix that mixes activations, (S, S), computed from its equation."""
     context: tuple[Tensor, Tensor]
-    """X (S, D) as keys and as values read it, each after its own convolution."""
+    """The context X (S, D) twice: as the keys read it and as the values read it, each after its own convolution."""
 
     def coefficients(self, u: Tensor) -> Tensor:
         """The scores alpha = x L(1) u^T (..,) of atoms u (.., D) for the pool's token x. Their signs select slots."""

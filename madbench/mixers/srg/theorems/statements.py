@@ -23,15 +23,13 @@ are not checked for labels with a new letter until the letter is added here, or 
 
 @dataclass(frozen=True)
 class Statements:
-    """A factory of checks of theorems for one label.
-
-    ``family`` is the label's family.
-    """
+    """A factory of checks of theorems for ``label``, a label of ``family``."""
 
     family: Any
     label: SrgLabel
     letters: Collection[str] | None = WORKED_OUT
-    """The letters for which a check was worked out that names none itself. None if checks hold for every letter."""
+    """The letters for which theorems were worked out, for checks that name no letters of their own. None if such checks
+    apply to labels with any letters."""
 
     def check(
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,

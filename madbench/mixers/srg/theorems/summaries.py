@@ -141,9 +141,10 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smallest increase of the weight of signal tokens in the last row by R(1), over all patterns of noise.
+    """The smallest increase of the weight of signal tokens in the last row if R(1) is set, over all patterns of noise.
 
-    The weight is the sum of normalized activations, and R(1) is that of :func:`noise_average`.
+    The weight is the sum of normalized activations. R(1) is first the identity, and then set as in
+    :func:`noise_average`.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
