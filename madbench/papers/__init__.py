@@ -39,7 +39,7 @@ ABSENT = ("Nothing to measure", "Cannot run here")
 
 @dataclass(frozen=True)
 class Item:
-    """A table, figure, theorem or claim of a paper, and how ``madbench paper`` makes it."""
+    """A table, figure, theorem or claim of a paper, with the fields by which ``madbench paper`` makes it."""
 
     id: str
     place: str
@@ -201,7 +201,10 @@ class Paper:
 
 
 def _beside(item: Item, folder: Path) -> Item:
-    """Replace names of sets and profiles in an item by paths, if they name files in the folder of the paper."""
+    """The item with paths in place of names of files in ``folder``, the folder of the paper.
+
+    Names of sets of labels and of profiles are replaced. Names without a file in the folder stay as they are.
+    """
 
     def path_of(name: str) -> str:
         return str(folder / name) if name.endswith((".yaml", ".yml")) and (folder / name).is_file() else name

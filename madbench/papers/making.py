@@ -1,4 +1,4 @@
-"""The making of papers' items: requests, measures, results, verdicts, and the stored states of items."""
+"""Requests for items of papers, the measures that make the items, their results and verdicts, and stored states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAILS = "fails here"
 DIFFERS = "differs here"
 """The state of an item if settings of madbench differ from the paper's. It says nothing about the paper's results."""
 SMALL = "not at this size"
-"""The state of an item if small models contradict it, while the paper is about larger ones."""
+"""The state of an item if models that are smaller than the paper's contradict it."""
 PARTLY = "partly"
 """The state of an item if only a part of the paper's statement is reproduced.
 
@@ -90,7 +90,7 @@ class Request:
 
 @dataclass(frozen=True)
 class DrawnFigure:
-    """A figure of an item, as a function that draws it, and the numbers that it shows."""
+    """A figure of an item: a function that draws it, and the numbers that it shows."""
 
     stem: str
     draw: Any
@@ -100,7 +100,7 @@ class DrawnFigure:
 
 @dataclass(frozen=True)
 class ItemResult:
-    """The result of making an item. ``verdicts`` and ``remarks`` are by statement of the paper."""
+    """The result of making an item. ``verdicts`` and ``remarks`` map statements of the paper to texts."""
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
@@ -269,8 +269,8 @@ def state_of(request: Request, outcome: ItemResult) -> str:
 
     There are two exceptions. If small models contradict the paper, the state is :data:`SMALL`. If the result is
     ``reproduced`` but the item covers only a part of the paper's statement, the state is :data:`PARTLY` with the text
-    of its field ``part``. This field is ignored if the user requested tasks, or if the item names profiles and their
-    models are not small.
+    of the item's field ``part``. The field is ignored if the user requested tasks. It is also ignored if the item names
+    profiles and its models have the paper's size (:attr:`Request.is_small` is False).
     """
     state = state_of_verdicts(outcome.verdicts) if outcome.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
@@ -294,9 +294,9 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note on runs whose settings were chosen by the published order of labels. It names the sets of these labels.
+    """A note that settings were chosen by the published order of labels. It names the sets of these labels.
 
-    Empty if no settings were chosen in this way, or if ``results`` is None.
+    Empty if no settings of the runs were chosen in this way, or if ``results`` is None.
     """
     from madbench.analysis.findings import choice_note
 

@@ -62,9 +62,10 @@ CLOSE = 1e-3
 
 
 class ObservedSettings:
-    """The observed settings of jobs. Each public method except ``value`` observes one setting of a job.
+    """The settings of jobs as they take effect in the optimizer, the schedule and the model that a job builds.
 
-    Models are built once, and shared by jobs with equal models.
+    Each public method except ``value`` observes one setting of a job. Models are built once, and shared by jobs with
+    equal models.
     """
 
     def __init__(self) -> None:
@@ -166,7 +167,7 @@ class ObservedSettings:
         return int(self._mixers(job)[0].k_conv.weight.shape[-1])
 
     def block_rows(self, job: Job) -> int:
-        """Number of query rows that the first mixer computes at once on the path ``chunked``."""
+        """Number of query rows that the first mixer computes at once if it takes the path ``chunked``."""
         chunk: int = self._mixers(job)[0].chunk
         return chunk
 

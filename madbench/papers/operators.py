@@ -1,4 +1,7 @@
-"""Checks of an item's operators against loops over their definition. A wrong operator says nothing about a paper."""
+"""Checks that compare the mixers of an item with loops over their definition.
+
+An item whose mixers fail says nothing about the paper.
+"""
 
 from __future__ import annotations
 

@@ -115,10 +115,10 @@ def _prepare(request: Request, measure: Measure) -> Experiment:
 
 @contextmanager
 def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Request, Results] | None]:
-    """A context with the shipped results of an item, and the request changed so that it is about them.
+    """A context with a changed request and the shipped results that it selects, or None.
 
-    The changed request names a temporary results folder and the seeds of which all runs are shipped. The value is None
-    if there is no such seed, or if a requested seed is not among them.
+    The changed request names a temporary results folder, and the seeds for which all runs are shipped. The value is
+    None if there is no such seed, or if a requested seed is not among them.
     """
     jobs = jobs_of(request)  # empty for a language model whose text is missing
     if jobs and not complete_seeds(request, jobs, shipped_ids(request.item)):

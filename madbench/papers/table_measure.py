@@ -50,9 +50,10 @@ class TableMeasure(Measure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same labels and tasks under the other budgets in ``COUNTINGS``, one per budget.
+    """The stored results of the same labels and tasks under other budgets that limit parameters, one per budget.
 
-    A budget is left out if no run is stored, if a suite does not have the budget, or if a label cannot meet it.
+    The budgets are those in ``COUNTINGS``. A budget is left out if no run is stored, if a suite does not have the
+    budget, or if a label cannot meet it.
     """
     others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.grid.budget)
     return [stored for stored in others if stored]

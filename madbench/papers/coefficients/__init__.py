@@ -55,9 +55,9 @@ class Study:
     """Settings that change from row to row: key to values. Each label has one row per combination of values. None if a
     label has only one row."""
     contrasts: tuple[ExpectedContrast, ...] = ()
-    """Contrasts of accuracy."""
+    """The contrasts that compare accuracies."""
     shares: tuple[ExpectedContrast, ...] = ()
-    """Contrasts of the share of coefficients near zero."""
+    """The contrasts that compare shares of coefficients near zero."""
     shown: tuple[str, ...] = ()
     """The panels of the figure: names of quantities that are drawn against accuracy, or ``readout`` for the panel of
     readout functions. Empty for all panels."""
@@ -94,7 +94,7 @@ class Principle:
     studies: Mapping[str, Study]
     """The study to use under each profile: name of the profile to study."""
     limits: str = ""
-    """A note on labels that cannot differ, and on differences from the experiment of the paper."""
+    """A note that names labels that cannot differ, and differences from the experiment of the paper."""
 
     @property
     def heading(self) -> str:
@@ -122,7 +122,7 @@ class Decision:
 
     table: TextTable
     verdicts: Mapping[str, str]
-    """The verdicts: subject, such as the group of a contrast, to text."""
+    """The verdicts: subject of a verdict, such as the group of a contrast, to its text."""
     frame: pd.DataFrame
     """The data of the figure."""
     draw: Callable[..., Page]
@@ -130,7 +130,7 @@ class Decision:
     measured: TextTable | None = None
     """A second table with numbers measured on the runs. None if there is none."""
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """A text with the numbers behind a verdict, by the subject of the verdict."""
+    """The numbers behind verdicts: subject of a verdict to a text. Some verdicts have none."""
 
     @property
     def figure(self) -> Page:

@@ -73,8 +73,9 @@ def measured_runs(
 ) -> Iterator[tuple[Any, Job, Measurement]]:
     """Yield (row, job, measurement) for each finished run with the learning rate chosen by validation, in job order.
 
-    ``row`` has the label, column, seed and value of the run as attributes. ``measure`` is called with the weights file
-    and the job of a run for which ``quantity`` is not stored yet.
+    ``row`` has the label, column, seed and value of the run as attributes. The measurement is read from the run. If it
+    is not stored yet, ``measure`` is called with the weights file and the job of the run, and its result is stored as
+    ``quantity``.
 
     Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
     """
@@ -111,10 +112,11 @@ def first_examples(job: Job) -> Tensor:
 
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
-    """Decide a principle by Spearman's correlation of accuracy with shares of coefficients near zero and near one.
+    """Decide a principle by Spearman's correlation of accuracy with shares of coefficients.
 
-    There is one correlation per seed, over labels, and one verdict per task and share. The contrasts of ``study``, of
-    accuracies and of shares, get verdicts too.
+    Two quantities are correlated with accuracy (:data:`CORRELATED`): the share of coefficients near zero, and the share
+    near one divided by it. There is one correlation per seed, over labels, and one verdict per task and quantity. The
+    contrasts of ``study``, of accuracies and of shares, get verdicts too.
     """
     rows, panels = measure_coefficients(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listings = [], [], {}, []

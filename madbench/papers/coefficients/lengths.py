@@ -1,4 +1,7 @@
-"""Figure 9 at two sequence lengths: the number of coefficients per row that a kernel suppresses."""
+"""Figure 9 at two sequence lengths: the number of coefficients near zero in a row of a trained model.
+
+The models are kernels: the coefficient of a query and a key is a product of features of both, psi(q) . psi(k).
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,8 @@ def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """Test for each label whether more coefficients of a row are suppressed in the longest task than in the shortest.
 
     ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. p-values
-    are corrected for all labels by Holm's method. Return the verdicts and the numbers behind them, both by statement.
-    Labels without rows of both lengths are left out.
+    are corrected for all labels by Holm's method. Return the verdicts and the numbers behind them, each as statement to
+    text. Labels without rows of both lengths are left out.
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}

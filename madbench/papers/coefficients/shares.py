@@ -1,6 +1,7 @@
 """Verdicts on the two comparisons of shares of coefficients near zero in Appendix D.2.
 
-The paper expects that kernels have smaller shares than exp, and that all kernels but krelu have larger shares than id.
+Labels with kernels, ``exp`` and ``id`` as readouts are compared. The paper expects that kernels have smaller shares
+than ``exp``, and that all kernels but ``krelu`` have larger shares than ``id``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 width.
 """
 SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
-"""The names of scales b in figures, by the letters of the scale in a label."""
+"""The names of scales b in figures: letters of the scale in a label to its name. b is the factor of scores."""
 
 
 def spread_rows(results: Results) -> pd.DataFrame:

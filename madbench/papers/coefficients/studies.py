@@ -177,7 +177,7 @@ FIGURES: Mapping[str, Figure] = {
 }
 """The figures of the paper that show data, by id of their item in ``paper.yaml``.
 
-An item names its own tasks if they differ from those of the principle.
+The item may name tasks of its own, which replace those of the principle.
 """
 
 

@@ -1,4 +1,8 @@
-"""Principle 2.2: the number of states that one query of a kernel suppresses, and the rank of these states."""
+"""Principle 2.2: the number of states that one query of a kernel suppresses, and the rank of these states.
+
+A kernel is a readout that multiplies features of query and key, psi(q) . psi(k). A query suppresses a state if its
+coefficient for this state is about 0.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,9 @@ ZERO = 1e-6
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = MeasuredQuantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
-"""The stored measurement of a run: its largest number of suppressed coefficients, and the largest rank of states."""
+"""The measurement that is stored with a run: the largest number of suppressed coefficients in a row, and the largest
+rank of the states of such coefficients.
+"""
 
 
 def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
@@ -60,19 +66,19 @@ def count_suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 def measure_suppressed(weights: Path, job: Job) -> Values:
     """Measure the suppressed coefficients of a trained model by :func:`count_suppressed`. Return numbers and details.
 
-    The number ``suppressed`` is the largest number of suppressed coefficients in a row, over layers, heads and rows, as
-    a mean over sequences. ``rank`` is the largest rank of the states of one row's suppressed coefficients. The details
-    have the list ``of_rows``: the largest number over layers and heads for each row.
+    The number ``suppressed`` is the mean over sequences of the suppressed coefficients in a row, for the layer, head
+    and row in which it is largest. The number ``rank`` is the largest rank of the states of one row's suppressed
+    coefficients. The details have the list ``of_rows``, with the largest mean over layers and heads for each row.
     """
     counts, rank = count_suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
 def count_row(label: str, seed: int, job: Job, measured: Measurement, **place: Any) -> dict[str, Any]:
-    """A row of the table of suppressed coefficients, for one run.
+    """A row of the table of suppressed coefficients, for one run, as a mapping.
 
-    Its ``bound`` is the paper's, n - 1 for the key width n. ``place`` has further cells, such as the task, which
-    distinguish the rows of one label and seed.
+    ``bound`` is the number that the paper allows, n - 1 for the key width n. ``place`` has further cells, such as the
+    task, which distinguish the rows of one label and seed.
     """
     numbers = {"suppressed": measured.values["suppressed"], "rank": int(measured.values["rank"])}
     return {"label": label, **place, "seed": seed, **numbers, "bound": key_width(job) - 1}
@@ -113,8 +119,8 @@ def count_table(
 def decide_count(principle: Principle, results: Results) -> Decision:
     """Decide principle 2.2, one verdict per label and task.
 
-    It is supported if for every seed the number of suppressed coefficients in a row, a mean over sequences, is at most
-    n - 1 for the key width n. Otherwise it is contradicted.
+    The principle is supported if the largest number of suppressed coefficients in a row, a mean over sequences, is at
+    most n - 1 for every seed. n is the key width. Otherwise it is contradicted.
     """
     rows, points, verdicts, remarks = [], [], {}, {}
     for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):

@@ -45,7 +45,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
     """Decide principle 1 by the time of forward passes of single layers, and of the kernels that can run here.
 
     There is one verdict per layer or kernel, on the exponent with which its time grows with the number of tokens.
-    ``lengths`` are these numbers; None means the default lengths of the device.
+    ``lengths`` are the numbers of tokens. None for the default numbers of the device.
     """
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []

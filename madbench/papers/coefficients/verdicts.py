@@ -131,9 +131,10 @@ def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _verdict(row: Comparison) -> str:
-    """The verdict on a contrast: supported if the label expected to be better is higher, contradicted if it is lower.
+    """The verdict on a contrast, from the comparison of its two labels.
 
-    If neither is significant, the comparison's own verdict, such as the reason why nothing is tested.
+    Supported if the label that is expected to be better is significantly better, contradicted if it is significantly
+    worse. If neither, the comparison's own verdict, such as the reason why nothing is tested.
     """
     return {"higher": SUPPORTED, "lower": CONTRADICTED}.get(row.verdict, row.verdict)
 

@@ -194,7 +194,7 @@ class AdaptationMeasure(Measure):
 def judge_sides(rows: Sequence[AdapterAccuracy]) -> tuple[dict[str, str], dict[str, str]]:
     """Test for each label, change and rank whether adapters of V and O are more accurate than those of Q and K.
 
-    Return the verdicts and the numbers behind them, both by a text that names the label, change and rank.
+    Return the verdicts and the numbers behind them. The keys of both are texts that name the label, change and rank.
     """
     better, worse = SIDES
     verdicts, remarks = {}, {}

@@ -33,7 +33,10 @@ STRUCTURE = {
     "compression": ("best_window", "an average over a window", "I.3.2"),
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
-"""The structure of kernels that the paper predicts, by task: (name of the share, description, appendix)."""
+"""The structure of mixing kernels that the paper predicts for each task.
+
+Task to (name of the measured share, description of the structure, appendix of the paper).
+"""
 KERNELS = MeasuredQuantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
 """The measurement of the learned mixing that is stored with a run.
 
@@ -89,7 +92,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
 
 
 def inspection_of(weights: Path, job: Job) -> Inspection:
-    """The measurements of ``madbench inspect`` of a trained model on the first sequences of its test set."""
+    """The measurements that ``madbench inspect`` makes on a trained model, for the first sequences of its test set."""
     from madbench.analysis.inspection import examples_for, inspect
     from madbench.training.checkpoints import load_model
 

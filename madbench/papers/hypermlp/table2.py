@@ -1,8 +1,8 @@
 """Table 2 of the HyperMLP paper: benchmarks of language models with Avg Rank and #Top1, published and ours.
 
-Our numbers are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two
-small models are trained and answer questions on their own validation text. The sixteen benchmarks of the paper are
-tasks of lm-evaluation-harness. They are shown if runs of the paper's profiles have them.
+Our numbers are measurements with the name ``benchmark`` that are stored with runs (:mod:`madbench.store.benchmarks`).
+At the quick size two small models are trained and answer questions on their own validation text. The sixteen benchmarks
+of the paper are tasks of lm-evaluation-harness. They are shown if runs of the paper's profiles have them.
 """
 
 from __future__ import annotations

@@ -95,12 +95,12 @@ def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrice
     learned and as in theory. An entry of T is the effect of the column's symbol on the row's symbol. In tasks with
     effects of pairs of symbols, the pair (b, c) has the column S b + c, where S is the number of symbols.
 
-    For the label ``hfa:C1`` with one head on colliding agents, this figure also shows E C E^T, where E (S, d) is the
-    embedding and C (d, d) the coupling matrix. If the embedding is sinusoidal, a second figure with the suffix
-    ``_coordinates`` shows C itself.
+    The label ``hfa:C1`` with one head has more matrices on colliding agents. Its figure also shows E C E^T, where E (S,
+    d) is the embedding and C (d, d) the coupling matrix. If the embedding is sinusoidal, a second figure with the
+    suffix ``_coordinates`` shows C itself.
 
-    Empty if the model has no learned effects, or if it has effects of single symbols for a task with effects of pairs,
-    or effects of pairs for a task with effects of single symbols.
+    Empty if the model has no learned effects, or if their shape is not that of the task's effects (pairs of symbols
+    instead of single symbols, or the reverse).
     """
     effects, world, title = (
         cast("InteractionModel", model).effects(),
@@ -137,7 +137,8 @@ def learned_matrices(row: InteractionRow, model: nn.Module) -> dict[str, Matrice
 def error_figure(rows: Sequence[InteractionRow], layout: Layout = Layout()) -> Page:
     """A figure of the mean squared error against the number of agents, with one panel per task.
 
-    Lines show the worst seed of a row, marks show every seed, and crosses show predicted errors or floors.
+    Lines show the worst seed of a row, and marks show every seed. Crosses show what theory says: the predicted error or
+    the lowest possible error of the row.
     """
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))

@@ -55,11 +55,15 @@ The suffix is ``_coordinates`` for a figure of C itself, which is in the coordin
 APART = 0.1
 """The smallest :func:`distance_of_c` at which the learned C of Figure 2 counts as different from the devised C."""
 LEARNED_C = MeasuredQuantity("learned_c", {"against": "devised C"})
-"""The distance of the learned C of Figure 2 from the devised C, for the first seed's run."""
+"""The measurement that is stored with the run of the first seed: the distance of its learned C from the devised C."""
 
 
 class WorldMeasure(Measure):
-    """The measure of items whose tasks are worlds of agents. It plans their runs and decides items from results."""
+    """The measure of items whose tasks are worlds of agents.
+
+    It trains the profile's labels on these tasks, and shows tables of errors, figures, and verdicts on the paper's
+    statements.
+    """
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -105,8 +109,9 @@ class WorldMeasure(Measure):
 class FigureMeasure(WorldMeasure):
     """The measure of a figure of learned matrices.
 
-    It trains on colliding agents without controls, with the embedding of the figure. For a figure of C itself, a
-    verdict says whether the learned C of the first seed is not a multiple of the devised C.
+    It trains on colliding agents without controls, with the embedding of the figure. If the figure shows the matrix C,
+    a verdict says whether the C that the first seed has learned differs from every multiple of the C that the paper
+    devises (eq. 17).
     """
 
     def plan(self, request: Request) -> Experiment:
@@ -148,9 +153,10 @@ def _measure(weights: Path, row: InteractionRow) -> Values:
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
     """The distance of the devised C from the nearest multiple of the learned C, divided by the norm of the devised C.
 
-    Distance and norm are those of Frobenius. Multiples count as equal because a factor of C can be moved to the values.
-    The result is the sine of the angle between the two matrices: 0 for multiples, and at most 1. Both arguments have
-    the entries of the matrices in the same order.
+    The devised C is the one that the paper gives by a formula (eq. 17). Distance and norm are those of Frobenius.
+    Multiples count as equal because a factor of C can be moved to the values. The result is the sine of the angle
+    between the two matrices: 0 for multiples, and at most 1. Both arguments have the entries of the matrices in the
+    same order.
     """
     a, b = learned.to_numpy(float), devised.to_numpy(float)
     cosine = float(a @ b / math.sqrt((a @ a) * (b @ b)))

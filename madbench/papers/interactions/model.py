@@ -20,7 +20,7 @@ from madbench.papers.interactions.mixers.tuples import ALL
 class InteractionModel(nn.Module):
     """Map symbols to the values of agents: ``mixer(E[symbols])`` (sections 3 to 6).
 
-    There is no norm, residual, MLP or position embedding.
+    A symbol is the index of an agent's state. There is no norm, residual, MLP or position embedding.
 
     Args:
         vectors: the embedding E (S, d), which is not trained.
@@ -98,11 +98,12 @@ class InteractionModel(nn.Module):
     def start(self) -> None:
         """Set the initial weights from which gradient flow provably converges (Theorems 4.4, G.7).
 
-        This applies to full couplings. For couplings of one head and one factor, and for couplings of triples or more,
-        the matrix or tensor C starts at 0, and the weights w give every symbol or tuple of symbols the value 1. No
-        theorem applies to couplings of pairs with several heads or factors. Their weights start from N(0, 0.3^2): with
-        several factors, C = 0 would never change, because the gradient of a product of zeros is zero. A mixer that is
-        not a :class:`Coupling` keeps its weights.
+        This applies to couplings with one head and one factor, and to couplings of triples or more. Their matrix or
+        tensor C starts at 0. Their weights w give every symbol, or every tuple of symbols, the value 1.
+
+        No theorem applies to couplings of pairs with several heads or factors. Their weights start from N(0, 0.3^2):
+        with several factors, C = 0 would never change, because the gradient of a product of zeros is zero. A mixer that
+        is not a :class:`Coupling` keeps its weights.
         """
         if not isinstance(self.mixer, Coupling):
             return

@@ -75,7 +75,7 @@ class InteractionRow:
 
     @property
     def distance(self) -> float | None:
-        """The mean squared difference of the entries of learned and theoretical effects: the largest over the seeds.
+        """The mean squared difference between the entries of learned and theoretical effects, for the worst seed.
 
         Infinite if some seeds have no such number because they diverged. None if no seed has it, as for mixers without
         a matrix of effects.
@@ -86,9 +86,9 @@ class InteractionRow:
         return math.inf if any(map(math.isnan, values)) else max(values)
 
     def variance(self, length: int) -> float:
-        """The variance of the agents' values at a length, which is the mean squared error of the best constant.
+        """The variance of the agents' values in test samples of ``length`` agents. NaN if no run has it.
 
-        NaN if no run has it.
+        It is the mean squared error of the best constant prediction.
         """
         variances = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
         return max(variances, default=math.nan)
@@ -117,7 +117,7 @@ class InteractionRow:
         return [world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
-        """The mean squared error at a length that theory gives: the largest predicted error, or else the floor.
+        """The mean squared error at a length that theory gives: the largest predicted error, or else :meth:`floor`.
 
         None if neither is known.
         """

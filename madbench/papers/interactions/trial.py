@@ -86,12 +86,12 @@ class InteractionTrial(Trial[InteractionJob]):
         """Return the results of the tests after training.
 
         ``mse_<L>`` is the mean squared error per agent in test samples of L agents. ``variance_<L>`` is the variance of
-        their values, which is the error of the best constant. ``mse`` is ``mse_<L>`` at the training length.
-        ``train_loss`` is the last of the curve.
+        their values, which is the error of the best constant. ``mse`` is ``mse_<L>`` at the training length, if this is
+        a test length. ``train_loss`` is the last value of the curve.
 
         ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
         or tensor of effects. For pairs, ``diagonal_error`` is that of the diagonal. Both are left out if the model has
-        no learned effects.
+        no learned effects, or effects of pairs where the theory has effects of triples, or the reverse.
         """
         metrics = {"train_loss": curve[-1]["train_loss"]}
         for length in self.agents.lengths:

@@ -33,9 +33,10 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _rank(label: CdLabel) -> Check:
-    """The check V5 rank (Lemma 1) of the size of the smallest linear state from which every query can read its output.
+    """The check V5 rank (Lemma 1) of the smallest size of a linear state from which queries can read their outputs.
 
-    The size is measured by the rank of a matrix of coefficients.
+    The size is the rank of the matrix of coefficients of random queries and keys. It is at most the key width n for
+    labels with a recurrence, and larger for others.
     """
 
     def excess() -> float:

@@ -39,17 +39,18 @@ def scores() -> Tensor:
 def share(low: float, high: float) -> float:
     """The share of random pairs of matrices (T_q, T_h) whose score is between ``low`` and ``high``.
 
-    This is the size |T| of Lemma 2 for Z = [low, high].
+    This is the size |T| of Lemma 2 for the set of scores Z = [low, high].
     """
     z = scores()
     return float(((z >= low) & (z <= high)).double().mean())
 
 
 def narrowing() -> float:
-    """The relative decrease of |T| / |Z| from a narrow to a wide interval Z around 0, for scalars (Remark 2).
+    """The relative decrease of the ratio |T| / |Z| from a narrow to a wide interval Z around 0 (Remark 2).
 
-    |T| is the share of random pairs (a, b) of normally distributed scalars whose product is in Z. |Z| is the length of
-    Z. By Lemma 2 the ratio would be constant.
+    Scalars a and b take the place of the matrices here, and their product is the score. |T| is the share of pairs of
+    normally distributed a and b with a product in Z, and |Z| is the length of Z. By Lemma 2 the ratio would be
+    constant, and the result 0.
     """
     a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
@@ -59,8 +60,9 @@ def narrowing() -> float:
 def checks(label: CdLabel) -> Iterator[Check]:
     """The checks V16 of Lemma 2 for a label. They do not apply to kernels.
 
-    They compare the share of random transformations that give a token the coefficient 0 with the share of scores that
-    have this coefficient, and test whether their ratio is constant.
+    The first compares two shares, which are equal by the lemma: of random transformations that give a token the
+    coefficient 0, and of scores that have this coefficient. The others test whether the ratio of |T| and |Z| is
+    constant.
     """
     reason = "a kernel's coefficient is not a function of one score" if label.is_kernel else ""
     expected = 0.5 if label.readout == "relu" else 0.0

@@ -152,7 +152,7 @@ def explain_common(label: InteractionLabel) -> list[Explanation]:
 
 
 def explain_base(label: InteractionLabel) -> list[Explanation]:
-    """The explanation of the base letter of a label, ``L`` or ``C``. Empty for softmax, which has no letter."""
+    """The explanation of the base letter of a label: ``L`` for linear, ``C`` for full couplings. Empty for softmax."""
     if label.base == "L":
         what = "Effects are the weights of values, without softmax, so that running sums take linear time."
         return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]

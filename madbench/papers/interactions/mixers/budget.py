@@ -30,7 +30,7 @@ class Settings:
 class InteractionAllocation(RankAllocation):
     """The ranks and costs of a mixer of ``hfa:`` or ``ha:``. See :class:`madbench.mixers.ranks.RankAllocation`.
 
-    Labels with base ``C`` have no ranks.
+    Labels with base ``C`` have no ranks, because full coupling matrices or tensors take the place of queries and keys.
     """
 
     label: InteractionLabel
@@ -96,9 +96,12 @@ class InteractionAllocation(RankAllocation):
         All parts of a label get the same number of heads. Except for base ``C``, heads are added if the number of parts
         does not divide ``n_head``.
 
-        Raises ``BudgetError`` if ``rank_multiple`` or the smallest admissible rank exceeds d, if no ranks fit the
-        strict budget, if the heads of base ``C`` cannot be shared evenly by its parts, and if base ``C`` or ``L`` must
-        match FLOPs or state.
+        Raises ``BudgetError`` in these cases:
+
+        - ``rank_multiple`` or the smallest admissible rank exceeds d;
+        - no ranks fit the strict budget;
+        - the number of heads is not a multiple of the number of parts, for base ``C``;
+        - FLOPs or state must be matched, for base ``C`` or ``L``.
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
         if more := -heads % self.head_multiple:

@@ -39,7 +39,7 @@ MOST_ENTRIES = 30_000  # limit of the entries of a coupling at an ordinary size
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks of a label's mixer. A check that does not apply to the label has the reason."""
+    """The checks of a label's mixer. A check that does not apply to the label has the reason as its ``reason``."""
 
     def check(
         name: str,
@@ -137,7 +137,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks at sizes of ordinary use.
+    """The checks at the sizes of ordinary use. The other checks use smaller sizes.
 
     There are fewer tokens if tuples are long, and the width is smaller for full couplings.
     """

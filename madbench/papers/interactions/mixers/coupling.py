@@ -133,9 +133,8 @@ class Coupling(InteractionMixer):
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         """The bytes that a block of ``rows`` rows of ``batch`` sequences needs in float32.
 
-        These are the effects of all tuples of a sequence on each row, one set per matrix C or per coupling tensor, and
-        the values of all tuples, one set per head. A sequence of ``length`` tokens has ``length ** (degree - 1)``
-        tuples.
+        A sequence of ``length`` tokens has ``length ** (degree - 1)`` tuples. The block has an effect of each tuple on
+        each row, for every matrix C or coupling tensor. It also has a value of each tuple, for every head.
         """
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         tuples: int = length ** (self.degree - 1)

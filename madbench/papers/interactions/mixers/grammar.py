@@ -21,7 +21,10 @@ COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"),
 
 
 class BrokenRule(LabelError):
-    """The error of a label whose letters do not go together. It has the problem's position and valid labels."""
+    """The error of a label whose letters do not go together.
+
+    It has the place of the problem in the label, and valid labels that are near.
+    """
 
     def __init__(self, at: str, problem: str, suggestions: Sequence[str] = (), *, has_hint: bool = True):
         hint = (
@@ -47,7 +50,8 @@ class InteractionLabel:
     rope: bool = False
     """True with the letter ``p``: queries and keys are rotated by position."""
     rank: Literal["", "q", "v"] = ""
-    """The rank that is reduced to meet the budget: ``q`` for queries and keys, ``v`` for values and outputs."""
+    """The rank that is reduced to meet the budget: ``q`` for queries and keys, ``v`` for values and outputs. Empty if
+    none is named."""
     over: bool = False
     """True with the letter ``!``: the budget is reported but not enforced."""
 
@@ -98,7 +102,7 @@ class InteractionLabel:
     def parts(self) -> tuple[int, ...]:
         """The order (``hfa:``) or degree (``ha:``) of each part of the heads, in the order of the label.
 
-        All parts have the same number of heads.
+        A part is a group of heads with the same order or degree. All parts have the same number of heads.
         """
         parts: tuple[int, ...] = getattr(self, self.numbers)
         return parts
@@ -187,7 +191,10 @@ class InteractionLabel:
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
-        """The index of a letter or part in a text that matches the syntax. ``at`` is :attr:`BrokenRule.at`."""
+        """The index of a letter or part in a text that matches the syntax.
+
+        ``at`` is a letter, or a name of a part such as ``last part`` (:attr:`BrokenRule.at`).
+        """
         match = cast("re.Match[str]", cls.syntax.fullmatch(text))
         numbers = match["parts"].split("+")
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}

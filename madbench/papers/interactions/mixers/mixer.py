@@ -264,7 +264,8 @@ class FactoredMixer(InteractionMixer):
         d_model: the width d.
         n_head: the number of heads H.
         widths: the output widths of q, k and v, and the input width of o.
-        options: see :class:`InteractionMixer`. If ``linear``, the weight of a tuple is its score, else the softmax.
+        options: see :class:`InteractionMixer`. The weight of a tuple is its score if ``linear`` is true, otherwise the
+            softmax of the scores of all tuples.
 
     The weights ``q.weight``, ``k.weight``, ``v.weight`` and ``o.weight`` start from N(0, 0.02^2). There are no biases.
     """
@@ -355,8 +356,8 @@ def available_bytes(x: Tensor) -> int:
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
     """Raise ``TrainingError`` if ``needed`` bytes are more than the device of ``x`` has available.
 
-    The message begins with ``what()``, the thing that needs the memory, and ends with ``fits()``, an advice on what
-    would fit.
+    ``what()`` names the thing that needs the memory, and begins the message. ``fits()`` says what would fit, and ends
+    it.
     """
     available = available_bytes(x)
     if needed > available:

@@ -14,9 +14,10 @@ ORDERED, STRICT, ALL = "", "s", "a"
 
 
 def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, ...]]:
-    """The tuples of ``slots`` positions that a row sees if it sees the tokens 0 to ``tokens - 1``, newest tokens first.
+    """The tuples of ``slots`` positions of tokens that a row sees if it sees the tokens 0 to ``tokens - 1``.
 
-    ``tuples`` is the kind of tuples: ``ORDERED``, ``STRICT`` or ``ALL``. The docstring of this module describes them.
+    ``tuples`` is the kind of tuples: ``ORDERED``, ``STRICT`` or ``ALL``. The docstring of this module describes the
+    kinds. Tuples with newer tokens come first.
     """
     newest_first = range(tokens - 1, -1, -1)
     if tuples == STRICT:

@@ -141,7 +141,10 @@ def pixels() -> Iterator[Check]:
 
 
 def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
-    """The number of black pixels at the offsets from each pixel, (rows, columns), from the paper's C and W."""
+    """The number of black pixels at the offsets from each pixel, computed by linear attention with the paper's C and W.
+
+    ``black`` and the result are (rows, columns).
+    """
     rows, columns = black.shape
     places = [*itertools.product(range(rows), range(columns))]
     c = np.zeros((1 + len(places),) * 2)
@@ -178,10 +181,11 @@ def _any_offsets() -> float:
 
 
 def _told_apart() -> float:
-    """The smallest difference of counts between an image with a shape and an image without one of its pixels.
+    """The smallest difference between the counts of an image with a shape and of an image without one of its pixels.
 
-    The shape is ``Pixels.OFFSETS`` around the center. Only pixels outside of the central 3 x 3 square are left out. 0
-    if the shape is not found in the first image, or is found in the second.
+    A count is the number of black pixels at ``Pixels.OFFSETS`` from the center. These pixels form the shape. Only
+    pixels outside of the central 3 x 3 square are left out. 0 if the shape is not found in the first image, or is found
+    in the second.
     """
     row, column = (size // 2 for size in IMAGE)
     with_shape: np.ndarray = np.zeros(IMAGE, dtype=bool)

@@ -191,7 +191,7 @@ def of_features() -> Iterator[Check]:
 def of_cost() -> Iterator[Check]:
     """The check that HyperFeatureAttention needs almost no extra compute, as the caption of Table 2 says.
 
-    It covers both possible readings of the orders that the caption names.
+    The caption is ambiguous about the orders of the models. The check covers both readings (:data:`TABLE2_LABELS`).
     """
 
     def extra() -> float:
@@ -236,12 +236,13 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
 
 
 def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int = 4) -> float:
-    """The largest error of sums over ordered pairs j1 <= j2 (Definition 6.1) that fit sums over all pairs.
+    """The largest error with which sums over ordered pairs j1 <= j2 (Definition 6.1) replace sums over all pairs.
 
-    The error is the largest over sequences. The sums are those of a row with symbol 0, for all sequences of the given
-    ``lengths`` that contain this symbol. If ``has_repeats`` is false, sequences with repeated symbols are left out. In
-    the sums over all pairs, each pair of ``symbols`` symbols has a random effect. The sums over ordered pairs use the
-    coupling C that fits best by least squares.
+    The sums are those of a row with symbol 0. Each pair of the S = ``symbols`` symbols has a random effect on it. The
+    exact sum of a sequence is over all pairs of its tokens. The ordered sum uses the coupling C with which it is
+    nearest to the exact sum, by least squares over all sequences. The sequences are all those of the given ``lengths``
+    that contain symbol 0, without those with repeated symbols if ``has_repeats`` is false. The error is the largest
+    over sequences.
     """
     effects, ordered, full = np.random.default_rng(0).normal(size=symbols**2), [], []
     for sequence in (sequence for length in lengths for sequence in itertools.product(range(symbols), repeat=length)):

@@ -75,9 +75,9 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
     """The largest ratio of an agent's error to the bound of Theorem B.2, over random and nearly constant sequences.
 
-    ``effects`` is (S, S) and ``values`` is (S, d2). Linear attention keeps the 4 largest singular directions of each.
-    Its embedding spans the left singular directions of the effects. If ``is_wide`` is true, the embedding also spans
-    the right singular directions of the effects and the left ones of the values.
+    ``effects`` is (S, S) and ``values`` is (S, d2). The attention keeps the 4 largest singular directions of both. Its
+    embedding spans the left singular directions of the effects. If ``is_wide`` is true, the embedding also spans the
+    right singular directions of the effects and the left singular directions of the values.
     """
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)

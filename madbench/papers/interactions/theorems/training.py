@@ -35,7 +35,7 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 @dataclass(frozen=True)
 class Descent:
-    """The result of gradient descent on C and w from C = 0 and a value of 1 for every symbol."""
+    """The result of gradient descent on C and w. C starts at 0, and w gives every symbol the value 1."""
 
     c: Array
     """The learned matrix C, (d, d')."""
@@ -90,7 +90,7 @@ def rank(counts: Array) -> int:
 
 
 def _problem(world: Colliding) -> tuple[Array, Array]:
-    """The counts (B, S) of symbols in each training sample, and the value (B, S) of an agent of each symbol."""
+    """The counts (B, S) of each symbol in each training sample, and the values (B, S) of agents by their symbol."""
     symbols, _ = world.data("train", world.length, 0)
     counts = occurrences(symbols, world.symbols)
     return counts, counts @ world.effects.T + (world.control == "without_itself")

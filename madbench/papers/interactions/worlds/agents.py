@@ -227,10 +227,9 @@ class Alliances(World):
     def floor(self, family: str, order: int, length: int) -> float | None:
         """The lowest mean squared error that a label of ``family`` can reach on samples of ``length`` agents.
 
-        It is 0 for ``ha:`` of order 3, and None for other orders of ``ha:``. For ``hfa:`` it is the binomial
-        coefficient C(L - 1, 2) for L agents, times a variance. Sums over single agents cannot represent the part of
-        ``effects`` that is left after subtracting its means over either agent. The variance is the mean square of this
-        part.
+        It is 0 for ``ha:`` of order 3, and None for other orders of ``ha:``. Labels of ``hfa:`` sum over single agents.
+        They cannot represent the part of ``effects`` that is left after its means over either agent are subtracted.
+        Their floor is the mean square of this part, times the number of pairs of the L - 1 other agents, C(L - 1, 2).
         """
         if family == "ha":
             return 0.0 if order == 3 else None

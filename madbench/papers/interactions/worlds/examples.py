@@ -99,8 +99,8 @@ class Genotype(World):
     relations: int = 0
     """Seed of the activation relations."""
     fewest: int = 0
-    """The smallest number of alleles of a training sample. The largest is ``length``, L*. If 0, all training samples
-    have ``length`` alleles."""
+    """The smallest number of alleles in a training sample. Numbers up to ``length``, L*, occur. If 0, all training
+    samples have ``length`` alleles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +127,10 @@ class Genotype(World):
 
     @cached_property
     def activators(self) -> tuple[tuple[int, ...] | None, ...]:
-        """The activators of each allele. Empty for an always active allele, None for an inert allele."""
+        """The activators of each allele, as indices of alleles.
+
+        Empty for an always active allele, None for an inert allele, which is never active.
+        """
         generator, chosen_sets = np.random.default_rng(self.relations), []
         for allele in range(self.alleles):
             others = np.delete(np.arange(self.alleles), allele)

@@ -57,7 +57,7 @@ class TupleFamily(InteractionFamily):
         return {"degree": "+".join(map(str, label.degrees)), **sharing, "tuples": label.tuples}
 
     def explain(self, label: HaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
-        """Explanations of the letters of a label, then of what follows from absent letters, and cautions."""
+        """Explanations of the letters of a label, then of its properties without a letter, and cautions."""
         rows, n = explain_base(label), label.degree
         degrees, is_mixed = "+".join(map(str, label.degrees)), len(label.degrees) > 1
         who, others = ("In a head of degree n a token", "n - 1") if is_mixed else ("A token", str(n - 1))

@@ -124,8 +124,8 @@ class HyperAttention(FactoredMixer):
     def _weighted_sums(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
         """The outputs (B, H', M, d_vo) of H' heads of one degree for M rows: sums of weight times value over tuples.
 
-        ``keys`` and ``values`` are by slot. Weights are normalized unless the mixer is linear. The output of a row
-        without tuples is 0.
+        ``keys`` and ``values`` have one tensor per slot. ``first_row`` is the position of the first row among the keys.
+        Weights are normalized unless the mixer is linear. The output of a row without tuples is 0.
         """
         numerator, denominator, _ = self._sums(q, keys, values, first_row)
         return numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1)
@@ -216,9 +216,10 @@ class HyperAttention(FactoredMixer):
         return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
 
     def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
-        """The weights of a row's tuples, summed over the tuples with a given token in a slot, (B, H', rows, tokens).
+        """The share of each token in the tuples of a row, (B, H', rows, tokens).
 
-        The sums are averaged over slots. ``q`` and ``keys`` are those of H' heads of one degree.
+        The share of a token in a slot is the sum of the weights of the row's tuples with the token in this slot. It is
+        averaged over slots. ``q`` and ``keys`` are those of H' heads of one degree.
         """
         length, shares = q.shape[2], 0
         each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)

@@ -34,7 +34,7 @@ class FeatureFamily(InteractionFamily):
         return {"orders": "+".join(map(str, label.orders)), "product": "w" if label.product else ""}
 
     def explain(self, label: HfaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
-        """Explanations of the letters of a label, then of what follows from absent letters, and cautions."""
+        """Explanations of the letters of a label, then of its properties without a letter, and cautions."""
         rows = explain_base(label)
         orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1
         what = "The effect of a pair of tokens is a product of A effects, one per feature"
