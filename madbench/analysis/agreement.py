@@ -1,8 +1,8 @@
-"""Statistics with intervals over labels: rank correlation of two columns, and agreement of the seeds of one column.
+"""Rank correlations of two columns, and the agreement of the seeds in one column, each with a 95% interval.
 
-The sampling unit is the label, and not the seed as in :mod:`madbench.analysis.inference`. So an interval shows how much
-a statistic would change with other labels of the same kind. Intervals are percentiles of a bootstrap over labels (Efron
-1979) with a fixed seed.
+Each label is one observation, whereas :mod:`madbench.analysis.inference` has one observation per seed. So an interval
+shows how much a statistic would change with other labels of the same kind. Intervals are percentiles of a bootstrap
+over labels (Efron 1979) with a fixed seed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ LEAST_LABELS = 4
 
 @dataclass(frozen=True)
 class Agreement:
-    """A rank correlation or an intraclass correlation over a number of labels, with its 95% interval.
+    """A rank correlation or an intraclass correlation over labels, with its 95% interval.
 
-    ``value`` is the correlation, ``low`` and ``high`` are the ends of the interval. All three are NaN if unknown.
+    ``value`` is the correlation, and ``low`` and ``high`` are the ends of the interval. All three are NaN if the
+    correlation cannot be computed. ``labels`` is the number of labels.
     """
 
     value: float = math.nan

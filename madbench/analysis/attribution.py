@@ -6,7 +6,7 @@ as ``madbench compare`` shows it. A label is in at most one pair of a contrast.
 
 The interaction of two contrasts, such as those of a convolution and of gates, shows how much larger the effect of a
 convolution is among labels with gates than among labels without them. It is the mean over squares. A square has four
-labels: with both, with each one alone, and with neither.
+labels: one with both a convolution and gates, two with only one of them, and one with neither.
 
 Intervals and tests treat seeds as random and labels as fixed (:mod:`madbench.analysis.inference`). They do not
 generalize to other labels with the same factor.
@@ -33,10 +33,10 @@ from madbench.labels.names import display_name
 from madbench.store.runs import training_command
 
 EFFECTS_SHARE = 0.8
-"""The share of the table's error rate of 5% that effects get in Holm's correction. Interactions get the rest."""
+"""The part of the table's error rate of 5% that Holm's correction of the effects may use. Interactions get the rest."""
 
 Cases = Mapping[tuple[Contrast, ...], Sequence[LabelPair | Square]]
-"""The pairs of labels by contrast, or the squares of labels by pair of contrasts. A key has one or two contrasts."""
+"""The pairs of labels by contrast, which is a tuple of one, or the squares of four labels by pair of contrasts."""
 _SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the four labels of a square; a pair uses the first two
 
 
@@ -53,11 +53,11 @@ class Effect:
     """The name of the column, such as a task, ``mad_average`` or ``loss_l5``."""
     estimate: Difference
     cases: Mapping[LabelPair | Square, Difference | None]
-    """The pairs of labels of an effect, each with its difference. For an interaction, its squares of four labels, each
-    with None."""
+    """For the effect of one contrast: its pairs of labels, each with the difference of the two labels. For an
+    interaction: its squares of four labels, each with None, because only their mean is computed."""
     p_holm: float = math.nan
-    """The p-value after Holm's correction over all effects, or over all interactions, of the table. NaN without a test.
-    """
+    """The p-value after Holm's correction. The effects of a table are corrected together, and so are its interactions.
+    NaN without a test."""
 
     @property
     def is_significant(self) -> bool:
@@ -73,7 +73,7 @@ class Effect:
 
     @property
     def pairs(self) -> dict[LabelPair, Difference]:
-        """The pairs of labels of an effect, each with the difference of its means. Empty for an interaction."""
+        """The pairs of labels of an effect, each with the difference of its two labels. Empty for an interaction."""
         return {case: gap for case, gap in self.cases.items() if len(case) == 2 and gap is not None}
 
     @property
@@ -84,8 +84,9 @@ class Effect:
 def attribute(scores: pd.DataFrame) -> list[Effect]:
     """The effects of all single factors of the labels in ``scores``, then the interactions of two factors.
 
-    There is one :class:`Effect` per contrast and column. Each of the two parts is sorted by column and contrast.
-    ``scores`` must have one protocol per suite (:mod:`madbench.analysis.scores`).
+    There is one :class:`Effect` per column and contrast, or per column and pair of contrasts. Interactions that cannot
+    be tested are left out. Effects are sorted by column and then by contrast, and so are interactions. ``scores`` must
+    have one protocol per suite (:mod:`madbench.analysis.scores`).
     """
     samples = samples_of(select_columns(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
@@ -106,8 +107,12 @@ def _effects(
 ) -> list[Effect]:
     """The effects or interactions on the column ``quantity``, with ``p_holm`` NaN.
 
-    A pair or square without samples of all its labels is left out, and so is an interaction that is not tested.
-    ``samples`` has the seeds of each label in the column.
+    A pair or square is left out unless ``samples`` has all its labels. Interactions that cannot be tested are left out.
+
+    Args:
+        quantity: the name of the column.
+        cases_by_contrasts: the pairs of labels of each contrast, or the squares of labels of each pair of contrasts.
+        samples: the seeds of each label in the column.
     """
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
@@ -126,7 +131,11 @@ def _effects(
 
 
 class AttributionTable(Listing):
-    """The table of effects and interactions, one :class:`Effect` per row; see :func:`attribution_table`."""
+    """The table that :func:`attribution_table` makes.
+
+    ``rows`` has one :class:`Effect` per contrast and column, also for interactions that the printed table does not
+    show.
+    """
 
     @property
     def quantities(self) -> list[str]:
@@ -134,9 +143,9 @@ class AttributionTable(Listing):
         return in_order(effect.quantity for effect in self.rows)
 
     def require_rows(self, results: Path) -> Self:
-        """Return the table. Raises ``StoreError`` if it has no rows.
+        """Return this table. Raises ``StoreError`` if it has no rows.
 
-        ``results`` is the folder of the run store. The message of the error names it.
+        ``results`` is the folder of the run store, which the message of the error names.
         """
         if not self.rows:
             raise StoreError(
@@ -200,8 +209,8 @@ def _lines(all_effects: Sequence[Effect], quantities: Sequence[str], shows_pairs
 def _json_rows(effects: Sequence[Effect]) -> list[dict[str, Any]]:
     """The content of the table for programs: one dictionary per effect, per interaction and per pair of labels.
 
-    Those that are not significant are included. The key ``kind`` is ``effect``, ``interaction`` or ``pair``. An effect
-    is followed by its pairs.
+    Effects and interactions are included even if they are not significant. The key ``kind`` is ``effect``,
+    ``interaction`` or ``pair``. An effect is followed by its pairs.
     """
     json_rows = []
     for effect in effects:
@@ -225,7 +234,7 @@ def _json_rows(effects: Sequence[Effect]) -> list[dict[str, Any]]:
 
 
 def left_out_sentences(count: int) -> list[str]:
-    """The sentence that ``count`` unfinished results were left out, in a list. Empty if ``count`` is 0."""
+    """A list with one sentence: that ``count`` unfinished results were left out. Empty if ``count`` is 0."""
     if not count:
         return []
     what = "result of a label, task and seed is" if count == 1 else "results of a label, task and seed are"

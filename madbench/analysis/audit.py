@@ -1,7 +1,7 @@
 """The audit of a profile: how well each column of its table ranks labels, and whether the column is worth its time.
 
-For each column, the audit has the agreement of the seeds, the shares of labels that fail and that solve the task, and
-rank correlations with other columns and with published numbers.
+For each column, the audit has the agreement of the seeds, the shares of labels that do not learn and that solve the
+task, and rank correlations with other columns and with published numbers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9
-"""The required reliability of means over seeds: the share of the variance of these means that is due to the labels."""
+"""The reliability that the means of labels over seeds must have: the share of the variance of these means that is due
+to the labels."""
 REDUNDANT = 0.9
-"""A column is redundant if its rank correlation with a column that is kept is at least this."""
+"""A column is redundant if its rank correlation with a cheaper column that is kept is at least this."""
 MOST_LEVEL = 0.5
-"""A column is left out if more than this share of its labels solves the task, or if more than this share is at the
-heuristic: not better than the best answer that ignores the context."""
+"""A column is not worth keeping if more than this share of the labels solves its task, or if more than this share is
+not better than the best answer that ignores the context."""
 
 
 @dataclass(frozen=True)
 class ColumnAudit:
     """The audit of one column under one protocol.
 
-    ``at_chance``, ``at_heuristic``, ``solved`` and ``split`` are shares of labels, from 0 to 1. They are NaN if the
-    column has no threshold above which a task is solved. A label counts in ``at_chance`` unless its mean exceeds the
-    score of a random guess by more than the share ``UNLEARNED_SHARE`` of the distance from this score to the ceiling.
-    ``at_heuristic`` is the same for the score of the best answer that ignores the context.
+    ``at_chance`` is the share of labels that are not better than a random guess. A label is better if its mean exceeds
+    the score of a guess by more than the share ``UNLEARNED_SHARE`` of the distance from this score to the best score
+    that the data allow. ``at_heuristic`` is the share of labels that are not better, in the same sense, than the best
+    answer that ignores the context.
+
+    ``at_chance``, ``at_heuristic``, ``solved`` and ``split`` are from 0 to 1. They are NaN if it is not known which
+    score solves the task of the column, as for averages.
     """
 
     column: str
@@ -56,14 +60,16 @@ class ColumnAudit:
     split: float
     """The share of labels with some seeds that solve the task and some that do not."""
     seconds: float
-    """The mean seconds of training per seed and label, over all runs that the column needs."""
+    """The seconds of training that one seed of a label takes in all runs from which the column is computed, as a mean
+    over labels and seeds."""
     correlations: Mapping[str, Agreement]
     """The rank correlation with each other column, by the name of that column. Averages are not correlated with the
     tasks that they include."""
     published: Agreement
     """The rank correlation with the published numbers of the same column."""
     outcome: Agreement
-    """The rank correlation with the published numbers of :func:`outcome_column`, such as a language model's loss."""
+    """The rank correlation with the published numbers of another column, such as a language model's loss, which
+    :func:`outcome_column` names."""
     judged: Agreement
     """Like ``published``, but without the labels whose results were used to choose the profile's settings.
 
@@ -88,16 +94,16 @@ class ColumnAudit:
 
     @property
     def seconds_per_bit(self) -> float:
-        """The seconds of training per bit of information about the label (:attr:`bits`). NaN without information."""
+        """The seconds of training per bit of information about the label. NaN if :attr:`bits` is 0 or NaN."""
         return self.seconds / self.bits if self.bits else math.nan
 
     @property
     def seeds_needed(self) -> int | None:
-        """The number of seeds per label at which means have the reliability :data:`RELIABLE` (Spearman-Brown formula).
+        """The number of seeds per label that makes the reliability of the means at least :data:`RELIABLE`.
 
-        With this number of seeds, the order of the means is reliable. A test of two labels may need more, because it
-        needs at least ``LEAST_SEEDS`` seeds of each. None if seeds do not agree about the labels
-        (:attr:`separates_labels`).
+        It is computed by the Spearman-Brown formula. With this number of seeds, the order of the means is reliable. A
+        test of two labels may need more, because it needs at least ``LEAST_SEEDS`` seeds of each. None if seeds do not
+        agree about the labels (:attr:`separates_labels`).
         """
         share = self.reliability.value
         if not self.separates_labels:
@@ -116,7 +122,7 @@ class ColumnAudit:
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """Return one :class:`ColumnAudit` per column of ``results`` that factor effects use.
+    """Return the audits of the columns of ``results`` in which effects of factors are computed.
 
     These columns have a true :attr:`madbench.suites.columns.Column.is_attributed`. ``results`` must have one protocol
     per suite. An average comes after the tasks that it averages.
@@ -162,10 +168,16 @@ def audit(results: Results) -> list[ColumnAudit]:
 def audit_table(results: Results) -> Listing:
     """A table of how well each column of ``results`` ranks labels, one row per column.
 
-    A row has the agreement of the seeds (ICC), the shares of labels at the heuristic, that solve the task, and that
-    solve it in some seeds only. It also has the correlations with published numbers of the column, with those of its
-    outcome (:func:`outcome_column`) and with the nearest other column, the seconds per bit, and the number of seeds
-    needed. Raises ``StoreError`` if no label has a seed with all its runs done in a column.
+    A row has:
+
+    - the agreement of the seeds (ICC);
+    - the shares of labels that are not better than the best answer that ignores the context, that solve the task, and
+      that solve it in some seeds only;
+    - the rank correlations with the published numbers of the column, with those of its outcome (:func:`outcome_column`)
+      and with the nearest other column;
+    - the seconds per bit, and the number of seeds needed.
+
+    Raises ``StoreError`` if no label has a seed with all its runs done in a column.
     """
     rows, published = audit(results), published_columns(results)
     if not rows:
@@ -227,8 +239,8 @@ def audit_table(results: Results) -> Listing:
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
     """The reason why each column is not worth keeping, by column. The reason is empty for a column to keep.
 
-    Columns are examined in order of their seconds per bit, so the cheaper of two redundant columns is kept. Averages
-    are not examined.
+    Columns are examined in the order of their seconds per bit, so the cheaper of two redundant columns is kept. The
+    result lacks averages, which are not examined.
     """
     reasons: dict[str, str] = {}
     columns = [row for row in rows if not is_average(row.column)]
@@ -299,10 +311,11 @@ def _tasks_of(name: str) -> tuple[str, ...]:
 
 
 def _is_unlearned(sample: Sample, line: float) -> bool:
-    """True if the mean exceeds ``line`` by at most the share :data:`UNLEARNED_SHARE` of the distance to the ceiling.
+    """True if the label is not better than a score that needs no learning.
 
-    ``line`` is the score of a random guess or of the heuristic. The ceiling is the best score that the data allow.
-    False if a number is NaN.
+    It is better if its mean exceeds this score, ``line``, by more than the share :data:`UNLEARNED_SHARE` of the
+    distance from ``line`` to the ceiling, the best score that the data allow. ``line`` is the score of a random guess
+    or of the best answer that ignores the context. False if a number is NaN.
     """
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 

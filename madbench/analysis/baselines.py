@@ -41,9 +41,9 @@ def baseline_values(
 ) -> dict[str, float]:
     """The score of ``baseline`` by the name of the column. Columns whose score is unknown are left out.
 
-    The score of a task is the mean over the task settings in ``jobs``. With ``averages``, the averages whose tasks all
-    have a known score are included. ``known`` has scores that were computed before, by task setting. Missing scores
-    are computed.
+    The score of a task is the mean over the different task settings in ``jobs``. With ``averages``, the averages whose
+    tasks all have a known score are included. ``known`` has scores that were computed before, by task setting. The
+    scores of other task settings are computed.
     """
     jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # many jobs share few settings
     suites = {job.task: suite_of(job) for job in jobs}

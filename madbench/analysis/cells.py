@@ -27,11 +27,11 @@ class Cell:
     """One number of a table, with the seeds and jobs that it was computed from."""
 
     sample: Sample
-    """The seeds that have a number. Each has at least one finished job."""
+    """The values of the seeds that have a number, from at least one finished job each."""
     done: int = 1
     """The number of jobs with a result."""
     expected: int = 1
-    """The number of jobs from which the final mean is computed, finished or not."""
+    """The number of jobs that the final mean needs, whether they are done or not."""
     diverged: int = 0
     """The number of jobs whose training diverged: it ended in NaN or Inf."""
     is_over_budget: bool = False
@@ -98,7 +98,8 @@ class Cell:
         """The cell as text, or ``column.missing`` if no job is done.
 
         Examples: ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss
-        that 2 of 3 seeds reach; ``3 [1,7]`` for a rank with its interval.
+        that 2 of 3 seeds reach; ``3 [1,7]`` for a rank with its interval, ``-`` for a label without a rank;
+        ``diverged`` if all seeds diverged.
 
         Args:
             column: the column of the cell.
@@ -217,7 +218,10 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """A copy of ``cells`` with the rank of each cell that competes. The conditions are those of :func:`with_marks`."""
+    """A copy of ``cells`` in which each cell that competes for the best of its column has its rank.
+
+    Only the rows in ``names`` compete, under the conditions of :func:`with_marks`. Other cells keep the rank None.
+    """
     new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
@@ -229,11 +233,13 @@ def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """A copy of ``cells`` with marks on the best cell of each column and on cells that are not significantly worse.
 
-    A cell of the rows ``names`` competes if it has at least ``LEAST_SEEDS`` seeds and all its jobs are done. In a
-    column of steps to a loss, at least one seed must also reach the loss. A column has no marks if fewer than two cells
-    compete, or if no competing label has learned the task. All competing means that equal the best at the resolution of
-    the column are marked as the best. The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is
-    over all columns with ``is_compared``, and separately over all other columns.
+    A cell competes to be the best if its row is in ``names``, it has at least ``LEAST_SEEDS`` seeds, and all its jobs
+    are done. In a column of steps to a loss, at least one seed must also reach the loss. A column has no marks if fewer
+    than two cells compete, or if no competing label has learned the task.
+
+    Every competing mean that equals the best, after rounding to the resolution of the column, is marked as the best.
+    The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is over all columns with
+    ``is_compared``, and separately over all other columns.
     """
     new_cells, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     if not competing:
@@ -259,8 +265,9 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
     """The cells of one row as text, one text per column. A missing cell has the text ``column.missing``.
 
-    A cell with several seeds, but fewer than another cell of the row, ends in its own number of seeds. Only cells with
-    the same direction are compared for this: accuracies (higher is better), or losses and steps (lower is better).
+    The text of a cell ends in its number of seeds if it has several seeds, but fewer than another cell of the row. Only
+    cells with the same direction are compared for this: accuracies (higher is better), or losses and steps (lower is
+    better).
     """
     seeds: dict[str, int] = {}
     for column in columns:

@@ -17,22 +17,24 @@ from madbench.suites.options import FidelityOption, ProfileOption, budget_option
 class Choice:
     """The options with which a user chooses stored runs.
 
-    Commands that show stored runs have these fields as options, except ``labels`` and ``overrides``, which are words of
-    the command. Python functions that show stored runs have all fields as arguments. Defaults and help are defined
-    here.
+    Commands that show stored runs have these fields as options, except ``labels`` and ``overrides``, which are
+    positional words of the command line. Python functions that show stored runs have all fields as arguments. This
+    class defines the defaults and help texts of both.
     """
 
     labels: Sequence[str] = ()
     """The labels in canonical form. If empty, all labels in the store."""
     overrides: Sequence[Override] = ()
-    """Changes to the profile. A change that does not begin with the name of a suite belongs to the leading suite, the
-    first suite that has one of the requested tasks."""
+    """Changes to the profile. A change that does not begin with the name of a suite belongs to the leading suite. This
+    is the suite of the first requested task (without tasks, see :attr:`madbench.analysis.query.Query.leading`)."""
     profile: ProfileOption = None
-    """The profile of the leading suite. None for its default profile, or for the only profile with stored runs."""
+    """The profile of the leading suite. If None, its default profile, or the only other profile with stored runs if the
+    default one has none."""
     tasks: Annotated[Sequence[str] | None, tasks_option("the six of MAD, and language_model where stored")] = None
     fidelity: FidelityOption = "corrected"
     budget: Annotated[Budget | None, budget_option()] = "strict"
-    """The budget that runs were trained under. None for any budget, if the suite trains on a corpus."""
+    """The budget that runs were trained under. None stands for any budget in suites that train on a corpus, and for
+    ``strict`` in other suites."""
     protocol: Annotated[
         str | None,
         option("Id of one protocol, as listed if runs of several protocols are stored.", "--protocol", rare=EVERY_VERB),

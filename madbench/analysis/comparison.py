@@ -38,7 +38,8 @@ from madbench.suites.planning import LEAST_SEEDS
 class Comparison:
     """The comparison of a label with a baseline label in one column: ``label`` minus ``baseline``.
 
-    Differences are in the units of the column.
+    Differences are in the units of the column. ``sample`` has the seeds of the label, ``of_baseline`` those of the
+    baseline.
     """
 
     label: str
@@ -56,7 +57,7 @@ class Comparison:
     def equivalence_verdict(self) -> str:
         """The verdict on the margin: ``equivalent``, ``no worse``, ``no better`` or ``not shown``.
 
-        It is the reason in words if nothing is tested. Empty if the column has no margin.
+        If nothing is tested, it is the reason for this in words. Empty if the column has no margin.
         """
         if self.equivalence is None or self.equivalence.reason:
             return self.equivalence.reason if self.equivalence else ""
@@ -71,8 +72,8 @@ class Comparison:
     def equivalence_p(self) -> float:
         """The p-value of :attr:`equivalence_verdict`. NaN without a margin or a test.
 
-        For ``no worse`` and ``no better``, it is the smaller of the p-values of the two one-sided tests. Otherwise, it
-        is the larger one.
+        There are two one-sided tests. ``no worse`` and ``no better`` need only one of them, so their p-value is the
+        smaller one. Otherwise, it is the larger one.
         """
         tests = self.equivalence
         if tests is None:
@@ -83,7 +84,7 @@ class Comparison:
     def verdict(self) -> str:
         """The verdict on the difference: ``higher``, ``lower`` or ``not significant``.
 
-        It is the reason in words if nothing is tested.
+        If nothing is tested, it is the reason for this in words.
         """
         if self.difference.reason:
             return self.difference.reason

@@ -1,4 +1,4 @@
-"""Pairs of labels that differ in one factor, and squares of labels that differ in two."""
+"""Pairs of labels that differ in one factor, and squares of four labels for two factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LabelPair = tuple[str, str]
 Square = tuple[str, str, str, str]
 """Four labels for two contrasts: with the level ``given`` of both, of the second only, of the first only, of neither.
 
-Where a label lacks the level ``given`` of a contrast, it has the level ``against``.
+A label without the level ``given`` of a contrast has its level ``against``.
 """
 
 
@@ -26,10 +26,9 @@ Where a label lacks the level ``given`` of a contrast, it has the level ``agains
 class Contrast:
     """A comparison of two levels, ``given`` and ``against``, of one factor. A factor is a part of a label.
 
-    In the S/R/G family the level of a mixing includes its layout, so mixing in the lag layout (``1o``) and in the
-    position layout (``1``) are separate contrasts. ``!`` against rank q and ``!`` against rank v are separate, too.
-    Therefore no label is in two pairs of one contrast. Contrasts are sorted by family, factor, and levels in the order
-    of the grammar.
+    No label is in two pairs of one contrast. For this, levels of the S/R/G family are split: mixing over lags (``1o``)
+    and over positions (``1``) are two levels, and ``!`` is compared separately with rank q and with rank v. Contrasts
+    are sorted by family, factor, and levels in the order of the grammar.
     """
 
     prefix: str
@@ -38,9 +37,10 @@ class Contrast:
     """Sort key among the contrasts of the family: the positions of the factor, of ``against`` and of ``given``."""
     factor: str
     given: str
-    """Level of the first label (:mod:`madbench.labels.levels`)."""
+    """Level of the factor in the first label of a pair (:func:`madbench.labels.levels`)."""
     against: str
-    """Level of the second label. Empty if it has none."""
+    """Level of the factor in the second label of a pair. Empty if the second label lacks the factor, as in ``c vs.
+    none``."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Contrast:
 
     @property
     def short_name(self) -> str:
-        """The name of the contrast within that of an interaction: ``c`` for c vs. none, or ``G/R`` for G vs. R."""
+        """The name of the contrast as a part of an interaction's name: ``c`` for c vs. none, or ``G/R`` for G vs. R."""
         return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 

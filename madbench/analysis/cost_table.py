@@ -1,8 +1,8 @@
-"""The costs of the rows of a result table: counted on their mixers, and measured in the stored runs.
+"""The costs of the rows of a result table: counted for their mixers, and measured in the stored runs.
 
 Parameters, FLOPs per token and state are counted, for the mixers of all layers. The time of a training step is taken
-from the records of runs, and for language models also the peak memory. One column never has times of two kinds of
-device.
+from the records of runs, and for language models also the peak memory. Times that were measured on two kinds of device
+never share a column.
 """
 
 from __future__ import annotations
@@ -176,9 +176,10 @@ def check_countable(job: Job) -> None:
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
     """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Return a note on them.
 
-    Only runs with a known time per step are used. If they differ in device, threads, processes or compilation, both
-    columns are left out and the note has the reason. Otherwise the note names the device. The note is empty if no time
-    is known, or if the rows have no task setting in common.
+    The time of a step is the mean over the task settings that all rows have. Runs without a known time are not timed,
+    and rows without a timed run have no memory either. If timed runs differ in device, threads, processes or
+    compilation, both columns are left out and the note has the reason. Otherwise the note names the device. The note is
+    empty if no time is known, or if the rows have no task setting in common.
     """
     runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
     kinds = {_kind(run): run.row for run in runs}

@@ -65,23 +65,24 @@ class Finding:
     threshold: float
     """The gain has to be above this threshold, or below it for a claim of "no gain"."""
     published: float
-    """The published gain, or the smallest if the claim needs several. It is that of the tested pairs, or of all pairs
-    if none is tested. NaN if unknown."""
+    """The published gain of the tested pairs, or of all pairs if none is tested. If the claim needs several gains, the
+    smallest. NaN if unknown."""
     ours: Difference | None
-    """The measured gain, or the smallest if the claim needs several. None without a stored pair."""
+    """The measured gain. If the claim needs several gains, the smallest. None without a stored pair."""
     gain_name: str
     """The rival or the pair to which ``ours`` belongs. Empty if there is only one gain."""
     p: float
-    """Two-sided p-value of the verdict, from all gains. NaN without a test."""
+    """p-value of the two-sided test of the claim, which uses all its gains. NaN without a test."""
     p_holm: float
     """``p`` after Holm's correction over all findings that are tested."""
     tested: int
     """Number of findings that are tested together."""
     verdict: Verdict
     detail: str
-    """The reason why there is no test, or the kind of a supported claim of no difference."""
+    """The reason why there is no test. For a supported claim of no difference, what was shown, such as ``equal within
+    the margin``. Otherwise empty."""
     labels: tuple[str, ...]
-    """Labels of the tested pairs, or else of the pair with the fewest missing labels."""
+    """Labels of the tested pairs. If no pair is tested, those of the pair with the fewest missing labels."""
     missing: tuple[str, ...]
     """The labels in ``labels`` that have no complete seed. Empty if a pair is stored."""
     pairs: dict[LabelPair, float]
@@ -91,7 +92,8 @@ class Finding:
     marks: tuple[str, ...] = ()
     """Reservations about a registered verdict, such as "provisional"."""
     chosen_on: str = ""
-    """The set of labels whose published order was used to choose the settings. Empty if there is none."""
+    """The name of the set of labels whose published order was used to choose the settings of the runs. Empty if there
+    is none."""
     paper: str = ""
     """The paper of the claim. Empty if all claims have one source."""
 
@@ -107,7 +109,7 @@ class Finding:
 
     @property
     def choice_note(self) -> str:
-        """A note on the verdict if the settings of the runs were chosen by published numbers. Otherwise empty."""
+        """A note that the settings of the runs were chosen by published numbers. Empty if they were not."""
         return choice_note([self.chosen_on])
 
     @property
@@ -143,7 +145,7 @@ class Finding:
     def command(self) -> str:
         """The command that trains :attr:`labels` with :data:`ADVISED_SEEDS` seeds.
 
-        Empty if the tested labels have at least so many stored seeds.
+        Empty if the tested labels have that many stored seeds or more.
         """
         if self.n >= ADVISED_SEEDS:
             return ""
@@ -191,10 +193,10 @@ def findings(
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
-            are done. None if there are no stored runs.
+            are done. Columns of steps to a loss are there only if the profile is comparable with the paper. None if
+            there are no stored runs.
         quantities: the columns to judge. Default: the columns of ``scores``, or all columns of the claims if no claim
-            is about a column of ``scores``. ``scores`` has columns of steps to a loss only if the
-            profile is comparable with the paper.
+            is about a column of ``scores``.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if thresholds that are shares of published accuracies are scaled to the profile.
@@ -242,9 +244,9 @@ def findings_by_paper(
 
 
 def choice_note(sets: Iterable[str]) -> str:
-    """The note that settings were chosen by the published order of labels.
+    """A note that settings were chosen by the published order of labels.
 
-    ``sets`` has the names of the sets of these labels. The note is empty if all names are empty.
+    ``sets`` has the name of the set of labels for each finding, or an empty text. The note is empty if all are empty.
     """
     set_names = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
     return f"settings chosen by the published order of {set_names}" if set_names else ""
@@ -264,7 +266,7 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
     """The finding for a claim about one column.
 
     The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if all
-    labels solve the task, or if no label has learned it. Otherwise it is ``not enough data``.
+    labels solve the task in a claim of a gain, or if no label has learned it. Otherwise it is ``not enough data``.
 
     Args:
         question: the claim with its column and its samples.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # smallest width of the column of reasons, in characters
 CHOSEN = "§"
-"""The sign of a verdict on runs whose settings were chosen by the published order of labels."""
+"""The sign of a verdict if the settings of the runs were chosen by the published order of labels."""
 
 
 class FindingsTable(Listing):
@@ -73,7 +73,7 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
     If all findings with marks have the same marks, the marks are in the caption and not in the cells.
 
     Args:
-        rows: the findings. Those of one paper, and in it those of one group, must follow each other.
+        rows: the findings, sorted by paper and then by the group of the claim.
         protocol: sentences about the protocols of the runs, which begin the notes.
         left_out: the number of unfinished results that are left out, for the notes.
     """
@@ -110,7 +110,7 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
 
 
 def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
-    """True if each claim in the group of ``row`` is about a single column, and not all about the same column.
+    """True if each claim in the group of ``row`` is about a single column, and these columns differ.
 
     Then the heading of the group names no column. ``rows`` has all findings of the table.
     """
@@ -130,7 +130,7 @@ def _published_caption(rows: Sequence[Finding]) -> str:
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     """The explanation of one claim, as pairs (heading, text). ``rows`` has the findings on this claim, one per column.
 
-    The explanation has the sentence of the claim, its test, and per column the verdict and the gain of each pair.
+    It has the sentence of the claim, its test, and for each column the verdict and the gain of each pair.
     """
     claim = rows[0].claim
     sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
@@ -266,9 +266,9 @@ def _tests(rows: Sequence[Finding]) -> str:
 
 
 def _margins(rows: Sequence[Finding]) -> list[str]:
-    """Sentences that state the margins of claims of no difference, one sentence per paper.
+    """Sentences that state the default margins of claims of no difference, one sentence per paper.
 
-    Claims that state a margin of their own are left out. The others have a share of a published gain as margin.
+    The default margin is a share of a published gain. Claims with a margin of their own are left out.
     """
     margins: dict[str, tuple[Reference, dict[str, None]]] = {}
     for row in rows:

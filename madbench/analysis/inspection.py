@@ -44,7 +44,7 @@ class Inspection:
     - ``matrices``: one row per layer, matrix and head.
     """
     probes: list[Probe]
-    """The probes of all mixers that offer one, in the order in which the mixers run."""
+    """The probes of all mixers that have a method ``probe``, in the order in which the mixers run."""
     layers: list[int]
     """The number of the layer of each probe, counted from 1 over all layers of the model."""
 
@@ -168,11 +168,11 @@ def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
     """Statistics of the mixing coefficients w, (B, H, rows, lags), with one row of a table per head.
 
     - ``keys``: (sum |w|)^2 / sum w^2, the effective number of keys of a row;
-    - ``near_zero``: the share of the visible coefficients with |w| of at most ``NEAR_ZERO``; ``near_one``: those from
-      ``NEAR_ONE`` to 1; ``negative``: those below 0;
+    - ``near_zero``, ``near_one``, ``negative``: the shares of the visible coefficients with |w| of at most
+      ``NEAR_ZERO``, with w from ``NEAR_ONE`` to 1, and with w below 0;
     - the columns of :data:`BANDS`: the share of sum |w| in each range of lags;
-    - ``same_lags``, ``same_tokens``: the part of the distribution of |w| that a row shares with the row before, by lag
-      and by token.
+    - ``same_lags``, ``same_tokens``: the overlap of two successive rows, whose |w| are divided by their sum. It is the
+      sum of the smaller one of the two values at each lag or, for ``same_tokens``, at each token.
 
     All numbers are means over inputs and rows, without the first row.
     """

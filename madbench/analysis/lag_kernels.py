@@ -1,16 +1,16 @@
 """Shares of shifts and averages in a learned lag kernel, compared with random kernels of the same size.
 
-A lag kernel mixes the slots of a row of scores, which are indexed by lag from the newest token. Slot i combines the
-tokens j with the weights in column i of R = I + Diag(p) + K, where K = A Diag(s) B^T has rank r.
-Theory predicts two structures, a shift and an average. A shift by n tokens copies: slot i reads token i + n. An average
-summarizes and reduces noise: a slot reads the mean of many tokens. Modules of papers that measure these
-shares name the sections with the theory.
+A lag kernel mixes the slots of a row of scores, which are indexed by lag from the newest token. In mixers with the
+position layout, they are indexed from the oldest token instead. Slot i combines the tokens j with the weights in column
+i of R = I + Diag(p) + K, where K = A Diag(s) B^T has rank r. Theory predicts two structures, a shift and an average. A
+shift by n tokens copies: slot i reads token i + n. An average summarizes and reduces noise: a slot reads the mean of
+many tokens. The packages of the papers that use this module cite the sections with the theory.
 
 K is approximated by a multiple of a shift, by columns that are constant over a window, and by a matrix that depends
 only on the offset j - i. The share of a structure is the sum of squares of its best approximation, divided by that of
 K. A shift of L lags has L equal singular values, so a K of rank r can match at most the share r / L of it. The share of
-a shift is divided by this maximum. In a random kernel A and B have independent normal entries, and the same size and
-the same strengths s as in K.
+a shift is divided by this maximum. In a random kernel, A and B have independent normal entries. Its size and its
+strengths s are those of K.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def mixing_matrices(kernel: LagKernel, lags: int) -> Tensor:
 
 
 def diagonal_shares(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """The shares of constant diagonals in a kernel K, one share per offset.
+    """The share of a kernel K that is constant along the diagonal of each offset.
 
-    The share of the offset n is the sum of squares of the best constant diagonal j = i + n, divided by that of K. Here
-    j is the token (row of K) and i is the slot (column of K).
+    The kernel is approximated by the best matrix with one number on the diagonal j = i + n and zeros elsewhere, where j
+    is the token (row of K), i is the slot (column of K) and n is the offset. The share is the sum of squares of this
+    matrix, divided by that of K.
 
     Args:
         k: the kernel, (..., L, L).
@@ -77,10 +78,11 @@ def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
-    """Return the widths m = 2, 4, 8, ..., L, and the share of averages over the m newest tokens in a kernel.
+    """Return the widths m = 2, 4, 8, ..., L, and the share of averages over the first m tokens in a kernel.
 
-    An average has the same weight for all m tokens in each column, and zero for older tokens. The share is the sum of
-    squares of the best average, divided by the sum of squares of the kernel.
+    The first token is the newest one in the lag layout. An average has the same weight for all m tokens in each column,
+    and zero for the other tokens. The share is the sum of squares of the best average, divided by the sum of squares of
+    the kernel.
 
     Args:
         k: the kernel, (..., L, L).
@@ -98,7 +100,7 @@ def structure_shares(k: Tensor, rank: int) -> dict[str, Tensor]:
     """The shares of shifts and averages in the sum of squares of a kernel K of the given ``rank``.
 
     - ``shift_1``, ``best_shift``: a shift by one token, and the shift with the largest share;
-    - ``average``, ``best_window``: an average over all tokens, and over the window with the largest share;
+    - ``average``, ``best_window``: an average over all tokens, and an average over the window with the largest share;
     - ``by_offset``: the part of K that depends only on the offset between token and slot.
 
     K is ``k``, of shape (..., L, L) with L > 1. Each share has the shape (...,). The shares of shifts are divided by

@@ -53,14 +53,14 @@ Characters that are not listed have ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
-"""The factor by which the width of letters in em is larger than at ten points, by size in points."""
+"""Letters of a smaller size are wider in em than at ten points by this factor, by size in points."""
 _LONGEST_NAME = 24
 """Longer words in a name are broken into lines of at most this many characters, if the table is too wide."""
 _BOLD = 1.15  # width of bold letters relative to normal ones
 
 
 class _Form(NamedTuple):
-    """A choice of width, size of letters and line breaks for a table."""
+    """A way to set a table: its width, the size of its letters, and whether its cells are broken into lines."""
 
     width: Width
     size: float
@@ -177,7 +177,7 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
 
 
 def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
-    """Transpose a table with a single row: each column becomes a row with the heading and the cell.
+    """Transpose a table with a single row: each column becomes a row that has the column's heading and its cell.
 
     Return the new headings and lines. None if the table has no row or several rows, or fewer than three columns.
     """
@@ -214,7 +214,7 @@ def _half(word: str) -> tuple[str, str]:
 
 
 def _broken_name(text: str) -> str:
-    """A name with line breaks in words that are too long, after dots, colons, underscores or hyphens."""
+    """A name with line breaks in its long words (:data:`_LONGEST_NAME`), after dots, colons, underscores or hyphens."""
     return " ".join(map(_broken_word, text.split(" ")))
 
 

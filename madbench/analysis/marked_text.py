@@ -1,4 +1,4 @@
-"""The cells of tables as text with marks, before an output format is chosen, and the minus sign in them."""
+"""The text and the mark of a table cell, independent of the output format, and the minus sign in such texts."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ def with_hyphens(text: str) -> str:
 
 
 class Origin(NamedTuple):
-    """Sentences on where the results of a table come from."""
+    """Sentences about how the results of a table were made, for its caption and its notes."""
 
     caption: str = ""
-    """Sentences for the caption, such as those on seeds that chose learning rates."""
+    """Sentences for the caption, such as one on the number of seeds by which the learning rates were chosen."""
     notes: str = ""
-    """Sentences for the notes, such as those on the labels that were used to choose settings."""
+    """Sentences for the notes, such as one on the labels by which the settings of the profile were chosen."""
     code: str = ""
-    """Sentences for the caption on runs of other code, with the commands that train or test them again."""
+    """Sentences for the caption on runs that other code than the installed code trained, with commands that train or
+    test them again."""
     code_in_paper: str = ""
     """:attr:`code` without commands, for the caption of a table in a paper."""
     profiles: str = ""
-    """Sentences for the caption that name changed profiles. The notes name all profiles."""
+    """Sentences for the caption that name the profiles with changes. They are needed only without notes, which name all
+    profiles."""
 
     def in_caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:
-        """All sentences for the caption: without commands if ``in_paper``, and with :attr:`profiles` if requested."""
+        """The sentences for the caption. They name no commands if ``in_paper`` is True.
+
+        :attr:`profiles` is included if ``names_profiles`` is True.
+        """
         code = self.code_in_paper if in_paper else self.code
         return " ".join(filter(None, [self.profiles if names_profiles else "", self.caption, code]))

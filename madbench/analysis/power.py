@@ -1,7 +1,7 @@
-"""The number of seeds that are needed to test claims, in closed form.
+"""The number of seeds that are needed to test claims, computed by a formula without simulation.
 
 The power of a test is the probability that it finds a gain beyond the threshold of the claim, for a given true gain.
-The variance of the seeds is that of the test: the variance of the stored seeds, increased if there are few (see
+The test and this module use the same variance of the seeds: that of the stored seeds, increased if there are few (see
 :mod:`madbench.analysis.inference.sample`). The seeds for the measured gain and for a given gain come from the same
 formula, so a larger gain never needs more seeds.
 """
@@ -27,7 +27,7 @@ from madbench.labels.names import display_name
 from madbench.suites.planning import LEAST_SEEDS
 
 MOST_SEEDS = 50
-"""The largest number of seeds for which power is computed."""
+"""The largest number of seeds per label for which power is computed."""
 ENOUGH_POWER = 0.8
 """The power that a number of seeds must have to be enough."""
 
@@ -120,7 +120,7 @@ def power_table(
 
 
 def _shown_gain(claim: Claim, gain_name: str) -> str:
-    """The name of a gain (:meth:`Claim.gains`). If it is that of a pair, it has the display names of both labels."""
+    """The name of a gain of the claim, with display names in place of labels if it is the gain of a pair."""
     for pair in claim.pairs:
         if gain_name.removesuffix(" (reversed)") == " - ".join(pair):
             return gain_name.replace(" - ".join(pair), " - ".join(map(display_name, pair)))
@@ -180,9 +180,10 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> VarianceTerms:
-    """The variance terms of the mean of ``n`` future seeds with the same label and column as ``sample``.
+    """The variance terms of the mean of ``n`` seeds that are not trained yet.
 
-    The variance per seed is the one that the test uses for ``sample``.
+    ``sample`` has the stored seeds of the same label in the same column. The variance per seed is the one that the test
+    uses for ``sample``.
     """
     if sample.parts:
         return VarianceTerms.sum_of([_future(part, n).times(1 / len(sample.parts)) for part in sample.parts])

@@ -29,7 +29,7 @@ class NothingStored(StoreError):
 
 
 def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
-    """Make the error for a query whose profile ``name`` has no stored run in the suite.
+    """Make the error for a query if the profile ``name`` of the suite has no stored run that matches it.
 
     The message has a command that trains such a run, and commands that show the stored protocols.
     """
@@ -54,17 +54,17 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
 
 def _choice_words(suite: Suite, profile: str, fidelity: str, budget: Budget) -> list[str]:
-    """The options that choose these of the suite, without those that are at their defaults."""
+    """The command-line options that choose a profile, fidelity and budget. Default values are left out."""
     profile_option = {} if profile == suite.default else {"--profile": profile}
     is_usual = fidelity == suite.fidelity_of(Grid.fidelity)
     return option_words({**profile_option, **({} if is_usual else {"--fidelity": fidelity})}, budget)
 
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = RESULTS) -> str:
-    """The protocols of ``runs``, which belong to one suite, as text with one line per protocol.
+    """A text with one line per protocol of ``runs``, which must be runs of ``suite``.
 
-    A line ends with the labels of the protocol. It begins with the id and the settings of the protocol if runs were
-    trained on a corpus, otherwise with the command that shows the protocol in the store ``results``.
+    If runs were trained on a corpus, a line begins with the id and the settings of the protocol. Otherwise, it begins
+    with the command that shows the protocol in the store ``results``. It ends with the labels of the protocol.
     """
     runs = list(runs)
     has_corpus = any(suite.corpus_of(run.job) for run in runs)
@@ -84,9 +84,9 @@ def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
 def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     """One line per protocol of ``runs``, with the command that shows the protocol, and its labels.
 
-    A label that was trained at learning rates or weight decays that its profile does not try has a command that names
-    all those of the label. If it was also trained at all those of the profile, it is in the line of the unchanged
-    profile, too.
+    A label may have been trained at learning rates or weight decays that its profile does not try. Then the command for
+    the label lists all its learning rates and weight decays. If the label was also trained at all those of the profile,
+    the line of the unchanged profile has the label, too.
     """
     tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)

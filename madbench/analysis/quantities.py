@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from madbench.analysis.inference import Difference, Sample
 
 TASK_MEAN = "task_mean"
-"""The name of the column of the mean over all tasks of a grid, which is used if no average has these tasks."""
+"""The name of a column for grids: the mean over all tasks. It is used if the suite has no average over these tasks."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", digits=3)
 NUM_SEEDS = Column("n", "n", digits=0)
 
@@ -41,7 +41,10 @@ def is_average(name: str) -> bool:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The tasks that the average ``name`` of a suite is over. Empty for other columns, also for :data:`TASK_MEAN`."""
+    """The tasks over which the average ``name`` of a suite is taken.
+
+    Empty for columns that are no averages, and for :data:`TASK_MEAN`, which is not an average of a suite.
+    """
     averages = (suite.averages.get(name) for suite in suites().values())
     return next((average.tasks for average in averages if average), ())
 
@@ -64,14 +67,14 @@ def suite_of_column(name: str) -> Suite | None:
 
 
 def unknown_column(name: str) -> str:
-    """A message about the column ``name``, which no suite has. It names the closest column, or how to find one."""
+    """The error message for a column ``name`` that no suite has. It names a similar column, or how to find one."""
     columns = [column for suite in suites().values() for column in suite.order()]
     hint = suggestion(name, columns) or f"; expected a task ({TASKS_LISTED}) or an average, such as mad_average"
     return f"no column {short_repr(name)}{hint}"
 
 
 def suite_of_known(name: str) -> Suite:
-    """The suite that has the column ``name``. Some suite must have it: fails with an ``AssertionError`` otherwise."""
+    """The suite that has the column ``name``. Raises ``AssertionError`` if no suite has it."""
     suite = suite_of_column(name)
     assert suite is not None, name
     return suite
@@ -80,7 +83,8 @@ def suite_of_known(name: str) -> Suite:
 def heading(name: str) -> str:
     """The heading of the column ``name`` in a table.
 
-    For a column of steps to a loss, it is the longer title, which also says that steps are counted.
+    A column of steps to a loss has its title as heading, because its usual, shorter heading does not say that steps are
+    counted.
     """
     quantity = column(name)
     return quantity.title if quantity.is_steps else quantity.heading

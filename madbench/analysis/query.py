@@ -33,9 +33,9 @@ from madbench.tasks import is_built_in, task_problem
 class Query(Choice):
     """A choice of stored runs, and the store from which they are read.
 
-    Raises ``ConfigError`` if an option has no effect on the requested tasks, or contradicts ``--protocol``. An unknown
-    fidelity or budget is refused where the user gives it. The leading suite is the suite that profile and overrides
-    belong to by default (:attr:`leading`).
+    Raises ``ConfigError`` if an option has no effect on the requested tasks, or contradicts ``--protocol``. The names
+    of fidelity and budget are not checked here, but where the user's input is read. The leading suite is the suite that
+    profile and overrides belong to by default (:attr:`leading`).
     """
 
     given: Collection[str] = ()
@@ -81,7 +81,7 @@ class Query(Choice):
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite to which :attr:`profile` belongs. Overrides that do not begin with a suite's name belong to it too.
+        """The suite to which :attr:`profile` belongs, and all overrides that do not begin with a suite's name.
 
         This is the suite of the first requested task. If no task was requested, it is the first suite with stored runs
         and, if a profile was requested, with this profile. If there is no such suite, it is the main suite.
@@ -97,7 +97,7 @@ class Query(Choice):
         return next(iter(stored_suites), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
-        """The tasks of a suite to show: its requested tasks, or its usual tasks if the query requests no task."""
+        """The tasks of a suite to show: its requested tasks, or its usual tasks if no task was requested."""
         return list(suite.usual_tasks()) if self.requested_tasks is None else self.requested_tasks.get(suite.name, [])
 
     @functools.cached_property
@@ -116,9 +116,9 @@ class Query(Choice):
     def jobs(self) -> dict[str, Job]:
         """The stored jobs that can be shown, by id.
 
-        A job can be shown if its label can be read, and its task and suite are installed. A job of a family of this
-        package is left out if another version of the family would be trained now. Jobs with code outside of this
-        package are included in all versions of this code.
+        A job can be shown if its label can be read, and its task and suite are installed. A job of one of this
+        package's families is left out if it was trained by another version of the family than the installed one. Jobs
+        with code outside of this package are included in all versions of this code.
         """
         stored_jobs = self.store.jobs()
         others = {name: job for name, job in stored_jobs.items() if not self.is_known(job)}
@@ -132,9 +132,9 @@ class Query(Choice):
         return self._of_present_families(jobs)
 
     def is_known(self, job: Job) -> bool:
-        """True if the store's index says that this package has the code of the stored run of ``job`` and can show it.
+        """True if the store's index says that the code of this package is enough to show the stored run of ``job``.
 
-        If False, the code of the label and the task must be loaded to find out.
+        If False, other code may be needed: that of the label and of the task must be loaded to find out.
         """
         return bool(self.store.index_entries[job.id].is_known)
 
@@ -144,7 +144,7 @@ class Query(Choice):
 
     @functools.cached_property
     def known_labels(self) -> frozenset[str]:
-        """The labels of the stored runs that this package can show without loading other code (:meth:`is_known`)."""
+        """The labels of stored runs that can be shown with the code of this package alone (:meth:`is_known`)."""
         return known_labels(self.store)
 
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
@@ -182,7 +182,7 @@ class Query(Choice):
         return tasks
 
     def _of_present_families(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
-        """``jobs`` without those that were trained by another version of their family than the present one.
+        """``jobs`` without those that were trained by another version of their family than the installed one.
 
         There is a warning if jobs are left out. All jobs with code outside of this package are kept, and so are jobs of
         labels that are shown without importing their code.
@@ -211,7 +211,7 @@ class Query(Choice):
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The choice between versions of code outside of this package among :attr:`jobs`.
+        """The object that chooses one of several stored versions of code outside of this package, for :attr:`jobs`.
 
         Each of its warnings is given only once.
         """
@@ -226,14 +226,14 @@ class Query(Choice):
 
     @functools.cached_property
     def is_shown_as_stored(self) -> Callable[[str], bool]:
-        """A function of a label: True if its stored runs are shown without importing the code of the label.
+        """A function that is True for a label whose stored runs are shown without importing the label's code.
 
-        It is :func:`madbench.labels.is_shown_as_stored`, computed once per label, and False for known labels.
+        It calls :func:`madbench.labels.is_shown_as_stored` once per label. It is False for :attr:`known_labels`.
         """
         return functools.cache(lambda label: label not in self.known_labels and is_shown_as_stored(label))
 
     def own_overrides(self, suite: Suite) -> tuple[Override, ...]:
-        """The overrides that belong to ``suite``, without a leading name of the suite."""
+        """The overrides that belong to ``suite``. A suite's name at their beginning is removed."""
         return own_overrides(self.overrides, suite, self.leading)
 
     def is_changed(self, suite: Suite) -> bool:
@@ -250,7 +250,7 @@ class Query(Choice):
 
     @property
     def _tasks_text(self) -> str:
-        """The reason why a choice for other tasks than the requested ones has no effect."""
+        """Words with the requested tasks, as the reason why an option that does not apply to them has no effect."""
         return f"the tasks are {', '.join(self.tasks or ())}"
 
     def check_corpus(self) -> None:
@@ -294,9 +294,9 @@ class Query(Choice):
 
 
 def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
-    """Expand words to labels as :func:`madbench.labels.expand` does, but keep words that are known labels of ``store``.
+    """Expand words to labels as :func:`madbench.labels.expand` does, but keep words that are labels in ``store``.
 
-    ``store`` is None if no store is open.
+    Only the known labels (:func:`known_labels`) are kept. ``store`` is None if no store is open.
     """
     known_words = set(words) & known_labels(store) if store and words else set()
     if not known_words:
@@ -306,7 +306,7 @@ def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
 
 
 def known_labels(store: Store) -> frozenset[str]:
-    """The labels of those runs in ``store`` that this package can show without loading other code."""
+    """The labels of those runs in ``store`` that can be shown with the code of this package alone."""
     return frozenset(job.label for name, job in store.jobs().items() if store.index_entries[name].is_known)
 
 

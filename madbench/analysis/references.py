@@ -19,22 +19,19 @@ class Reference:
 
     paper: str = ""
     title: str = ""
-    """The name of the paper's tables in captions."""
+    """The name of the tables in the paper, for captions."""
     scores: Scores = field(default_factory=dict)
     """The published numbers, by label and then by column."""
     margin_share: float = 0.0
     """The default margin of a claim of no difference, as a share of the published gain of ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """The two labels whose published gain, the first minus the second, ``margin_share`` refers to."""
+    """Two labels. Their published gain, the first minus the second, times ``margin_share`` is the default margin."""
     heuristics: Mapping[str, float] = field(default_factory=dict)
-    """The score of each task's heuristic at the size of the published numbers, by task."""
+    """The score of the best answer that ignores the context, by task, at the task sizes of the published numbers."""
 
     @functools.cached_property
     def gains(self) -> Scores:
-        """The published numbers with the sign for which more is better, by label and then by column.
-
-        Losses and steps are negated.
-        """
+        """The published numbers by label and then by column, with losses and steps negated, so that more is better."""
         return {
             label: {name: gain_sign(name) * value for name, value in row.items()} for label, row in self.scores.items()
         }

@@ -37,13 +37,15 @@ from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
 FORM = 3
-"""The version of the file format. Form 2 has a hash of code in place of ``test``, and counts as another test."""
+"""The version of the file format. A file of form 2 has a hash of code in place of ``test``. It can still be read, as a
+registration with another test."""
 OTHER_TEST = "registered with another test"
-"""The mark on verdicts if the registration names another test than the one that is used now."""
+"""The mark on verdicts if the registration names another statistical test than the present one."""
 MOST_CHANGES = 5
 """The largest number of changed values that a sentence names."""
 _WORDING = ("title", "sentence", "source", "theory", "group", "note", "published_by")
-"""The keys of a claim that affect no verdict. One is ``published_by``, as the published numbers are registered too."""
+"""The keys of a claim that affect no verdict. ``published_by`` is one, because the published numbers are registered
+too."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",
@@ -61,22 +63,24 @@ class Registration:
     """The content of the registered YAML file of a grid."""
     claims: tuple[Claim, ...]
     jobs: tuple[str, ...]
-    """The ids of the runs that decide the claims."""
+    """The ids of all runs of the grid, which decide the claims."""
     stored: tuple[str, ...]
-    """The ids of the runs that had a result before the registration."""
+    """The ids of those runs that already had a result at the time of the registration."""
     thresholds: dict[str, Any]
     """All values that verdicts depend on and that are in no job, not only thresholds: the result of
     :func:`madbench.analysis.verdict_inputs.verdict_inputs`."""
     id: str
-    """The hash of the content."""
+    """The hash of all other content of the file."""
     test: dict[str, Any] = field(default_factory=dict)
-    """The name and the version of the statistical test that judges the claims. Empty in form 2."""
+    """The name and the version of the statistical test that judges the claims. Empty in files of form 2
+    (:data:`FORM`)."""
     analysis: str = ""
-    """In form 2 a hash of the code that tested the claims. Otherwise empty."""
+    """In files of form 2 (:data:`FORM`), a hash of the code that tested the claims. Otherwise empty."""
     claims_from: str = ""
     """The source of the claims: the path of a file, or the name of a paper. Empty in older registrations."""
     code: dict[str, Any] = field(default_factory=dict)
-    """The identity of code outside of this package, by label. It is stored, because that code may be edited."""
+    """The identity of code outside of this package, by label. It is needed to plan the same jobs after the code was
+    edited."""
 
 
 def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registration, Experiment, Path]:
@@ -84,10 +88,13 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
 
     Return the registration, the planned experiment, and the path of the registration.
 
-    The YAML file has the keys of a grid, and two more. ``claims`` has the names of the claims to register. By default
-    these are all claims whose labels, and at least one of whose columns, are in the grid. ``claims_from`` is the source
-    of the claims: the name of a paper, or a file of claims relative to the folder of the grid. The argument
-    ``claims_from`` can give the source instead. If neither is given, the source is the paper that has these claims.
+    The YAML file has the keys of a grid, and two more:
+
+    - ``claims``: the names of the claims to register. By default, all claims of the source for which the grid has the
+      labels and at least one of the columns.
+    - ``claims_from``: the source of the claims, which is the name of a paper, or a file of claims relative to the
+      folder of the grid. The argument ``claims_from`` can give the source instead. If neither is given, the source is
+      the only paper that has these claims.
 
     Raises ``ConfigError`` in the cases of :func:`madbench.experiment.prepare`, and in these cases:
 
@@ -137,8 +144,9 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
     """Read the registration in the file ``path`` and the results of its runs in the store ``results``.
 
-    Raises ``ConfigError`` if the file is no registration, has an unknown version of the format, or was changed, and if
-    this installation would train other runs. Raises ``StoreError`` if the store has no runs.
+    Raises ``ConfigError`` if the file is no registration, has an unknown version of the format, or was changed after it
+    was written, and if the installed code would train other runs for the registered grid. Raises ``StoreError`` if the
+    store has no runs.
     """
     try:
         content = parse_json(read_file(path))
@@ -176,7 +184,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
 
 
 def _resolve_claims(path: Path, claims_from: str) -> str:
-    """The source of claims that the grid in the file ``path`` names with ``claims_from``.
+    """Turn the key ``claims_from`` of the grid in the file ``path`` into a source for :func:`load_claims`.
 
     The path of a file of claims is relative to the folder of the grid. The name of a paper is returned unchanged.
     """
@@ -197,7 +205,7 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, experiment: Experiment, store: Snapshot) -> str:
-    """An error message for a registration whose runs are not the jobs of ``experiment``, the plan of this installation.
+    """An error message for a registration whose runs are not the jobs of ``experiment``, planned by the installed code.
 
     It gives the reason and what to do.
     """
@@ -248,10 +256,11 @@ def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
 
 
 def early_runs(registration: Registration, results: Results) -> dict[str, str]:
-    """The stored runs that ended before the registration (``earlier``) or may have (``unknown``), by the id of the job.
+    """The registered runs that ended before the registration (``earlier``) or perhaps did (``unknown``), by job id.
 
-    The end of a run is read from its record. If the record has no time, the value is ``unknown``. The date of the file
-    is not used, as an import changes it. Failed runs are left out.
+    The end of a run is read from its record. If the record has no time, the value is ``unknown``, except for runs that
+    the registration lists as stored. The date of the file is not used, because an import changes it. Failed runs are
+    left out.
     """
     began, early = _moment(registration.registered), {}
     for name, record in results.store.records(set(registration.jobs)).items():
@@ -265,7 +274,7 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
 
 
 def _moment(text: Any) -> datetime | None:
-    """The time in an ISO text, which is in UTC if the text names no time zone. None if ``text`` is no ISO text."""
+    """The time in a text of ISO format. A time without a time zone is in UTC. None if ``text`` is no such text."""
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -274,7 +283,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def registered_thresholds(registration: Registration) -> findings.Thresholds:
-    """The registered thresholds, by the name of the claim and then by quantity. Unknown thresholds are left out."""
+    """The registered thresholds, by the name of the claim and then by column. Thresholds that are None are left out."""
     thresholds = registration.thresholds["lines"]
     return {
         claim: {name: threshold for name, threshold in of_claim.items() if threshold is not None}
@@ -291,7 +300,7 @@ def _registered_findings(
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
-    """The reason why a job of ``results`` has no result, by the id of each such job.
+    """The reason why each job without a result has none, by the id of the job. Jobs with a result are left out.
 
     The reason is ``not stored``, ``failed``, or ``damaged`` if the stored run cannot be read.
     """
@@ -357,7 +366,7 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
 
 
 def changed_sentence(changes: Sequence[str]) -> str:
-    """A sentence that names the values that changed after a registration, and that the verdicts are provisional.
+    """A sentence that names the values that changed after a registration, and says that the verdicts are provisional.
 
     ``changes`` are the texts of :func:`changed_values`. The sentence has the first :data:`MOST_CHANGES` of them.
     """
@@ -368,13 +377,13 @@ def changed_sentence(changes: Sequence[str]) -> str:
 def registration_notes(registration: Registration, path: Path, results: Results) -> list[str]:
     """Sentences on the registration in the file ``path``, for readers of its findings.
 
-    The first sentence has the time and the id of the registration. The others are there only if they apply:
+    The first sentence has the time and the id of the registration. The others are there only if they apply. They say:
 
     - which runs ended before the registration or have no end time;
-    - that the present statistical test is another one, which values have changed, and which verdicts would be
-      different with the present thresholds;
+    - that the registration names another test than the present one, which registered values have changed, and which
+      verdicts would be different with the present thresholds;
     - which claims have changed;
-    - which registered runs are missing and why, and that verdicts are provisional until then.
+    - which registered runs are missing and why, and that the verdicts are provisional until all are stored.
     """
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.jobs}
@@ -428,9 +437,10 @@ def _prepare(mapping: Mapping[str, Any], results: Path, where: str) -> Experimen
 def _paper_with(names: Sequence[str], experiment: Experiment, where: str) -> str:
     """The name of the only paper whose claims can be registered for the grid of ``experiment``.
 
-    With ``names``, it is the paper that has claims of all these names. Papers for which the grid can decide these
-    claims are preferred. Without ``names``, it is the paper of which the grid can decide at least one claim. Raises
-    ``ConfigError`` if there is no such paper, or if several are left. The message begins with ``where``.
+    With ``names``, it is the paper that has claims of all these names. If several papers have them, papers are
+    preferred for which the grid can decide these claims. Without ``names``, it is the paper that has at least one claim
+    that the grid can decide. Raises ``ConfigError`` if there is no such paper, or if several are left. The message
+    begins with ``where``.
     """
     papers = claims_by_paper()
     if names:

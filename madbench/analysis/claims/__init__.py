@@ -74,24 +74,26 @@ class Claim:
     pairs: tuple[LabelPair, ...] = ()
     """The pairs of labels, the paper's own pair first."""
     contrast: str = ""
-    """Replaces ``pairs``: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), or ``FACTOR in
-    LABELS``. A and B are labels or sets of labels."""
+    """A text that gives the pairs in place of ``pairs``: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B``
+    (equivalent), or ``FACTOR in LABELS``. A and B are labels or sets of labels."""
     expects: Expectation = "gain"
-    """The claim about the first label of a pair: it is better (``gain``), not worse by the margin (``no loss``), not
-    better by the margin (``no gain``), or neither worse nor better by the margin (``equal``)."""
+    """The kind of the claim. The gain of the first label of a pair over the second must be above the threshold
+    (``gain``), above minus the margin (``no loss``), below the margin (``no gain``), or between minus the margin and
+    the margin (``equal``)."""
     expects_on: dict[str, Expectation] = field(default_factory=dict)
     """The expectation by quantity (the name of a column), for quantities whose expectation is not ``expects``."""
     reach: float = 0.0
-    """The gain has to exceed this share of the published gain."""
+    """The gain has to exceed this share of the published gain. 0 if the claim does not use the published gain."""
     by: float = 0.0
     """The gain has to exceed this number, in the units of the column: points, nats per token, steps."""
     within: float = 0.0
     """The margin of a claim of no difference, in the units of the column. If 0, it is a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
-    """The gain that must be beyond the threshold: the mean over the pairs, or the gain of every pair."""
+    """The gain that must be beyond the threshold: the mean gain over the pairs, or the gain of each single pair."""
     rivals: dict[str, tuple[LabelPair, ...]] = field(default_factory=dict)
     """Pairs of labels for other factors, by the name of the factor. The mean gain of ``pairs`` has to exceed the
-    absolute mean gain of each rival. A rival has as many pairs as ``pairs``, and pair i of both is used together."""
+    absolute mean gain of each rival. A rival has as many pairs as ``pairs``. Pair i of ``pairs`` is tested only
+    together with pair i of each rival."""
     quantities: tuple[str, ...] = ()
     """The names of the columns that the claim is about, one verdict per column. Default: the columns of the file."""
     note: str = ""
@@ -134,7 +136,8 @@ class Claim:
         Each gain is a weighted sum of means of labels. The gains are:
 
         - for a claim about every pair: the gain of each pair;
-        - for a claim with rivals: two per rival, the mean gain of the claim minus that of the rival, and their total;
+        - for a claim with rivals, two per rival: the mean gain of the claim minus that of the rival, and the sum of
+          these two mean gains;
         - for any other claim: the mean gain over the pairs, with an empty name.
 
         If the claim expects "equal" in the column, each gain also occurs negated. ``cases`` are the indices in
@@ -247,7 +250,7 @@ def broken_claims() -> dict[str, str]:
 
 
 def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
-    """The content of each paper's file of claims, or the error from reading the file, by the name of the paper.
+    """The content of each paper's file of claims, by the name of the paper, or the error if the file cannot be read.
 
     Raises ``ConfigError`` if the file of one of madbench's own papers is invalid.
     """
@@ -264,10 +267,10 @@ def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
-    """The claims of all papers that apply to ``labels``, by the name of the paper.
+    """The claims of all papers that compare two of ``labels``, by the name of the paper.
 
-    A paper applies if both labels of a pair of one of its claims are in ``labels``; then all its claims are returned.
-    If no paper applies, the claims of all papers are returned.
+    A paper is included, with all its claims, if both labels of any pair of its claims are in ``labels``. If there is no
+    such paper, all papers are included.
     """
     papers, available = claims_by_paper(), set(labels)
     applicable = {

@@ -32,11 +32,12 @@ class ClaimTest:
     published_threshold: float = math.nan
     """The threshold before it is scaled to the profile, in the paper's points. NaN if it is not scaled."""
     gains: tuple[tuple[str, Difference], ...] = ()
-    """The gains by name. A larger gain is better."""
+    """The tested gains, each with its name (:meth:`madbench.analysis.claims.Claim.gains`). A larger gain is better."""
     p: float = math.nan
-    """Two-sided p-value of the test for and against the claim. NaN if nothing is tested."""
+    """The p-value of the two-sided test, which can support or contradict the claim. NaN if nothing is tested."""
     is_for: bool = False
-    """True if the gain is on the claim's side of the threshold."""
+    """True if the test speaks for the claim and not against it. A single gain is then on the claim's side of the
+    threshold."""
     detail: str = ""
 
     @property
@@ -97,7 +98,8 @@ def _kind_within(
 ) -> str:
     """A description of a supported claim of no difference, such as ``equal within the margin`` or ``worse``.
 
-    ``cases`` are the indices of the tested pairs. ``samples`` has the stored seeds of each label.
+    It says in words what the interval of the gain shows. ``cases`` are the indices of the tested pairs, and ``samples``
+    has the stored seeds of each label.
     """
     terms = next(iter(claim.gains(cases, quantity).values()))
     gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)

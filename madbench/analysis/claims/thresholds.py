@@ -1,4 +1,4 @@
-"""The threshold of a claim: the claim is true for gains on one side of it, and false on the other."""
+"""The threshold of a claim: a claim is true if its gain is on one side of the threshold, and false otherwise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def claim_threshold(
     """The threshold of a claim in the column ``quantity``, as a gain in the units of the column.
 
     A threshold that is a share of published numbers is scaled to the stored runs. For losses and steps, the factor is
-    stored mean / published number, averaged over the second labels of the pairs (those in ``means``). For accuracies,
+    stored mean / published number, averaged over the second labels of the pairs that are in ``means``. For accuracies,
     the factor is ``headroom`` / headroom at the task sizes of the paper.
 
     Args:

@@ -1,4 +1,4 @@
-"""Figures of stored runs. Their names are here, so that a list of them does not import Matplotlib."""
+"""Figures of stored runs. This module has only their names, so listing them does not import Matplotlib."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from madbench.suites import Suite, suites
 
 SHARED = ("effects", "budget")
-"""The figures of every suite. They come after the figures of single suites; ``scores`` comes first."""
+"""Figures that every suite has and that are drawn last. ``scores``, which every suite has too, is drawn first."""
 
 
 def figure_names(chosen_suites: Iterable[Suite] | None = None) -> list[str]:
@@ -19,5 +19,5 @@ def figure_names(chosen_suites: Iterable[Suite] | None = None) -> list[str]:
 
 
 def suites_of_figure(name: str) -> list[Suite]:
-    """The suites that define the figure ``name``. Empty for a figure that every suite has, such as ``scores``."""
+    """The suites that define the figure ``name`` themselves. Empty for a figure of every suite, such as ``scores``."""
     return [suite for suite in suites().values() if name in suite.figures]

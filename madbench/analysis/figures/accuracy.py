@@ -77,13 +77,13 @@ def score_frame(
     references: Mapping[str, Mapping[str, float]] = {},
     published: Mapping[str, Mapping[str, float]] = {},
 ) -> pd.DataFrame:
-    """The data of :func:`score_figure` from the scores of one protocol. A seed counts if all its jobs are done.
+    """The data frame for :func:`score_figure`, from the scores of one protocol. A seed counts if all its jobs are done.
 
     Args:
         scores: a frame of scores (:mod:`madbench.analysis.scores`).
-        protocol: sentences about the runs.
-        references: scores of baselines, by the name of the baseline and of the column. Baselines are described in
-            :mod:`madbench.analysis.baselines`.
+        protocol: sentences about the runs, for the notes of the figure.
+        references: scores that need no learning, by the name of the baseline, such as ``chance``, and then by column
+            (:mod:`madbench.analysis.baselines`).
         published: published numbers by label and column.
     """
     started_scores, complete_seeds, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
@@ -157,7 +157,7 @@ class Span(NamedTuple):
         return self.stop - self.start
 
     def value_at(self, percent: float) -> float:
-        """The value at ``percent`` of the axis: ``start`` at 0, ``stop`` at 100."""
+        """The value at a place of the axis in percent: ``start`` at 0, ``stop`` at 100."""
         return self.start + self.width * percent / 100
 
 
@@ -240,10 +240,11 @@ def _score_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def difficulty_frame(scoring: Scoring, job_frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`difficulty_figure`. Empty if no task is stored with several settings.
+    """The data frame for :func:`difficulty_figure`. Empty if no task is stored with several settings.
 
-    The first setting of each task is its baseline. A setting is used if it differs from the baseline in at most one
-    variable. A seed with unfinished jobs is left out. A seed whose runs all diverged counts at chance.
+    The first setting of each task is its baseline setting. A setting is used if it differs from the baseline setting in
+    at most one variable, such as the length. A seed with unfinished jobs is left out. A seed whose runs all diverged
+    counts at chance.
 
     Args:
         scoring: the scoring of the suite.

@@ -43,7 +43,7 @@ COSTS: Mapping[CostName, str] = {
 """The title of the x axis by the name of the cost. FLOPs are those of a forward pass. FLOPs and state are those of the
 longest training inputs."""
 _SUBJECTS = {"flops_per_token": "FLOPs per token", "state": "the size of the state"}
-"""The words for a cost in the title of the figure. Costs that are not listed are called the budget."""
+"""The words for a cost in the title of the figure. Other costs have the words ``the budget``."""
 _LOGARITHMIC = "state"
 """The cost whose axis is logarithmic. A cache grows with the input and other states do not, so states differ widely."""
 _DIGITS = (1, 1.5, 2, 3, 5, 7)
@@ -56,7 +56,7 @@ _FRONT: ArtistOptions = {"color": GRAY, "linewidth": 1, "linestyle": (0, (4, 2))
 def budget_frame(
     scores: pd.DataFrame, costs: pd.DataFrame, protocol: str, heuristics: Mapping[str, float] = {}
 ) -> pd.DataFrame:
-    """The data of :func:`budget_figure`: the costs and the mean result of each label, with one row per quantity.
+    """The data frame for :func:`budget_figure`: the costs and the mean result of each label, with one row per quantity.
 
     A quantity is the name of a column of results. The quantities of a suite are its averages, or all its main columns
     if no label has an average. Intervals are the same as in tables.
@@ -170,12 +170,12 @@ def _labels_to_name(rows: pd.DataFrame, layout: Layout) -> list[str]:
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """True if lower is better in the column of results that ``rows``, all of one quantity, are about."""
+    """True if lower is better in the column of results of ``rows``. All ``rows`` must have the same column."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
-    """A sentence with the number of labels without a name in each panel. Empty if all labels have names.
+    """A sentence that counts the labels without a name in each panel. Empty if all labels have names.
 
     ``of_quantity`` has the rows of each panel, by quantity.
     """

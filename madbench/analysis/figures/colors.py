@@ -1,4 +1,4 @@
-"""Colors by perceived distance: shades of a color, and distinct colors for a figure."""
+"""Shades of a color, and distinct colors for a figure, by the perceived distance of colors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _TO_LAB = np.array(
         [0.0259040371, 0.7827717662, -0.8086757660],
     ]
 )
-"""The two matrices of the color space Oklab (Ottosson 2020): linear RGB to cone responses, and their roots to Oklab."""
+"""``_TO_CONES`` and ``_TO_LAB`` are the matrices of the color space Oklab (Ottosson 2020). The first one maps linear
+RGB to cone responses, and the second one maps the cube roots of these to Oklab."""
 _DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that is visible on a dark page and on white paper
 _APART = 0.04  # the smallest distance in Oklab of two distinguishable colors
 _TRIED = 60

@@ -61,9 +61,11 @@ class Curves:
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     """The values of the N finished seeds at each ``x``, as an array (N, P). NaN if a seed has no value."""
     stop: float = math.inf
-    """The x at which the last seed stopped. From there on all values are constant. Infinite in curves of losses."""
+    """The x at which the last seed stopped training. All values are constant from there on. Infinite in curves of
+    losses."""
     thin: list[np.ndarray] = field(default_factory=list)
-    """The means before smoothing, as lines that are drawn behind the smoothed mean."""
+    """The means over seeds before smoothing, as lines that are drawn thin behind the smoothed mean. Empty without
+    smoothing."""
     diverged: list[np.ndarray] = field(default_factory=list)
     """One line per diverged seed."""
 
@@ -113,7 +115,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
 
 
 def _show_whole_marks(axes: Axes) -> None:
-    """Draw markers at the edge of a panel whole instead of cutting them off. The limits of the axes must be final."""
+    """Draw markers at the edge of a panel in full instead of cutting them off. The limits of the axes must be final."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for line in axes.lines:
         x, y = np.asarray(line.get_xydata()).T
@@ -137,10 +139,10 @@ def learning_frame(
     protocol: str,
     heuristics: Mapping[str, float] = {},
 ) -> pd.DataFrame:
-    """The data of :func:`learning_figure`: the evaluations of one run per label, task and seed.
+    """The data frame for :func:`learning_figure`: the evaluations of one run per label, task and seed.
 
-    This is the run with the chosen learning rate on the first setting of the task. If no run of the seed on this
-    setting finished, it is the first diverged run.
+    A task with several settings has the runs of its first setting only. If a seed has several runs, the run with the
+    chosen learning rate is used. If no run of a seed finished, its first diverged run is used.
 
     Args:
         scoring: the scoring of the suite.

@@ -36,7 +36,7 @@ _ESTIMATES: dict[str, ArtistOptions] = {
 
 
 def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
-    """The data of :func:`effects_figure`: all effects with their pairs, and significant interactions.
+    """The data frame for :func:`effects_figure`: all effects with their pairs, and significant interactions.
 
     ``protocol`` has sentences about the runs.
     """
@@ -126,9 +126,9 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 def _reach(frame: pd.DataFrame) -> float:
     """The half-width of the x axis of one quantity, which is centered at 0. ``frame`` has the rows of the quantity.
 
-    The axis covers all differences, with a margin. To cover the intervals of factors and interactions, too, it is
-    widened, but to at most twice this width. If all differences are 0, the axis covers the intervals, and its
-    half-width is 1 if there are none.
+    The axis covers all differences, with a margin. If intervals of factors and interactions extend beyond it, the axis
+    is widened to cover them, but at most to twice its width. If all differences are 0, the axis covers the intervals,
+    and its half-width is 1 if there are none.
     """
     largest = float(frame.difference.abs().max())
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))

@@ -22,7 +22,7 @@ from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GRAY: "--soft"}
-"""The custom properties of a page's style sheet that replace colors of a figure, by color."""
+"""The custom properties of a page's style sheet that replace colors in an SVG, by the color that is replaced."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 FORMATS = tuple(_METADATA)
 """The formats of the pages of a figure, which are also the suffixes of their files."""
@@ -82,7 +82,8 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
 def save_figure(figure: Figure, stem: Path, formats: Collection[str] = FORMATS) -> list[Path]:
     """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt.
 
-    ``formats`` are those of the pages to write, ``png`` or ``pdf``. Return the paths of the written files.
+    ``formats`` selects ``png``, ``pdf`` or both. The caption is written only if the figure has one. Return the paths of
+    the written files.
     """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)

@@ -66,9 +66,9 @@ def _of_file(path: str) -> str:
 
 @contextmanager
 def font_of_reader() -> Iterator[None]:
-    """A context for drawing SVG files, whose text is drawn by the reader's program with its own fonts.
+    """A context for drawing SVG files. The program that later shows the file draws the text, with its own fonts.
 
-    Within the context, a character that the fonts on this machine lack is no error.
+    So within the context, a character that the fonts on this machine lack is no error.
     """
     token = _IS_OF_READER.set(True)
     try:

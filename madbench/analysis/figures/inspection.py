@@ -262,7 +262,8 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
     """Draw a matrix as a map of colors. Zero is white, and cells with NaN are empty.
 
-    Colors are full at the 99th percentile of absolute values, a number that is added to the title.
+    Colors are full where the absolute value reaches the 99th percentile of all absolute values. This number is added to
+    the title.
     """
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0

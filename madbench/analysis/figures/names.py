@@ -40,7 +40,7 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
 
 
 def _place_beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
-    """Move each text to a free place beside its point. Return True, or False as soon as a text has no free place.
+    """Move each text to a free place beside its point. Stop and return False if a text has none.
 
     A free place is within the panel and covers no other text, no point and none of ``lines``.
     """
@@ -63,7 +63,7 @@ def _place_beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: 
 
 
 def points_of(axes: Axes) -> float:
-    """The number of pixels per typographic point (1/72 inch) in the figure of ``axes``."""
+    """The number of pixels in one typographic point (1/72 inch) in the figure of ``axes``."""
     figure = axes.get_figure()
     assert figure is not None
     return figure.dpi / 72
@@ -131,6 +131,6 @@ def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]
 
 
 def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
-    """The values scaled linearly to the range from ``first`` to ``last``. Equal values are put into its middle."""
+    """The values scaled linearly to the range from ``first`` to ``last``. If all are equal, they become its middle."""
     span = float(np.ptp(values))
     return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

@@ -54,7 +54,7 @@ _MOST_WORD = 200
 LINE = 8.6 / 72
 """The height of a line of text in a single column, in inches."""
 INTERVAL_NOTE = "Bars: 95% intervals of the mean over seeds. Hollow: a single seed."
-"""The sentences of the notes that explain bars and hollow marks."""
+"""The sentences of a figure's notes that explain bars and hollow marks."""
 _EDGE, _SPACE = 0.08, 0.14  # margin, and space between title, panels, legend and notes, in inches
 _NOTE_CHARACTER = 4.4 / 72  # mean width of a character of the notes, in inches
 
@@ -63,7 +63,7 @@ class Page(Figure):
     """A figure, or the first page of a figure whose panels do not fit on one page."""
 
     caption = ""
-    """Title and sentences for the caption in a paper, if they are not in the picture."""
+    """The title and the notes, for the caption in a paper. Empty if they are drawn in the figure."""
     following: Sequence[Figure] = ()
     """The pages after the first one. Empty for a figure on one page."""
 
@@ -73,10 +73,11 @@ class Layout:
     """The layout of a figure: its width, and whether it shows a title and a caption."""
 
     width: Width | None = None
-    """The width to fill (``WIDTHS``). By default the figure is as wide as its panels need.
+    """The width to fill (``WIDTHS``). If None, the figure is as wide as its panels need.
 
-    ``double`` has text of the normal size. ``single`` has the smallest text that journals print, pages of ``HEIGHT``
-    inches, and title and sentences for the caption of the paper instead of in the picture.
+    A figure of width ``double`` has text of the normal size. A figure of width ``single`` has the smallest text that
+    journals print, and pages that are ``HEIGHT`` inches high. Its title and sentences are not drawn, but are written to
+    a text for the caption in the paper.
     """
     has_title: bool = True
     has_caption: bool = True
@@ -127,10 +128,10 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """The name to draw in place of each of ``texts``, by text. Names of rows have display names of labels.
+        """The names to draw for labels, rows of a grid and other texts, by text. A label has its display name.
 
-        Longer names are shortened to ``most`` characters in a single column of a paper, and otherwise to ``MOST_NAME``
-        characters. Shortened names remain distinct.
+        In a figure for a single column of a paper, a name is shortened to ``most`` characters, otherwise to
+        ``MOST_NAME``. Shortened names remain distinct.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
@@ -269,7 +270,7 @@ class Panels:
 
 
 def _shorten(text: str) -> str:
-    """``text`` with words of at most :data:`_MOST_WORD` characters, cut after :data:`MOST_NOTES` characters."""
+    """Cut words of more than :data:`_MOST_WORD` characters, and the text after :data:`MOST_NOTES` characters."""
     words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
     text = " ".join(words)
     return text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 1]}…"

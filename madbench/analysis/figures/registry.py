@@ -33,7 +33,8 @@ from madbench.tasks import load_task
 class Drawing:
     """A kind of figure, such as the learning curves.
 
-    ``draw(read(path))`` draws a figure again from the CSV file of its data.
+    ``frame`` makes its data, and ``draw`` draws them. ``draw(read(path))`` draws a figure again from the CSV file of
+    its data.
     """
 
     frame: Callable[[Results, Suite], pd.DataFrame]
@@ -53,16 +54,15 @@ class Drawing:
 
 
 def drawing_of(name: str) -> Drawing:
-    """The kind of figure with the name ``name``, of every suite or of a single one. ``KeyError`` for other names."""
+    """The kind of figure with the name ``name``. Raises ``KeyError`` if no suite has such a figure."""
     of_suites = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
     return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(of_suites[name])
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
-    """The data of the figure ``name`` from stored runs.
+    """The data frame of the figure ``name``, made from stored runs.
 
-    ``missing`` has the reason why a suite has no runs, by the name of the suite, for the error message.
-
+    ``missing`` has the reason why a suite has no runs, by the name of the suite. The reason becomes the error message.
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
     owners, stored_suites = suites_of_figure(name), results.suites

@@ -29,20 +29,22 @@ COLORS = {
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""The colors of S/R/G labels: by base, and in this order by features: none, p, c, pc, g, pg, cg, pcg.
+"""The colors of S/R/G labels: eight per base (S, R or G), for the combinations of the features p, c and g.
 
-The colors of a base have similar hues. Two colors with the same dashes differ most, also for color-blind readers. All
-colors are visible on a white and on a dark page."""
+The order is none, p, c, pc, g, pg, cg, pcg. The colors of a base have similar hues. Two colors with the same dashes
+differ most, also for color-blind readers. All colors are visible on a white and on a dark page.
+"""
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
 """Colors for things other than labels. Any first n of them are distinct."""
 _LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # lightness by mixing
 _TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q, v
-"""Changes of hue in degrees, by rank. With the changes of lightness in :data:`_LIGHTER` they distinguish the colors of
-labels with the same base and features.
+"""``_LIGHTER`` and ``_TURNED`` change the lightness and the hue of a color in :data:`COLORS`, so that labels with the
+same base and features, but another mixing or rank, have distinct colors.
 
-Both were chosen for the 33 labels of ``@table1``."""
+Both were chosen for the 33 labels of ``@table1``.
+"""
 MARKERS = "o^vsP*D"
 """The markers of S/R/G labels by mixing, in the order none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
@@ -54,12 +56,13 @@ LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
 """The background color of every second row in a panel."""
 OTHERS: ArtistOptions = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
-"""The lines of labels that are not in color."""
+"""Keyword arguments for the lines of labels that are not in color."""
 CEILING: ArtistOptions = {"color": GRAY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
 CHANCE_LINE: ArtistOptions = {"color": GRAY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 HEURISTIC_LINE: ArtistOptions = {"color": GRAY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
-"""The sizes of text in points: the title of a figure, the same in a paper, labels of axes, the smallest text."""
+"""The sizes of text in points: the title of a figure, the title of a figure in a paper, labels of axes, the smallest
+text."""
 PERCENTS = (0, 25, 50, 75, 100)
 """The ticks of an accuracy axis."""
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -86,7 +89,7 @@ SMALL: dict[Any, float] = {
     "ytick.major.pad": 1.5,
     "ytick.major.size": 2,
 }
-"""The style for a single column of a paper, with text of at least 7 points."""
+"""Settings of Matplotlib for a figure in a single column of a paper, with text of at least 7 points."""
 _STYLE = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -114,7 +117,7 @@ _STYLE = {
 
 
 def smallest() -> float:
-    """The size in points of the smallest text, in the style that is active."""
+    """The size in points of the smallest text in Matplotlib's current style."""
     size: float = matplotlib.rcParams["xtick.labelsize"]
     return size
 
@@ -241,7 +244,7 @@ class Highlights:
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """A sentence on which labels are in color and how to choose others. Empty if all labels are in color.
+        """A sentence that says which labels are in color and how to choose others. Empty if all labels are in color.
 
         ``figure`` is the name of the figure, and ``best_by`` the quantity by which the best labels were chosen.
         """

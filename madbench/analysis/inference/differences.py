@@ -10,7 +10,7 @@ from madbench.analysis.inference.sample import Sample, VarianceTerms
 from madbench.suites.planning import LEAST_SEEDS
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
-"""The two reasons why labels with enough seeds are not tested."""
+"""Two reasons why nothing is tested although there are enough seeds: no label has learned the task, or all solve it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Difference:
     def p_above(self, threshold: float) -> float:
         """The one-sided p-value of the hypothesis that the difference is at most ``threshold``.
 
-        ``threshold`` must be the threshold against which the difference was tested.
+        The difference must have been tested against this ``threshold``, because the result is computed from :attr:`p`.
         """
         return self.p / 2 if self.estimate > threshold else 1 - self.p / 2
 

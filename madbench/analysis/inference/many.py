@@ -61,8 +61,8 @@ def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | No
 def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
     """The factors of :func:`step_down` if at most one hypothesis of each group is true.
 
-    There is one factor per p-value, in ascending order of the p-values. It is the number of groups that still have a
-    hypothesis if all hypotheses with smaller p-values are rejected. It is 0 for NaN.
+    There is one factor per p-value, in ascending order of the p-values. The factor of a p-value is the number of groups
+    that have a hypothesis with this or a larger p-value. It is 0 for NaN.
     """
     order = np.argsort(p_values)
     tested_groups = [groups[i] for i in order if not np.isnan(p_values[i])]

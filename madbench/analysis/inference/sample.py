@@ -52,9 +52,11 @@ VISIBLE_SHARE = 0.25
 Then their variance shows the split, and nothing is added for it."""
 SPLIT_FREEDOM = 4.0
 UNLEARNED_SHARE = 0.05
-"""A label has learned a task if its mean exceeds the heuristic by more than this share of the way to the ceiling.
+"""A label has learned a task if its mean exceeds the heuristic by more than this share of the distance to the ceiling.
 
-If the heuristic is unknown, chance replaces it."""
+The heuristic is the score of the best answer that ignores the context, and the ceiling is the best score that the data
+allow. If the heuristic is unknown, chance replaces it.
+"""
 SETTLING_SEEDS = 5
 """The number of seeds with which false verdicts are rare even for labels that split.
 
@@ -76,7 +78,8 @@ class Scale:
     resolution: float = 1e-6
     """The step between possible values."""
     is_counted: bool = False
-    """True if values count the steps until an event. Then ``chance`` is the last step of a run without the event."""
+    """True if values count the steps until an event, such as a loss. Then ``chance`` is the last step of a run without
+    it."""
     heuristic: float = math.nan
     """The value of the best answer that ignores the context."""
 
@@ -162,21 +165,22 @@ class Sample:
 
     @functools.cached_property
     def splits(self) -> bool:
-        """True if seeds differ so much (by :data:`VISIBLE_SHARE` of the range) that maybe only some solve the task.
+        """True if the seeds differ so much that the label may solve the task in some seeds only.
 
-        Always False for an average.
+        They differ by more than the share :data:`VISIBLE_SHARE` of the range of the column. Always False for an
+        average.
         """
         is_apart = self.n > 1 and np.ptp(self.values) > VISIBLE_SHARE * self.scale.width
         return bool(is_apart) and not self.parts
 
     @functools.cached_property
     def has_learned(self) -> bool:
-        """True if the label has learned the task, so that its mean is better than the score of the heuristic.
+        """True if the label has learned the task: its mean is clearly better than the score of the heuristic.
 
-        The mean must exceed the score of the heuristic, the best answer that ignores the context, by more than the
-        share :data:`UNLEARNED_SHARE` of the distance to the ceiling. If the score of the heuristic is unknown, the mean
-        must differ from chance by more than this share. True if both are unknown. For an average: True if the label has
-        learned any of the tasks.
+        The heuristic is the best answer that ignores the context. The mean must exceed its score by more than the share
+        :data:`UNLEARNED_SHARE` of the distance from this score to the ceiling. If the score of the heuristic is
+        unknown, the mean must differ from chance by more than this share. True if both are unknown. For an average:
+        True if the label has learned any of the tasks.
         """
         if self.parts:
             return any(part.has_learned for part in self.parts)
