@@ -148,13 +148,14 @@ class Check:
 
     name: str
     statement: str
-    """The claim, as a sentence."""
+    """The statement, as a sentence."""
     source: str
     """Place where the statement is made, such as an equation of a paper."""
     run: Callable[[], float] | None
     """Function that measures the residual. None if the statement does not apply."""
     tolerance: float = 0.0
-    """Largest residual that confirms the statement."""
+    """Largest residual that confirms the statement. If :attr:`is_difference` is true, only larger residuals confirm
+    it."""
     is_difference: bool = False
     """True if two things must differ: the residual must be *above* the tolerance."""
     reason: str = ""
@@ -234,7 +235,7 @@ class Family(Generic[L, A]):
     """The quantities besides parameters that ``solve`` matches (:mod:`madbench.labels.budgets`), such as
     ``("flops",)``. A label is refused under other budgets."""
     mixers: ClassVar[Mapping[str, str]] = _NO_TEXTS
-    """The labels of named mixers, by name."""
+    """The labels of mixers that are known by a name, such as ``HyperGLU``, by this name."""
     titles: ClassVar[Mapping[str, str]] = _NO_TEXTS
     """The labels of published layers for ``madbench ls operators``, by the layer's title."""
     factor_names: ClassVar[Mapping[str, str]] = _NO_TEXTS
@@ -410,7 +411,7 @@ class Family(Generic[L, A]):
 
 
 LoadedFamily: TypeAlias = Family[Label, Allocation]
-"""A family whose own types of labels and allocations are unknown, as the registry returns it."""
+"""The type of a family that the registry returns. Its own types of labels and allocations are unknown."""
 
 
 class ListedFamily(Family[L, A]):

@@ -33,7 +33,7 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
-    """Return the texts of one or several labels or sets of labels, each in a form that :func:`text_of` accepts."""
+    """Return the texts of one or several labels or sets of labels, given as text or as objects (:func:`text_of`)."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return tuple(map(text_of, (values,) if is_one else values))
 

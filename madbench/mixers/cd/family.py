@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
 
 GROUPS = {f"{side}_conv": "mixer conv" for side in "qkv"} | {"out_gate": "mixer gates", "out_norm": "norms"}
-"""Parameter group by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
+"""The group under which a parameter is counted for display, by parameter name. See
+:attr:`madbench.mixers.Traits.groups`."""
 CONSTANTS = ("0.95", "1.05")  # constant gates in a neighborhood, as in the paper
 
 

@@ -49,10 +49,9 @@ class Dynamics:
     log_gate: Tensor | None
     """(B or 1, H or 1, T, 1 or n) logarithms of the gates lambda_t. None without a gate."""
     w: Tensor | None
-    """(B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors. None if the state is
-    not reduced."""
+    """(B, H, T, n) directions w_t of the mirrors. For ``cd:`` labels, they have length 1. None without mirrors."""
     beta: Tensor | None
-    """(B, H, T) strengths of the mirrors. None if ``w`` is None."""
+    """(B, H, T) strengths beta_t of the mirrors. None without mirrors."""
     length: Tensor | None = None
     """(B, H, T) lengths of the keys kbar, if ``w`` has their directions. None otherwise."""
     row_log: Tensor | None = None
@@ -125,7 +124,7 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """The matrices P'(r, b): the part of earlier rows' writes that each row of a sequence reads.
+    """The matrices P'(r, b): what each row of a sequence reads of the writes of earlier rows.
 
     r (..., T, n) are the directions along which mirrors read the state, and b (..., T, n) is what each row writes to
     it. With the sums c_t (n) of the log decays up to row t, row t reads of row s

@@ -226,8 +226,9 @@ class CoefficientMixer(Projections):
     def probe(self, x: Tensor) -> Probe:
         """The normalized coefficients, scores and learned gates for x (B, T, D), without gradients.
 
-        Gates are lambda, beta and the output gate ``o``, if the label has them. With a ReLU, ``active`` is True where a
-        coefficient is positive. Otherwise it is None, because all are active.
+        The gates, if the label has them, are ``lambda``, ``beta`` (``beta/2`` for strengths up to 2) and ``output``,
+        the output gate o. With a ReLU, ``active`` is True where a coefficient is positive. Otherwise it is None,
+        because all are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": cast(Tensor, d.log_gate).exp()} if self.decay or self.decay_down else {}

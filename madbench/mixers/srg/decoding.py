@@ -2,8 +2,8 @@
 
 ``y, cache = mixer.prefill(x)`` reads a prompt x (B, T, D) with the forward pass and keeps the part that later tokens
 need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D) per sequence. A step reads the keys, values and mixing
-tables of the t visible slots, without copying them. These are t (H_q K + H V) numbers per sequence for H_q keys of
-width K and H values of width V, and 2 t R numbers per head with mixing of rank R.
+tables of the t visible slots, without copying them. The keys and values are t (H_q K + H V) numbers per sequence, for
+H_q keys of width K and H values of width V. The tables of a mixing of rank R are 2 t R numbers per head.
 
 Both layouts store keys and values by position, so that a step adds rows behind them and reorders none. In the lag
 layout, where slot l is the token l steps back, a step with :class:`madbench.mixers.srg.step_weights.StepWeights` reads

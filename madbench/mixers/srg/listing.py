@@ -16,7 +16,8 @@ _LISTED = [
     for segments in (("base",), ("features",), ("mixing",), ("rank", "budget"))
     for name in reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
 ]
-"""Fields of a label, from the slowest to the fastest that varies in :func:`every_label`."""
+"""Fields of a label, from the one that varies slowest in the order of :func:`every_label` to the one that varies
+fastest."""
 _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 
 

@@ -314,7 +314,7 @@ def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Ten
 
 
 Tables = tuple[Tensor, Tensor, Tensor]
-"""Type of the tables of a :class:`SequenceMixing`: A and B (heads, L, r), and p (heads, L).
+"""Type of the tables of a :class:`SequenceMixing`: A and B, each (heads, L, r), and the diagonal p (heads, L).
 
 L is the maximum number of slots and r the rank.
 """

@@ -98,7 +98,10 @@ def _plain(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     *tables: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """The same function as :class:`_Tiled`, computed from the same inputs with torch operators."""
+    """Compute the attention of :func:`attend` with torch operators, from which autograd takes higher derivatives.
+
+    ``tables`` are A, B and the gain 1 + p of R(1), and then those of R(2). A and B are transposed.
+    """
     length = q.shape[2]
 
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
@@ -215,7 +218,7 @@ class _Pass:
     def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
         """Return a function that makes the tile for a slice of sequences and a slice of rows.
 
-        All tiles use the same memory.
+        All tiles use the same memory, which suffices for a backward pass if ``backward`` is true.
         """
         shape = self.entries, self.rows, self.length
         memory = [self._sheet(heads, *shape) for heads in Tile.heads(self.base, self.n_head, backward)]

@@ -43,7 +43,7 @@ def refusal(allocation: SrgAllocation) -> str:
 
 
 def is_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """True if the kernels are the fastest path: in 16-bit arithmetic, on a CUDA GPU with ``LEAST_CAPABILITY``."""
+    """True if the kernels are the fastest path: in 16-bit arithmetic, on a CUDA GPU of ``LEAST_CAPABILITY`` or more."""
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY

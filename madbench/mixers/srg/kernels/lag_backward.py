@@ -81,10 +81,10 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Return the gradient of the activations after the division by their norm, for a tile whose columns are lags.
+    """Return the gradient of the activations, after the division by their norm, for a tile (P rows, P lags).
 
-    ``dw`` is the gradient of the weights w after R(2), and ``du`` that of u. If ``MIX`` is false, there is no R(2), and
-    ``dw`` is returned.
+    ``dw`` is the gradient of the weights, which are the activations after R(2). ``du`` is the gradient of u, the sums
+    of activations times B2. If ``MIX`` is false, there is no R(2), and ``dw`` is returned.
     """
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)
@@ -119,7 +119,9 @@ def rows_kernel(
 ):  # fmt: skip
     """Write the gradient of q to DQ and, if MIX1 is true, those of c and s1 to DC and DS1.
 
-    c are the sums of scores times A1, and s1 the strengths of R(1). One program computes P rows of one head.
+    c are the sums of scores times A1, and s1 the strengths of R(1). One program computes P rows of one head. DU and
+    DELTA are the results of :func:`mixed_gradients_kernel`, and DO is the gradient of the output. The other inputs are
+    named as in :mod:`madbench.mixers.srg.kernels.lag`.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -228,7 +230,10 @@ def values_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of v to DV. One program computes P keys of one head, in BLOCKS blocks of VB columns."""
+    """Write the gradient of v to DV. One program computes P keys of one head, in BLOCKS blocks of VB columns.
+
+    DO is the gradient of the output. The other inputs are named as in :mod:`madbench.mixers.srg.kernels.lag`.
+    """
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -261,7 +266,11 @@ def keys_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of k to DK. One program computes P keys of one head."""
+    """Write the gradient of k to DK. One program computes P keys of one head.
+
+    DC, DU and DO are the gradients of c, u and the output, and DELTA is the result of :func:`mixed_gradients_kernel`.
+    The other inputs are named as in :mod:`madbench.mixers.srg.kernels.lag`.
+    """
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -300,7 +309,9 @@ def lags_kernel(
 ):  # fmt: skip
     """Write the gradients of A, B and p per sequence: of R(1) to DA1, DB1 and DP1, of R(2) to DA2, DB2 and DP2.
 
-    The gradients of an absent mixing are not written. One program computes P lags of one head.
+    The gradients of an absent mixing are not written. One program computes P lags of one head. DC, DU and DO are the
+    gradients of c, u and the output, and DELTA is the result of :func:`mixed_gradients_kernel`. The other inputs are
+    named as in :mod:`madbench.mixers.srg.kernels.lag`.
     """
     gap, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H

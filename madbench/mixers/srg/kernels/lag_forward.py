@@ -51,7 +51,8 @@ def sums_kernel(
     """Write the norms to NORM, and the sums over lags that the mixings need to C and U.
 
     If MIX1 is true, C gets the sums of scores times A1. If MIX2 is true, U gets the sums of activations times B2,
-    divided by the norm. For base S, NORM gets the log2 of the softmax's sum. One program computes P rows of one head.
+    divided by the norm. For base S, NORM gets the log2 of the sum of exponentials. One program computes P rows of one
+    head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H

@@ -50,10 +50,10 @@ def read_keys(
 
 @triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """Return the hidden scores of a tile, a tuple with one entry per branch: gain * (x y) + m n, or x y without MIX.
+    """Return the hidden scores of a tile, a tuple with one entry per branch: gain * (x y) + m n.
 
-    x and y are queries and keys, or keys and queries. m and n are the pieces of gamma and B1 from ``pieces_kernel``, in
-    the same order.
+    If MIX is false, they are x y. x and y are queries and keys, or keys and queries. m and n are the pieces of gamma
+    and B1 from ``pieces_kernel``, in the same order. ``gain`` is 1 + p1.
     """
     h = ()
     for branch in tl.static_range(len(x)):
@@ -84,7 +84,8 @@ def forward_kernel(
     """Write the attention output to OUT, the sums of activations times B2 to U, and the norms to NORM.
 
     For S, NORM gets the log2 of the sum of exponentials. One program computes P rows of one head and VA + VR columns of
-    v, and loops over the keys, S at a time.
+    v, and loops over the keys, S at a time. STATE has for each tile of P rows the sum of A2_i v_i^T over all rows i
+    before the tile. The other inputs are as for ``keys_kernel`` of the backward pass.
     """
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H

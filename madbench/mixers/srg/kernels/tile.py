@@ -23,7 +23,7 @@ HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the in
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
 """Type of the float32 tensors of R(1) or R(2) of rank R for T tokens.
 
-In this order: s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T).
+In this order: the strengths s (B, heads, T, R), the tables A and B, each (heads, T, R), and the diagonal p (heads, T).
 """
 
 
@@ -129,7 +129,7 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
     ``h`` has one tile of hidden scores per branch: gate and scale for G, otherwise one. ``visible`` masks the slots
     that a row sees. For R and G, ``norm`` is the norm of each row, ``selecting`` is h[0] / norm, and ``a`` is already
-    divided by the norm. For S, ``norm`` is the log2 of the softmax's sum, and ``selecting`` is h[0].
+    divided by the norm. For S, ``norm`` is the log2 of the sum of exponentials, and ``selecting`` is h[0].
     """
     selecting = h[0]
     if BASE == "S":

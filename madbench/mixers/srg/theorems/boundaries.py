@@ -1,4 +1,4 @@
-"""Checks of the boundaries of the last token x_t at which slots become active (HyperMLP, Appendices C.5 and I).
+"""Checks of the boundaries at which slots become active as the last token x_t changes (HyperMLP, Appendices C.5 and I).
 
 The boundary of a slot is the set of tokens at which its hidden score is zero. Its normal is the gradient of the hidden
 score with respect to the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
@@ -115,12 +115,12 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Check that an R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
+    """Check that the R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
 
     A normal is the gradient of a slot's hidden score with respect to the token. Return the larger of two numbers: the
-    relative difference of the swapped normals, and the largest sine of the angle between a normal for R(1) = I and the
-    nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T has rank one and is not
-    diagonal.
+    relative difference between the normals of the two slots and the expected ones, and the largest sine of the angle
+    between a normal for R(1) = I and the nearest normal for the swap. The swap is R(1) = I - v v^T with v = e_1 - e_2,
+    where v v^T has rank one and is not diagonal.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -312,9 +312,9 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
     """The relative difference between the mixer and one that computes its low-rank mixing by convolutions (eq. 76).
 
-    The columns of the table A are kernels over lags, with which keys and values are convolved by FFT. For R(1),
-    z_t A = q_t (A^T K_(t:1))^T is computed from the convolved keys A^T K_(t:1). For R(2), (a_t B) Diag(s) A^T V_(t:1)
-    is computed from the convolved values A^T V_(t:1). The two mixers are equal only if the label has the lag layout.
+    The columns of the table A are kernels over lags. For R(1), the products z_t A of scores with A are computed from
+    keys that are convolved with these kernels by FFT. For R(2), the products A^T V_(t:1) are values that are convolved
+    in the same way. The two mixers are equal only if the label has the lag layout.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores

@@ -199,7 +199,10 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
 
     def hidden(u: float, s: Tensor) -> Tensor:
-        """Hidden scores (points, slots) of the first head if the last token moves by ``u`` across and ``s`` along."""
+        """Hidden scores (points, slots) of the first head if the last token moves in two fixed directions.
+
+        It moves by ``u`` in the direction ``across``, and at point i by s[i] in the direction ``along``.
+        """
         moved = x[:1].repeat(len(s), 1, 1)
         moved[:, -1] += u * across + s[:, None] * along
         return mixer.maps(moved).hidden[:, 0, -1]

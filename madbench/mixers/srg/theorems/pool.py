@@ -213,7 +213,8 @@ def features(mixer: DynamicMLP, x: Tensor) -> float:
 def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
     """Atoms u and v (N, D) within the bounds ``reach``, the set Omega_t.
 
-    They are random atoms on the boundary, the maximizer of Psi for the token of the pool, and the atoms of the pool.
+    They are random atoms on the boundary, the maximizer of Psi for the token of the pool ``each``, and the atoms of
+    this pool.
     """
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.randn(DRAWN, len(each.token), generator=generator).to(each.token) for _ in range(2))
@@ -250,11 +251,12 @@ def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The error of the statement that selection restricts a measure (Theorem D.6, Lemma E.6, Remark E.7). Zero if true.
+    """The error of the statement that selection restricts a measure to its active slots. Zero if the statement holds.
 
-    It is the larger of two numbers, over heads and rows: the increase of the total variation of random signed measures
-    on a pool when inactive slots are removed, and the number of slots whose activity is not given by the sign of their
-    score alpha. Two tokens of the context are equal, so that pools without mixing and convolution have two equal atoms.
+    It is made in Theorem D.6, Lemma E.6 and Remark E.7. The error is the larger of two numbers, over heads and rows:
+    the increase of the total variation of random signed measures on a pool when inactive slots are removed, and the
+    number of slots whose activity is not given by the sign of their score alpha. Two tokens of the context are equal,
+    so that pools without mixing and convolution have two equal atoms.
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
@@ -368,9 +370,10 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest difference, over heads, between the number of active noise slots and half of all noise slots.
+    """The largest difference between the number of active noise slots and half the number of noise slots.
 
-    All tokens but the last are noise. The number of active slots is the mean over a noise and its negative.
+    It is the largest over heads and sequences. All tokens of x but the last are noise. Active slots are counted for x
+    and for x with negated noise, and the mean of both counts is taken.
     """
     negative = -x
     negative[:, -1] = x[:, -1]

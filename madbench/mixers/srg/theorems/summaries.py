@@ -25,7 +25,7 @@ SIGNAL, NOISE = 2, 5  # numbers of signal tokens and of noise tokens
 ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall
 CONTEXT, SUMMARIES, WIDTH = 5, 3, 4  # numbers of tokens, of their summaries, and of channels of a value
 PLACES, VALUES, QUESTIONS = (slice(start, start + n) for start, n in ((0, CONTEXT), (5, WIDTH), (9, CONTEXT)))
-"""Channels of summaries: the place of a token, its value, and the summary that the last token asks for."""
+"""The channels of a token that have its place, its value, and (in the last token) the number of the summary to give."""
 HEADS_DRAWN = 20  # number of random heads
 
 
