@@ -27,7 +27,7 @@ from madbench.suites.published import FILE as PUBLISHED
 from madbench.suites.published import read_published
 
 QUICK = "quick"
-"""The default size of an item."""
+"""The name of the size at which an item is made by default."""
 SIZES = (QUICK, "full")
 
 EVIDENCE = ("operator", "trained", "arithmetic")
@@ -60,7 +60,7 @@ class Item:
     """Size, ``quick`` or ``full``, to the profile that is trained at this size: a name, or a YAML file, which is first
     looked up in the folder of the paper."""
     overrides: tuple[str, ...] = ()
-    """Changes of the profiles, as KEY=VALUE."""
+    """Changes of settings of the profiles, each as KEY=VALUE."""
     published: str = ""
     """The name of the CSV file with the published numbers, in the folder of the paper. It has a column ``label``."""
     published_rows: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,8 @@ class Item:
     needs: str = ""
     """The reason why madbench does not make the item, or not at the full size, and what it would take."""
     note: str = ""
-    """Points that the paper leaves open or on which it contradicts itself, and the effect of each reading."""
+    """Points that the paper leaves open, or on which it contradicts itself, and what each reading changes, as a text.
+    """
 
     @property
     def is_made_here(self) -> bool:
@@ -329,7 +330,7 @@ def _refuse_taken_names(paper: Paper) -> None:
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
-    """All papers that can be loaded, and the reasons why the others cannot be loaded, both by name of the paper."""
+    """The papers that can be loaded, by name, and for each other paper the reason why it cannot be loaded, by name."""
     papers, problems = {}, dict(PACKAGES.refused)
     for name in PACKAGES.names:
         try:

@@ -306,7 +306,7 @@ def chosen_settings(results: Results | None) -> str:
 def store_verdicts(request: Request, outcome: ItemResult, runs: Sequence[str] = (), note: str = "") -> None:
     """Store the verdicts of a made item in the results folder, under the requested size or profile.
 
-    ``runs`` are the names of shipped archives that were used, and ``note`` is a text that is printed beside the
+    ``runs`` are the names of the shipped archives whose runs were used. ``note`` is a text that is printed beside the
     verdicts.
     """
     path, states = _record(request), stored_verdicts(request)

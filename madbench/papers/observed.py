@@ -129,7 +129,7 @@ class ObservedSettings:
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
-        """The text ``True`` if one of 12 generated test sequences has several targets, otherwise ``False``."""
+        """The text ``True`` if at least one of 12 generated test sequences has several targets, otherwise ``False``."""
         setting = replace(setting_of(job), num_test_examples=TOKENS)
         targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))

@@ -54,8 +54,8 @@ class TheoremMeasure(PlainMeasure):
 def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
     """The results of the item's checks: label to name of the check to result.
 
-    The labels are those of the user, otherwise those of the item. Raises ``ConfigError`` for a check that none of them
-    has.
+    The labels are those of the user, otherwise those of the item. Raises ``ConfigError`` if none of the labels has a
+    check.
     """
     item = request.item
     labels = expand(request.labels or item.labels)

@@ -85,7 +85,7 @@ class Principle:
     claim: str
     source: str
     expected: str
-    """The paper's result, as a text."""
+    """The result that the paper expects or reports, as a text."""
     decision_method: DecisionMethod
     """The method that decides the principle (:func:`madbench.papers.coefficients.decisions.decide`).
 

@@ -35,7 +35,8 @@ SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 class SpacesMeasure(PlainMeasure):
     """A measure that plots outputs of untrained mixers, one per class of Table 2, and checks their coefficients.
 
-    The coefficients must have the restrictions of the class and no others.
+    The possible restrictions are that coefficients are at least 0, and that they sum to 1. The coefficients of a mixer
+    must have the restrictions of its class and no others.
     """
 
     operators = tuple(label for label, _, _ in CLASSES.values())
@@ -70,8 +71,8 @@ def sample_coefficients(label: str) -> np.ndarray:
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """The points of the figure, one per row, with the columns ``class``, ``label``, ``x`` and ``y``.
 
-    ``of_class`` maps a class to coefficients (rows, 2). (x, y) is the output for the values :data:`VALUES`. Outputs are
-    scaled to the panel if the coefficients of their class have no fixed sum.
+    ``of_class`` maps a class to coefficients (rows, 2). (x, y) is the output for the values :data:`VALUES`. If the
+    coefficients of a class have no fixed sum, its outputs are scaled to fit the panel.
     """
     parts = []
     for name, a in of_class.items():

@@ -1,4 +1,4 @@
-"""The scores of the interactions suite: log10 of the mean squared error at the training length and at others."""
+"""The scores of the interactions suite: log10 of mean squared errors, at the training length and at other lengths."""
 
 from __future__ import annotations
 

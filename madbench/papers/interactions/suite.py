@@ -35,7 +35,7 @@ TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "se
 COLLIDING = TASKS[0]
 """The task with one setting per embedding and control of the profile."""
 EMBEDDINGS: tuple[Literal["one_hot", "sinusoidal"], ...] = ("one_hot", "sinusoidal")
-"""The embeddings of colliding agents' positions."""
+"""The embeddings of colliding agents' positions: unit vectors, or sines and cosines."""
 CONTROLS: tuple[Literal["without_itself", "distinct"], ...] = ("without_itself", "distinct")
 """The controls of colliding agents. Each breaks a condition of the theorem."""
 LEAST_ERROR = 1e-30
@@ -257,8 +257,8 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
     - ``embeddings`` and ``controls``: without effect if no job has colliding agents;
     - ``labels`` of a task: without effect if ``labels`` are given;
-    - ``heads`` of a task: without effect if no job of the task has a label that they name;
-    - ``learning_rates`` of a task: without effect if no job of the task has an embedding that they name.
+    - ``heads`` of a task: without effect if no job of the task has a label in ``heads``;
+    - ``learning_rates`` of a task: without effect if no job of the task has an embedding in ``learning_rates``.
     """
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for override in profile.overrides:

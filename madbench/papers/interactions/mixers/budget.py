@@ -50,7 +50,7 @@ class InteractionAllocation(RankAllocation):
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The ranks that the budget determines, by name. Empty for base ``C``."""
+        """The ranks that the budget determines: name to rank. Empty for base ``C``, which has no ranks."""
         return {} if self.label.base == "C" else super().ranks
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:

@@ -248,9 +248,8 @@ def _softmax_attention(mixer: InteractionMixer, x: Tensor) -> float:
 def _full_coupling(mixer: HyperAttention | HyperFeatureAttention, x: Tensor) -> float:
     """The difference between the outputs of a factored mixer and of full couplings that compute the same function.
 
-    There is one :class:`Coupling` per head. The coupling matrix or tensor of a head is the product of its projections
-    to queries and keys. Its values are the projections to values. The outputs of the heads are concatenated and
-    multiplied by W_o.
+    There is one :class:`Coupling` per head. Its C is the product of the head's projections to queries and keys, and its
+    W is the head's projection to values. The outputs of all couplings are concatenated and multiplied by W_o.
     """
     from madbench.papers.interactions.mixers.hfa.budget import factor_widths
     from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention

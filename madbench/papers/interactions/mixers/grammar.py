@@ -64,7 +64,7 @@ class InteractionLabel:
     own: ClassVar[Mapping[str, Sequence[Any]]]
     """The possible values of the fields that only this family has, except of the field ``numbers``: field to values."""
     extra: ClassVar[str]
-    """The letter that adds parameters."""
+    """The letter of the family that adds parameters, such as ``u``."""
     syntax: ClassVar[re.Pattern[str]]
     number: ClassVar[str]
     """The words for a digit of a label in error messages, such as ``a degree from 2 to 9``."""

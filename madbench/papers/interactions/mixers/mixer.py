@@ -333,9 +333,10 @@ def split_heads(x: Tensor, *shape: int) -> Tensor:
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return exp(score - largest score), and the largest score.
+    """Return the weights of a softmax before normalization, exp(score - largest score), and the largest score.
 
-    The largest is over the axes ``dims``, which it keeps with size 1. Scores where ``visible`` is False give 0.
+    The largest score is taken over the axes ``dims``, which it keeps with size 1. Scores where ``visible`` is False
+    count as minus infinity, so that their weights are 0.
     """
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)

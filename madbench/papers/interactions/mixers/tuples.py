@@ -28,7 +28,7 @@ def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, 
 
 
 def count_tuples(tokens: int, slots: int, tuples: str) -> int:
-    """The number of tuples that :func:`visible_tuples` gives."""
+    """The number of tuples that :func:`visible_tuples` gives for the same arguments."""
     if tuples == ALL:
         count: int = tokens**slots
         return count

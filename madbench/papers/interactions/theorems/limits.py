@@ -164,8 +164,8 @@ def parameters() -> Iterator[Check]:
 def attention_weights(length: int, symbols: int) -> int:
     """The number of effective weights of linear attention on sequences of ``length`` tokens.
 
-    It is the rank of the Jacobian of the outputs in C and w. The outputs are those of random sequences of ``symbols``
-    symbols.
+    It is the rank of the Jacobian of the outputs with respect to C and w. The outputs are those of random sequences of
+    ``symbols`` symbols.
     """
     generator = torch.Generator().manual_seed(0)
     operator = Coupling(1, symbols, 1, causal=False).double()

@@ -80,7 +80,7 @@ def descend(counts: Array, features: Array, targets: Array, rate: float, steps: 
 
 
 def occurrences(symbols: Array, size: int) -> Array:
-    """The counts (B, S) of each of S = ``size`` symbols in each of B samples of symbols (B, L)."""
+    """The number of times that each symbol occurs in each sample: ``symbols`` (B, L) -> (B, S), where S is ``size``."""
     return np.stack([np.bincount(row, minlength=size) for row in symbols]).astype(float)
 
 

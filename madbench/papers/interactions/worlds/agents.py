@@ -33,7 +33,7 @@ class Colliding(World):
     positions: int = 24
     """N, the number of positions around the cylinder."""
     radius: int = 1
-    """R, the radius of a disc."""
+    """R, the radius of a disc, in positions. Discs collide if their positions are at most 2 R apart."""
     embedding: Embedding = "one_hot"
     """The vectors of the positions: ``one_hot`` for unit vectors, ``sinusoidal`` for sines and cosines (eq. 16)."""
     control: Control = ""

@@ -75,7 +75,7 @@ class World:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The numbers of agents at which the world can be tested."""
+        """The numbers of agents for which the world has test samples. By default all of ``test_lengths``."""
         return self.test_lengths
 
     def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:

@@ -97,7 +97,7 @@ class Genotype(World):
     alleles: int = 12
     """The number of different alleles."""
     relations: int = 0
-    """Seed of the activation relations."""
+    """Seed from which the activators of all alleles are drawn."""
     fewest: int = 0
     """The smallest number of alleles in a training sample. Numbers up to ``length``, L*, occur. If 0, all training
     samples have ``length`` alleles."""

@@ -23,7 +23,7 @@ class HaAllocation(InteractionAllocation):
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """The degree of each head."""
+        """The degree n of each head: the number of tokens of an interaction, including the row's own."""
         return self.label.by_head(self.size.n_head)
 
     @property
@@ -69,7 +69,7 @@ class HaAllocation(InteractionAllocation):
         return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
 
     def _flops_of_head(self, n: int, seq_len: int, causal: bool) -> int:
-        """The FLOPs of the tuples of all rows of a sequence in one head of degree n."""
+        """The FLOPs that one head of degree n spends on tuples, summed over all rows of a sequence."""
 
         def starts(tokens: int, slots: int) -> int:
             """The number of distinct prefixes of the tuples of a row that sees ``tokens`` tokens.

@@ -5,9 +5,9 @@
     ha     = "ha:", [ base ], degree, { "+", degree }, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
     base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
     degree = "2" .. "9"            n, tokens of an interaction including the row's own, for one part of the heads; at
-                                   most 4 parts, ascending, with equal shares; 2 (softmax attention) only with others
+                                   most 4 parts, ascending, with equal shares; 2 (softmax attention) only with higher
     u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
-    p      RoPE                    rank   = "q" | "v", the rank that is reduced   !   neither
+    p      RoPE                    rank   = "q" | "v", the rank that is reduced   !   no rank is reduced
 """
 
 from __future__ import annotations

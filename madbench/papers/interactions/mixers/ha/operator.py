@@ -301,7 +301,10 @@ class HyperAttention(FactoredMixer):
 
 
 def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
-    """Combine two results of :meth:`HyperAttention._sums` for the same rows and disjoint sets of tuples."""
+    """Combine two results of :meth:`HyperAttention._sums` for the same rows into the result for all their tuples.
+
+    The two sets of tuples must be disjoint.
+    """
     top = torch.maximum(first[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
     scales = [(part[2] - finite).exp() for part in (first, other)]

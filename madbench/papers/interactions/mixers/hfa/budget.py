@@ -21,7 +21,7 @@ class HfaAllocation(InteractionAllocation):
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The order of each head."""
+        """The order A of each head: the number of factors of a score."""
         return self.label.by_head(self.size.n_head)
 
     @property

@@ -6,7 +6,7 @@
     base   = "L" | "C"             linear, factored | linear, full coupling matrices; absent: softmax
     order  = "1" .. "9"            factors A of one part of the heads; at most 4 parts, ascending, with equal shares
     w      value product           p   RoPE
-    rank   = "q" | "v"             the rank that is reduced   !   neither
+    rank   = "q" | "v"             the rank that is reduced   !   no rank is reduced
 """
 
 from __future__ import annotations
