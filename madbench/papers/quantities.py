@@ -52,7 +52,10 @@ class MeasuredQuantity:
         return Measurement(self.name, dict(values), dict(details), dict(self.settings))
 
     def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
-        """A message if finished runs among ``job_ids`` have neither weights nor this measurement. Empty otherwise."""
+        """A message to the user if finished runs among ``job_ids`` have neither weights nor this measurement.
+
+        Empty if there are no such runs.
+        """
         finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not (count := sum(self.stored(store, job_id) is None for job_id in without_weights)):

@@ -175,8 +175,8 @@ def correlation_verdict(sample: Sample) -> str:
     """The verdict on the statement that correlations are positive. ``sample`` has one correlation per seed.
 
     Supported if the correlations of all seeds are positive and the interval of their mean is above 0. Contradicted if
-    all are negative and the interval is below 0. Otherwise not significant, unless there are too few seeds or a
-    correlation is not defined, for which there are verdicts of their own.
+    all are negative and the interval is below 0. Otherwise not significant. There are two more verdicts: ``too few
+    seeds``, and ``no variation`` if a correlation is not defined.
     """
     if sample.n < LEAST_SEEDS:
         return "too few seeds"

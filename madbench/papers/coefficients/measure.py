@@ -34,7 +34,11 @@ LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
 
 
 class PrincipleMeasure(Measure):
-    """A measure of an item that is a principle, such as ``principle3``, or a figure of one, such as ``figure1``."""
+    """A measure of an item that is a principle, such as ``principle3``, or a figure of one, such as ``figure1``.
+
+    It trains the labels of the principle's study, except for principle 1, which times forward passes. It decides the
+    principle and draws its figure.
+    """
 
     @property
     def operators(self) -> list[str]:

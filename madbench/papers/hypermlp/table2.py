@@ -234,9 +234,9 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
     """The stored benchmarks of the language models that ``profile`` has trained without changes.
 
-    Return label to one mapping per run, from heading to value. Runs without benchmarks are left out. All runs have the
-    budget of the request for this profile, a vocabulary of the profile's size, and the same text. If there are runs on
-    several texts, those on the text with the most runs are used.
+    The result maps a label to a list with one mapping per run, from heading to value. Runs without benchmarks are left
+    out. All runs have the budget of the request for this profile, a vocabulary of the profile's size, and the same
+    text. If there are runs on several texts, those on the text with the most runs are used.
     """
     from madbench.text.corpus import imagined_corpus
 

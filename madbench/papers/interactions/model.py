@@ -62,10 +62,10 @@ class InteractionModel(nn.Module):
     def effects(self) -> Tensor | None:
         """The learned effects T of symbols on each other: (S, S) for pairs of agents, (S, S, S) for triples.
 
-        The first axis is the symbol of the agent that is acted on, the others are the symbols of the other agents. An
-        entry is the effect of the other symbols on the first symbol, times the value of the other symbols, summed over
-        heads. Each pair of other agents is counted once. T depends neither on the embedding nor on the factorization of
-        the effects (Corollary D.3). A ReLU layer after the mixer is left out.
+        The first axis is the symbol of the agent that is acted on, and the other axes are the symbols of the other
+        agents. An entry is the effect of these other symbols on the first, times the value of the other symbols, summed
+        over heads. Each pair of other agents is counted once. T depends neither on the embedding nor on the
+        factorization of the effects (Corollary D.3). A ReLU layer after the mixer is left out.
 
         None if the mixer is neither a :class:`Coupling` of at most 3 tokens nor linear HyperFeatureAttention without
         RoPE.

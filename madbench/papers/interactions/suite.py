@@ -173,7 +173,7 @@ class InteractionProfile(Profile[InteractionModelConfig]):
 
     @staticmethod
     def can_train(family: LoadedFamily) -> bool:
-        """True if the mixers of the family can see all tokens."""
+        """True if the mixers of the family can be bidirectional, that is, can see later tokens too."""
         return getattr(family, "is_bidirectional", False)
 
     def plan(self, task: str) -> InteractionTask:

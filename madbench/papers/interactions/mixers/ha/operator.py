@@ -257,9 +257,10 @@ class HyperAttention(FactoredMixer):
     def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
         """The sums of prod_m k^m v^m over the tuples of each row, and the running sums after the last row.
 
-        Each result is a list with one entry per degree. The sums of an entry are (B, H', M, d_qk, d_vo) for H' heads
-        and M rows. The running sums of an entry are a list by slot of tensors (B, H', 1, d_qk, d_vo). ``state`` has the
-        running sums after earlier rows; None if there are none.
+        The product is over the slots m of a tuple. Each result is a list with one entry per degree. The sums of an
+        entry are (B, H', M, d_qk, d_vo) for H' heads and M rows. The running sums of an entry are a list with one
+        tensor (B, H', 1, d_qk, d_vo) per slot. ``state`` has the running sums after earlier rows; None if there are
+        none.
         """
         sums, after = [], []
         for i, (degree, heads) in enumerate(self._parts()):
